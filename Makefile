@@ -5,13 +5,16 @@ CARGO ?= cargo
 SEEDS_LONG ?= 100000
 # Seconds of each fuzz target in `make test`. `make fuzz FUZZ_SECONDS=600` runs each target longer.
 FUZZ_SECONDS ?= 2
+# Minutes of `make paper`, and the data that it compares with.
+MINUTES ?= 10
+DATA ?= ../shared/data
 # Tests at once. The tests of processes wait most of their time, so two cores run six of them at
 # once (`Scratch` in apps/cli/tests/runs/common.rs decides which tests run beside each other).
 TEST_THREADS ?= $(shell cores=$$(nproc); echo $$((cores > 2 ? 3 * cores : 6)))
 # `NO_INSTALL=1` also keeps scripts from downloading what they compare with.
 export NO_INSTALL
 
-.PHONY: help demo test test-long bench dist deploy deps tools fmt clippy tidy features lean bpf build unit python c doc deny api fuzz fuzz-briefly
+.PHONY: help demo test test-long bench dist deploy deps paper tools fmt clippy tidy features lean bpf build unit python c doc deny api fuzz fuzz-briefly
 
 help:
 	@echo "make demo       a generated feed, multicast fairly on this machine; ends with a report"
@@ -19,6 +22,7 @@ help:
 	@echo "make test-long  the long fault campaign ($(SEEDS_LONG) seeds), tests of ZooKeeper's clients, the wheel, and whether builds agree"
 	@echo "make bench      fan-out cost, and our peers beside us"
 	@echo "make dist       static programs, a package for Debian, the C library, the wheel, an inventory, checksums"
+	@echo "make paper      the tables and figures of the papers beside ours, with a verdict each: what fits into MINUTES=10"
 	@echo "make fuzz       every fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS), where there is a nightly Rust"
 	@echo "make deps       install what tests use besides (network namespaces, a browser), by apt, cargo and pip"
 
@@ -117,6 +121,11 @@ test-long:
 dist:
 	./scripts/dist.sh
 	./scripts/dist.sh --test
+
+# The papers' tables and figures beside ours, cheapest first. DATA has the published series and the measured pairs.
+paper:
+	$(CARGO) build --release --package evenfall-lab
+	./scripts/paper.py target/release/evenfall-lab --minutes $(MINUTES) --data $(DATA)
 
 bench:
 	$(CARGO) run --release --package evenfall-lab -- bench fanout --fanout 10 --size 40

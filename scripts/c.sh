@@ -54,16 +54,19 @@ python=target/venv-store/bin/python
 # Each run of this script has loopback addresses of its own, so that other tests may run beside it.
 host=127.$((RANDOM % 200 + 20)).$((RANDOM % 250 + 1)).$((RANDOM % 250 + 1))
 
-# One run with receivers in C, C++ and Python, and one in C that is killed.
+# One run with receivers in C, C++ and Python, each with a key of its own, and one in C that is killed.
 "$evenfall" feed make "$work/day.itch50" --messages 6000 >/dev/null
 {
   printf '[feed]\nfile = "%s"\nrate = 3000\n[run]\ndir = "%s"\n' "$work/day.itch50" "$work/run"
+  printf 'key_file = "shared.key"\nmaster_key_file = "master.key"\nnode_key_file = "keys/{name}.key"\n'
   printf '[[node]]\nname = "root"\nid = 0\nrole = "root"\naddress = "%s:9000"\n' "$host"
   for desk in 1 2 3 4; do
     [[ $desk == 3 && ! -e target/python/evenfall ]] && continue
     printf '[[node]]\nname = "desk-%s"\nid = %s\nrole = "receiver"\naddress = "%s:900%s"\n' $desk $desk "$host" $desk
   done
 } >"$work/evenfall.toml"
+"$evenfall" key new "$work/shared.key" >/dev/null
+"$evenfall" key new --nodes --config "$work/evenfall.toml" >/dev/null
 "$evenfall" run root --config "$work/evenfall.toml" >"$work/root.txt" 2>&1 &
 root=$!
 "$work/subscribe" "$work/evenfall.toml" desk-1 >"$work/c.txt" &
@@ -72,10 +75,13 @@ desks=($!)
 desks+=($!)
 if [[ -e target/python/evenfall ]]; then
   PYTHONPATH=target/python "$python" -c "
-import evenfall as ev
+import evenfall as ev, pyarrow, pyarrow.compute as compute
 with ev.subscribe('$work/evenfall.toml', 'desk-3', hashed=True) as feed:
-    messages = sum(len(batch.arrow()) for batch in feed.batches())
-    print('messages', messages, 'lost', feed.lost, 'hash', feed.content_hash)
+    rows = pyarrow.concat_tables(batch.arrow() for batch in feed.batches())
+    kinds, named = rows['type'].to_pylist(), len(rows) - rows['symbol'].null_count
+    shares, dollars = compute.sum(rows['shares']), compute.sum(rows['price'])
+    print('messages', len(rows), 'lost', feed.lost, 'adds', kinds.count('A'), 'named', named,
+          'shares', shares, 'dollars', dollars, 'hash', feed.content_hash)
 " >"$work/python.txt" &
   desks+=($!)
 else
@@ -91,9 +97,12 @@ done
 kill -9 $killed
 wait "${desks[@]}" "$root"
 hash=$("$evenfall" feed info "$work/day.itch50" --json | sed -n 's/.*"content_hash": *"\([0-9a-f]*\)".*/\1/p')
+fields=$(sed -n 's/.*\(adds .*\) hash.*/\1/p' "$work/c.txt")
+[[ $fields =~ ^adds\ [1-9].*named\ [1-9].*shares\ [1-9].*dollars\ [1-9] ]] || { echo "failed: no fields in C: $fields"; exit 1; }
 for told in c cpp python; do
   [[ -e $work/$told.txt ]] || continue
   echo "$told: $(cat "$work/$told.txt")"
+  grep -qF " $fields hash" "$work/$told.txt" || { echo "failed: C reads $fields"; exit 1; }
   grep -q "messages 6000 lost 0 .*hash $hash" "$work/$told.txt" || { echo "failed: the feed's hash is $hash"; exit 1; }
 done
 

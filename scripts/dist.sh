@@ -2,7 +2,7 @@
 # Makes what a release consists of, in target/dist: static programs, a package for Debian, the C library, the wheel of
 # the Python package, an inventory of what is inside, and checksums. `make dist` calls it.
 #
-#   scripts/dist.sh [PART...]    parts: lean full deb c wheel (all by default); the inventory and the sums always
+#   scripts/dist.sh [PART...]    parts: lean wheel full deb c (all by default); the inventory and the sums always
 #   scripts/dist.sh --test       installs what is there into empty roots, and runs it there (needs root)
 #
 # FEATURES=man,arrow makes the full program with fewer features. A part whose tool is missing is named in a line that
@@ -14,6 +14,8 @@ machine=$(uname -m)
 triple=$machine-unknown-linux-gnu
 out=target/dist
 features=${FEATURES:-full}
+# What an installation by pip may load.
+wheel_bytes_max=$((12 << 20))
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -43,6 +45,7 @@ make_lean() {
 # The program with all features, built once for the archive and the package.
 build_full() {
   [[ -x $work/full ]] && return
+  # It takes the place of the lean program in the directory of builds.
   build_static --features "$features"
   cp "target/$triple/lean/evenfall" "$work/full"
 }
@@ -115,8 +118,17 @@ make_c() {
 make_wheel() {
   local maturin=target/venv-store/bin/maturin
   [[ -x $maturin ]] || { say "skipped: wheel, for there is no $maturin (make deps)"; return; }
-  (cd apps/python && "$OLDPWD/$maturin" build --release --strip --out "$OLDPWD/$out" 2>/dev/null)
-  say "$(basename "$out"/*.whl)"
+  build_static
+  rm -f "$out"/*.whl
+  (cd apps/python && "$OLDPWD/$maturin" build --quiet --release --strip --out "$OLDPWD/$out")
+  local wheel
+  wheel=$(echo "$out"/*.whl)
+  scripts/wheel_program.py "$wheel" "target/$triple/lean/evenfall"
+  say "$(basename "$wheel"): $(stat -c %s "$wheel") bytes, with the lean program"
+  if [[ $(stat -c %s "$wheel") -gt $wheel_bytes_max ]]; then
+    say "FAILED: a wheel has $wheel_bytes_max bytes at most"
+    return 1
+  fi
 }
 
 if [[ ${1:-} == --test ]]; then
@@ -125,11 +137,11 @@ fi
 
 mkdir -p "$out"
 parts=("$@")
-[[ ${#parts[@]} -gt 0 ]] || parts=(lean full deb c wheel)
+[[ ${#parts[@]} -gt 0 ]] || parts=(lean wheel full deb c)
 for part in "${parts[@]}"; do
   case $part in
-    lean | full | deb | c | wheel) "make_$part" ;;
-    *) echo "dist: $part is no part; parts are lean, full, deb, c and wheel" >&2; exit 2 ;;
+    lean | wheel | full | deb | c) "make_$part" ;;
+    *) echo "dist: $part is no part; parts are lean, wheel, full, deb and c" >&2; exit 2 ;;
   esac
 done
 scripts/inventory.py "$features" >"$out/evenfall-$version.cdx.json"

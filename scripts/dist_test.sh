@@ -13,8 +13,9 @@ trap 'rm -rf "$work"' EXIT
 (cd "$out" && sha256sum --check --quiet SHA256SUMS)
 echo "dist: checksums agree"
 
-# Runs a program of an empty root: there is the program, /proc and a directory for its files, and nothing else.
-inside() {
+# Runs a command beside an empty root, in a network of its own: in the root are the program, /proc and a directory for
+# its files, and nothing else.
+beside() {
   local root=$1
   shift
   mkdir -p "$root"/{proc,tmp,dev,run,etc}
@@ -22,8 +23,15 @@ inside() {
     mount -t proc proc "$1/proc"
     mknod -m 666 "$1/dev/null" c 1 3 2>/dev/null; mknod -m 666 "$1/dev/urandom" c 1 9 2>/dev/null
     ip link set lo up
-    root=$1; shift
-    cd "$root" && exec chroot . "$@"' sh "$root" "$@"
+    shift
+    exec "$@"' sh "$root" "$@"
+}
+
+# Runs a program of an empty root.
+inside() {
+  local root=$1
+  shift
+  beside "$root" chroot "$root" "$@"
 }
 
 try_program() {
@@ -42,6 +50,7 @@ for kind in -lean ""; do
   mkdir "$root"
   tar -C "$root" --strip-components=1 -xzf "$archive"
   try_program "$(basename "$archive")" "$root" /evenfall
+  beside "$root" python3 scripts/stumbles.py "$root" /evenfall ${kind:+--lean}
 done
 
 for package in "$out"/*.deb; do
@@ -89,4 +98,8 @@ for wheel in "$out"/*.whl; do
   python3 -m venv "$work/venv"
   "$work/venv/bin/pip" install --quiet --no-index --disable-pip-version-check "$wheel"
   "$work/venv/bin/python" -c 'import evenfall; print("dist: the wheel of", evenfall.__version__, "imports without any other package")'
+  # The programs of the machine must not be found in the place of the wheel's.
+  PATH= "$work/venv/bin/python" -m evenfall demo --receivers 3 --messages 600 --dir "$work/wheel-demo" --json >"$work/demo.json"
+  grep -q '"lost": *0' "$work/demo.json"
+  echo "dist: the program of the wheel runs a demo, and loses nothing"
 done

@@ -1,9 +1,12 @@
 // The live page of a run, drawn with charts.js.
 //
 // The data comes from `/live?after=TICK` of `evenfall watch`, four times a second: the JSON of
-// `RunPicture` in apps/cli/src/watch/seen.rs, the events, and the rows of `HistoryPoint` after
+// `RunPicture` in apps/cli/src/watch/picture.rs, the events, and the rows of `HistoryPoint` after
 // the last tick. The page takes no orders, and every name is text and never markup.
 
+/** Steps of a cell's colour between no delay and the hold. Cells with one class share one style, so that a
+ * thousand of them are drawn at once. */
+const LOADS = 12;
 document.head.append(element("style", {}, `
   .two { font-size: 14px; color: var(--soft); margin: -6px 0 16px; max-width: 110ch; }
   .verdict.idle { border-left-color: var(--faint); } .verdict.warn { border-left-color: var(--raw); }
@@ -14,7 +17,7 @@ document.head.append(element("style", {}, `
   .tile svg path { fill: none; stroke: var(--held); stroke-width: 1.6; vector-effect: non-scaling-stroke; }
   .tree { display: flex; flex-wrap: wrap; gap: 10px; align-items: flex-start; }
   .branch { border: 1px solid var(--line); border-radius: 9px; padding: 7px 8px; background: var(--page);
-    max-width: 100%; }
+    max-width: 100%; font-size: 12.5px; }
   .branch .tree { gap: 7px; margin-top: 6px; }
   .leaves { display: flex; flex-wrap: wrap; gap: 3px; margin-top: 6px; max-width: 246px; }
   .leaves:empty { display: none; }
@@ -24,6 +27,10 @@ document.head.append(element("style", {}, `
     text-align: center; background: var(--cell); color: var(--cell-ink); }
   .many .leaf { width: 13px; height: 13px; line-height: 13px; font-size: 9px; border-radius: 3px; }
   .many .leaves { gap: 2px; max-width: 180px; }
+  .many .branch { padding: 4px 6px; } .many .branch .branch { display: flex; padding: 2px 4px; }
+  .many .branch .tree, .many .branch .branch .leaves { gap: 3px; margin-top: 0; }
+  .many .branch .branch .inner { line-height: 13px; white-space: nowrap; }
+  .many .branch .branch .inner::before { margin-right: 4px; }
   .named .leaf { width: auto; padding: 0 6px; }
   .named .leaves { max-width: 620px; }
   .inner::before { content: ""; display: inline-block; width: 10px; height: 10px; border-radius: 50%;
@@ -35,12 +42,14 @@ document.head.append(element("style", {}, `
     --cell-ink: var(--ink); }
   .warn { --cell: var(--raw); --cell-ink: #1b2430; } .bad { --cell: var(--bad); --cell-ink: #fff; }
   .idle { --cell: var(--line); --cell-ink: var(--soft); }
+  ${Array.from({ length: LOADS + 1 }, (_, i) => `.load-${i} { --load: ${60 * i / LOADS}; }`).join(" ")}
   .keys { display: flex; flex-wrap: wrap; gap: 4px 14px; font-size: 12.5px; color: var(--soft);
     margin: 10px 0 0; padding: 0; list-style: none; }
   .keys i { display: inline-block; width: 12px; height: 12px; border-radius: 3px; margin-right: 5px;
     background: var(--cell); vertical-align: -1px; }
   .chosen table { max-width: 560px; } .chosen h3 button { float: right; }
   .chosen { margin-top: 12px; }
+  @media print { .node, .keys i, .inner::before { print-color-adjust: exact; } .branch { break-inside: avoid; } }
   @media (max-width: 1100px) { .live .tiles { grid-template-columns: repeat(3, minmax(0, 1fr)); } }
   @media (max-width: 820px) { .live .tiles { grid-template-columns: repeat(2, minmax(0, 1fr)); }
     .named .leaves { max-width: 290px; } .two { font-size: 13px; } .verdict { font-size: 15.5px; } }
@@ -192,8 +201,10 @@ function say(node) {
 
 function markAunts(node, on) {
   for (const id of node.aunts) {
-    const cell = cells.get(id);
-    if (cell) cell.classList.toggle("aunt", on);
+    const shown = cells.get(id);
+    if (!shown || !byId.has(id)) continue;
+    shown.isAunt = on;
+    drawCell(byId.get(id), shown);
   }
 }
 
@@ -205,8 +216,32 @@ function cellOf(node, inner) {
   cell.addEventListener("pointerleave", () => { hideTip(); markAunts(now(), false); });
   cell.addEventListener("focus", () => { document.getElementById("said").textContent = say(now()); });
   cell.addEventListener("click", () => { chosen = chosen === node.id ? null : node.id; drawTree(); });
-  cells.set(node.id, cell);
+  cells.set(node.id, { cell, inner, isAunt: false, kind: "", text: "", label: "" });
   return cell;
+}
+
+/** What a cell shows now. What it shows already is in `shown`, since a thousand looks into the document
+ * take longer than all the rest of a drawing. */
+function drawCell(node, shown) {
+  const { cell, inner } = shown;
+  const load = seen.hold && node.p99 ? Math.round(Math.min(1, node.p99 / seen.hold) * LOADS) : LOADS / 3;
+  const kind = `node ${inner ? "inner" : "leaf"} ${node.mood} load-${load}${chosen === node.id ? " at" : ""}`
+    + (shown.isAunt ? " aunt" : "");
+  if (shown.kind !== kind) cell.className = shown.kind = kind;
+  const named = inner ? `${MARKS[node.mood]} ${node.name} ${node.p99 === null ? "" : duration(node.p99)}`
+    : `${MARKS[node.mood]} ${seen.nodes.length <= NAMED ? node.name : ""}`;
+  const text = inner && isCrowded(node) ? MARKS[node.mood] : named.trim();
+  if (shown.text !== text) cell.textContent = shown.text = text;
+  const label = `${node.name}, ${node.state}`;
+  if (shown.label !== label) {
+    shown.label = label;
+    cell.setAttribute("aria-label", label);
+  }
+}
+
+/** Whether an inner node of a large tree has no room for its name: a proxy below a proxy. */
+function isCrowded(node) {
+  return seen.nodes.length > MANY && byId.has(node.parent);
 }
 
 /** A node with all below it: inner nodes as boxes, leaves as cells. */
@@ -247,7 +282,7 @@ function buildTree() {
       element("div", { class: "leaves" }, ...loose.map((leaf) => cellOf(leaf, false)))));
   }
   const size = nodes.length > MANY ? "many" : nodes.length <= NAMED ? "named" : "";
-  const kinds = [["good", "sound (darker: p99 nearer the hold)"], ["warn", "! late, slow or without news"],
+  const kinds = [["good", "sound (stronger: p99 nearer the hold)"], ["warn", "! late, slow or without news"],
     ["bad", "× gone, silent or losing"], ["idle", "· waits, spare or left"]];
   treeBody.replaceChildren(element("div", { class: `tree ${size}` }, ...boxes));
   keys.replaceChildren(...kinds.map(([mood, words]) =>
@@ -278,22 +313,8 @@ function drawTree() {
     + (troubled === 0 ? "none in trouble." : `${whole(count("bad"))} in trouble, `
       + `${whole(count("warn"))} to watch.`));
   for (const node of nodes) {
-    const cell = cells.get(node.id);
-    if (!cell) continue;
-    const inner = cell.classList.contains("inner");
-    const kind = `node ${inner ? "inner" : "leaf"} ${node.mood}${chosen === node.id ? " at" : ""}`
-      + (cell.classList.contains("aunt") ? " aunt" : "");
-    if (cell.className !== kind) cell.className = kind;
-    const load = seen.hold && node.p99 ? Math.round(Math.min(1, node.p99 / seen.hold) * 60) : 20;
-    if (cell.dataset.load !== String(load)) {
-      cell.dataset.load = load;
-      cell.style.setProperty("--load", load);
-    }
-    const text = inner ? `${MARKS[node.mood]} ${node.name} ${node.p99 === null ? "" : duration(node.p99)}`.trim()
-      : nodes.length <= NAMED ? `${MARKS[node.mood]} ${node.name}`.trim() : MARKS[node.mood];
-    setText(cell, text);
-    const label = `${node.name}, ${node.state}`;
-    if (cell.getAttribute("aria-label") !== label) cell.setAttribute("aria-label", label);
+    const shown = cells.get(node.id);
+    if (shown) drawCell(node, shown);
   }
   drawChosen();
 }

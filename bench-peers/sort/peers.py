@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import pathlib
+import resource
 import statistics
 import subprocess
 import time
@@ -81,9 +82,27 @@ for records in (7_000, 10_000_000):
 whole = {"evenfall": lambda: evenfall(arguments.records, arguments.ranks)["seconds"], "polars": polars_sort}
 if (arguments.built / "sample_sort").exists():
     whole["mpi"] = mpi
+
+
+def cpu_seconds():
+    """Processor time of this process and of all that it has waited for, making records included."""
+    spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in spent)
+
+
+def measure(run):
+    before = cpu_seconds()
+    seconds = run()
+    return seconds, cpu_seconds() - before
+
+
 names, rounds = list(whole), []
 for at in range(arguments.rounds):
     turn = names[at % len(names) :] + names[: at % len(names)]
-    rounds.append({name: whole[name]() for name in turn})
-show(f"{arguments.records:,} records, {arguments.ranks} ranks, seconds", medians(rounds), False)
+    rounds.append({name: measure(whole[name]) for name in turn})
+title = f"{arguments.records:,} records, {arguments.ranks} ranks, seconds"
+show(title, medians([{name: one[name][0] for name in names} for one in rounds]), False)
+for name in names:
+    spent = statistics.median(one[name][1] for one in rounds)
+    print(f"{title:<44} {name:<10} {spent:>12,.3f}   CPU seconds, making records included")
 print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores, medians of {arguments.rounds}")

@@ -5,7 +5,7 @@ pyarrow. This script also reads the feed by a few lines that share nothing with 
 readings must have equal counts of messages by type, sums of shares and prices, and first and last
 times. The script then rebuilds the feed from the Parquet file, and compares it byte for byte. The
 Parquet file is also read out of replicated files over WebHDFS, and so is a store whose objects are
-there.
+there. At last the sealed chunks of the recording are read as they are (recordings.py).
 """
 
 import collections
@@ -27,6 +27,8 @@ import fsspec
 import polars
 import pyarrow
 import pyarrow.compute
+
+from recordings import check_chunks
 
 # Where shares (offset, width) and price (offset) are, by type letter of ITCH 5.0.
 SHARES = {
@@ -206,6 +208,7 @@ def check(program, feed, work):
     print(f"{feed.name}: {sum(types.values())} messages, {shares} shares, prices sum to {price}:")
     versions = f"DuckDB {duckdb.__version__}, Polars {polars.__version__}"
     print(f"  equal in {versions} and pyarrow {pyarrow.__version__}, bytes too")
+    check_chunks(run, feed, work, messages, is_lobster)
     with servers(program, work) as at:
         if at is None:
             print("  skipped: replicated files are not in this build (feature files)")

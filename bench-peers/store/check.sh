@@ -7,8 +7,8 @@
 #
 # PROGRAM is evenfall (default: built here). By default the feeds are those of EVENFALL_DATA or of
 # ../shared/data beside the repository. The check needs Python 3 with venv. The script installs
-# duckdb, polars, pyarrow and fsspec into target/venv-store when they are missing, with pandas, mypy
-# and maturin for scripts/python.sh. With NO_INSTALL=1 it installs nothing, and names what is missing
+# duckdb, polars, pyarrow and fsspec into target/venv-store when they are missing, with pandas, mypy,
+# nbformat and maturin for scripts/python.sh. With NO_INSTALL=1 it installs nothing, and names what is missing
 # in a line that begins with "skipped:".
 set -eu
 cd "$(dirname "$0")"
@@ -26,7 +26,8 @@ if [ ! -x "$venv/ready" ] || ! has fsspec || ! has pandas; then
     mkdir -p "$root/target"
     if ! { python3 -m venv "$venv" &&
         "$venv/bin/pip" install --quiet --disable-pip-version-check duckdb==2.0.0 polars==2.1.0 \
-            pandas==3.1.1 pyarrow fsspec==2026.9.0 requests==2.34.2 mypy==2.4.1 maturin==1.16.0 &&
+            pandas==3.1.1 pyarrow fsspec==2026.9.0 requests==2.34.2 mypy==2.4.1 maturin==1.16.0 \
+            nbformat==5.11.1 &&
         printf '#!/bin/sh\n' >"$venv/ready" && chmod +x "$venv/ready"; } >"$root/target/venv-store.log" 2>&1
     then
         echo "skipped: no Python with duckdb, polars and pyarrow (see target/venv-store.log)"

@@ -12,9 +12,9 @@ use evenfall_lab::CAMPAIGNS;
 use evenfall_lab::model::{Model, Stack};
 use evenfall_lab::multicast::{Params, run};
 use evenfall_lab::placement::model::Pool;
-use evenfall_placement_planner::planner::{Method, Planner};
+use evenfall_placement_planner::planner::{PlanMethod, Planner};
 use evenfall_placement_planner::qap::generator::{Family, generate};
-use evenfall_placement_planner::tree::Shape;
+use evenfall_placement_planner::tree::TreeShape;
 
 /// Seeds of each campaign: few, because a build without optimisation runs them too.
 const SEEDS: u64 = 3;
@@ -85,8 +85,8 @@ fn planning() {
     let pool: Vec<usize> = (0..HOSTS).collect();
     say("measured pool", told(&delays));
     for word in ["minmax", "greedy", "lemondrop", "weighted"] {
-        let method = Method::parse(word).expect("a method");
-        let planner = Planner::new(method, Shape { depth: 2, fanout: 3 });
+        let method = PlanMethod::parse(word).expect("a method");
+        let planner = Planner::new(method, TreeShape { depth: 2, fanout: 3 });
         say(&format!("plan by {word}"), told(&planner.plan(&delays, &pool)));
     }
     for family in Family::ALL {

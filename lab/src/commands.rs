@@ -7,6 +7,7 @@ use evenfall_runtime::program::Outcome;
 mod bench;
 mod clock;
 mod experiment;
+mod hostile;
 mod sim;
 
 /// Instruments of evenfall: the simulator, its studies, and benchmarks.
@@ -25,6 +26,8 @@ enum Command {
     Bench(bench::Args),
     /// Measure how well nodes on this machine find their time from planted wrong clocks.
     Clock(clock::Args),
+    /// Attack a receiver of a feed as a subscriber can that holds the shared key.
+    Hostile(hostile::Args),
     /// Carry out a placement experiment, also on a simulated pool.
     Experiment(evenfall_placement_survey::experiment::command::Args),
 }
@@ -38,6 +41,7 @@ pub fn command(cli: Cli) -> Outcome {
         Command::Sim(args) => sim::main(&args),
         Command::Bench(args) => bench::main(&args),
         Command::Clock(args) => clock::main(&args),
+        Command::Hostile(args) => hostile::main(&args),
         Command::Experiment(args) => experiment::main(&args),
     }
 }

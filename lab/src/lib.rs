@@ -18,6 +18,7 @@
 //! | [`seeds`] | one scene under many seeds: runs on all cores, means and intervals |
 //! | [`store`] | fault campaign of the store: torn disks and failing objects |
 //! | [`shuffle`] | the shuffle on a fat tree, its rivals, fault campaigns |
+//! | [`signed`] | a signed feed under attack, and what signatures cost |
 //! | [`sort`] | MilliSort and its queries on the network of their source, and under faults |
 //! | [`trading`] | four participants trade on a feed: what uneven delivery is worth |
 //! | [`takeover`] | roots that vote: a standby takes over from a root that dies |
@@ -43,6 +44,7 @@ pub mod product;
 pub mod published;
 pub mod seeds;
 pub mod shuffle;
+pub mod signed;
 pub mod sort;
 pub mod store;
 pub mod studies;
@@ -52,7 +54,7 @@ pub mod trading;
 
 use evenfall_sim::AnyCampaign;
 
-use crate::multicast::campaign::{CLOCK, FAULTS, RECORDER, SLOW_PROXY, SLOW_RECEIVER};
+use crate::multicast::campaign::{CLOCK, FAULTS, OLD_KEYS, RECORDER, SLOW_PROXY, SLOW_RECEIVER};
 use crate::shuffle::{calls::Calls, faults::ShuffleCampaign};
 
 /// Every fault campaign. The tests, `evenfall sim campaign` and the comparison of builds go over
@@ -61,6 +63,7 @@ pub static CAMPAIGNS: &[&dyn AnyCampaign] = &[
     &FAULTS,
     &CLOCK,
     &RECORDER,
+    &OLD_KEYS,
     &SLOW_RECEIVER,
     &SLOW_PROXY,
     &survey::Survey,

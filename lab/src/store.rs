@@ -17,9 +17,13 @@
 //!   between;
 //! - a disk that lies about syncs may lose records that it promised, and must not give false
 //!   records.
+//!
+//! A wall clock that steps by years beside this deletes no record that is young (`ages`).
 
+mod ages;
 mod columns;
 mod hand;
+mod objects;
 mod packing;
 mod reading;
 mod second;
@@ -42,9 +46,9 @@ use evenfall_store_format::journal::{Batch, Origin};
 use evenfall_store_format::layout::{
     DataChunk, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, chunk_name, segment_place,
 };
-use evenfall_store_format::metadata::{MetadataNode, decode_block, encode_block};
+use evenfall_store_format::metadata::{MetadataNode, encode_block};
 use evenfall_store_format::publication::{
-    End, Publication, as_it_is, publish, published_segments, put_block, tail_name_of,
+    End, as_it_is, publish, published_segments, put_block, tail_name_of,
 };
 use evenfall_store_format::reader::resume;
 use evenfall_store_format::volume::PartialSegment;
@@ -54,7 +58,8 @@ use evenfall_store_format::{
 };
 
 use self::hand::Hand;
-use self::reading::{Local, Patient, everything, retry};
+use self::objects::block_name;
+use self::reading::{Local, everything, retry};
 use self::second::Second;
 
 named_variants! {
@@ -70,6 +75,8 @@ named_variants! {
         True,
         /// On a disk that keeps synced writes, no call fails and no record is damaged.
         Works,
+        /// No record goes for its age that is younger, whatever the wall clock shows.
+        Aged,
     }
     /// Faults put into the store on purpose. The campaign must detect each of them.
     pub enum Mutant {
@@ -102,6 +109,10 @@ named_variants! {
         HealsNothing,
         /// A raw chunk is removed before its columns and their name are synced.
         ColumnsUnsynced,
+        /// Ages count by the wall clock, whatever step it makes.
+        AgeBySteppedClock,
+        /// A life takes the wall clock of its start as right.
+        ClockForgotten,
     }
 }
 
@@ -147,6 +158,8 @@ struct Outcome {
     rotten: u64,
     /// Segments that recovery found lost in front of whole ones.
     lost: u64,
+    /// Steps of the wall clock, looks at which ages stood still, and records that were too old.
+    ages: ages::AgeCounts,
 }
 
 /// A file of the store, and the list of records that were appended to it.
@@ -221,20 +234,22 @@ impl Campaign for Store {
 
     fn outline(&self) -> Outline<Mutant, Check> {
         const TRAPS: &[Trap<Mutant, Check>] = &[
-            (Mutant::CommitWithoutSync, Check::Durable, 200),
-            (Mutant::SyncErrorIgnored, Check::Durable, 200),
-            (Mutant::TailForgotten, Check::Durable, 200),
-            (Mutant::PublishedTooEarly, Check::Published, 200),
-            (Mutant::ChunksUnsynced, Check::Works, 200),
-            (Mutant::CopiedTooEarly, Check::True, 200),
-            (Mutant::CopyWithoutSync, Check::Replicated, 200),
-            (Mutant::BlockUnconditional, Check::Published, 200),
-            (Mutant::TailInOnePlace, Check::Published, 200),
-            (Mutant::ReadErrorIsEmptiness, Check::Works, 200),
-            (Mutant::ListingTrusted, Check::Published, 200),
-            (Mutant::WipesBehindDamage, Check::Durable, 400),
-            (Mutant::HealsNothing, Check::Published, 400),
-            (Mutant::ColumnsUnsynced, Check::Works, 400),
+            (Mutant::CommitWithoutSync, Check::Durable, 0..200),
+            (Mutant::SyncErrorIgnored, Check::Durable, 0..200),
+            (Mutant::TailForgotten, Check::Durable, 0..200),
+            (Mutant::PublishedTooEarly, Check::Published, 0..200),
+            (Mutant::ChunksUnsynced, Check::Works, 0..200),
+            (Mutant::CopiedTooEarly, Check::True, 0..200),
+            (Mutant::CopyWithoutSync, Check::Replicated, 0..200),
+            (Mutant::BlockUnconditional, Check::Published, 0..200),
+            (Mutant::TailInOnePlace, Check::Published, 0..200),
+            (Mutant::ReadErrorIsEmptiness, Check::Works, 0..200),
+            (Mutant::ListingTrusted, Check::Published, 0..200),
+            (Mutant::WipesBehindDamage, Check::Durable, 0..400),
+            (Mutant::HealsNothing, Check::Published, 0..400),
+            (Mutant::ColumnsUnsynced, Check::Works, 0..400),
+            (Mutant::AgeBySteppedClock, Check::Aged, 0..100),
+            (Mutant::ClockForgotten, Check::Aged, 0..100),
         ];
         Outline {
             name: "store",
@@ -249,6 +264,9 @@ impl Campaign for Store {
                 ("chunks put into columns", 10),
                 ("segments rotten", 100),
                 ("segments lost in front of whole ones", 10),
+                ("steps of the clock", 1_000),
+                ("looks at which ages stood still", 1_000),
+                ("records gone for their age", 1_000),
                 // Some crashes must lose records, or else the campaign would be too mild.
                 ("unpromised records lost", 1),
             ],
@@ -359,8 +377,12 @@ impl Scene {
             }
         };
         let steps = 40 + self.prng.below(80);
+        let mut aging = ages::AgingFile::new(seed, self.mutant);
         for _ in 0..steps {
             self.step()?;
+            let aged = aging.step();
+            self.outcome.ages = aging.counts;
+            aged?;
             if let Some(second) = &mut second {
                 second.step(&mut self.streams)?;
             }
@@ -400,6 +422,9 @@ impl Scene {
             ("chunks put into columns", outcome.columns),
             ("segments rotten", outcome.rotten),
             ("segments lost in front of whole ones", outcome.lost),
+            ("steps of the clock", outcome.ages.steps),
+            ("looks at which ages stood still", outcome.ages.stood_still),
+            ("records gone for their age", outcome.ages.gone),
         ];
         let story = self.story.unwrap_or_default();
         Run { violations, digest: hasher.finish(), counts, story }
@@ -749,50 +774,4 @@ impl Scene {
         self.waiting.extend(sealed);
         Ok(())
     }
-
-    /// Checks the records as a node sees them that has only the objects.
-    fn check_objects(&mut self) -> Result<(), Broken> {
-        for at in 0..self.streams.len() {
-            let stream = &self.streams[at];
-            let (promised, size) = (stream.object, stream.size());
-            if promised == 0 {
-                continue;
-            }
-            let read = || -> Result<(u64, Vec<u8>)> {
-                let name = block_name(&stream.published, at);
-                let trusting = self.mutant == Some(Mutant::ListingTrusted);
-                if trusting && !self.objects.list(&name)?.contains(&name) {
-                    return Ok((0, Vec::new()));
-                }
-                let block = self.objects.get(&name, 0, usize::MAX)?;
-                let nodes = decode_block(&block.unwrap_or_default(), "block")?;
-                let mut publication = Publication::open(&self.objects, nodes[0])?;
-                let snapshot = publication.snapshot(&stream.schema)?;
-                let mut publication = Patient(&mut publication);
-                Ok((snapshot.records, everything(&snapshot, &mut publication, &stream.gone)?))
-            };
-            let (records, found) = retry(read)
-                .map_err(|error| broken(Check::Published, format!("objects: {error}")))?;
-            if records < promised {
-                let what = format!("objects: {promised} promised, {records} there");
-                return Err(broken(Check::Published, what));
-            }
-            if found.len() as u64 != records * size as u64 {
-                let what = format!("objects: {} bytes of {records} records are read", found.len());
-                return Err(broken(Check::Published, what));
-            }
-            // The objects may have records that the disk lost in the crash.
-            let common = found.len().min(stream.truth.len()).min(promised as usize * size);
-            if !stream.begins_with(&found[..common], &stream.gone) {
-                let what = format!("objects of stream {at} hold what was never written");
-                return Err(broken(Check::True, what));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The name of a metadata block. Each life of a node has blocks of its own.
-fn block_name(node: &MetadataNode, at: usize) -> String {
-    evenfall_store_format::layout::block_name(node.token, at as u32)
 }

@@ -20,16 +20,19 @@
 //! wrong, and may open a message before its deadline. [`OrderStamping`] says whose word the
 //! exchange takes.
 
-use evenfall_core::{Hedging, Prng};
+use evenfall_core::Hedging;
+use evenfall_feed_formats::synthetic::trades::DemoTrade;
 use evenfall_multicast_machine::Mode;
+pub use evenfall_multicast_report::market::PARTICIPANTS;
+use evenfall_multicast_report::market::{
+    Market, OrderStamps, StampConduct, TradeOrders, find_participants,
+};
 use serde::Serialize;
 
 use crate::model::{Model, Stack};
 use crate::multicast::{MessageCourse, Params, Progress, run_heard};
 use crate::studies::overlay::Effort;
 
-/// Participants of the market.
-pub const PARTICIPANTS: usize = 4;
 /// Orders after which the published shares were taken.
 pub const ORDERS: u32 = 5_000;
 /// The published shares of the profit, in percent: Table 2.
@@ -38,37 +41,6 @@ pub const PUBLISHED: [(Mode, [f64; PARTICIPANTS]); 3] = [
     (Mode::Tree, [56.95, 42.39, 0.40, 0.25]),
     (Mode::Release, [25.0, 24.97, 24.66, 25.36]),
 ];
-/// Prices lie this far around the threshold, in cents: a trade is above it half of the time.
-const PRICES_CENTS: (u64, u64) = (9_000, 11_000);
-/// The threshold in cents.
-const THRESHOLD_CENTS: u64 = 10_000;
-/// Most shares of a trade.
-const SHARES_MAX: u64 = 100;
-
-/// A trade of the feed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DemoTrade {
-    /// Price of a share in cents.
-    pub price_cents: u64,
-    /// Shares.
-    pub shares: u64,
-}
-
-impl DemoTrade {
-    /// The trade that message `number` of the feed of this seed carries.
-    pub fn of(seed: u64, number: u64) -> Self {
-        let mut prng = Prng::new(seed).fork(number);
-        let (low, high) = PRICES_CENTS;
-        Self { price_cents: low + prng.below(high - low), shares: 1 + prng.below(SHARES_MAX) }
-    }
-
-    /// What the algorithm of every participant earns by an order for the trade; `None` when it
-    /// places no order.
-    pub fn profit_cents(self) -> Option<u64> {
-        let above = self.price_cents.checked_sub(THRESHOLD_CENTS).filter(|above| *above > 0)?;
-        Some(above * self.shares)
-    }
-}
 
 /// Whose time an order has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -140,10 +112,8 @@ impl TradingScene {
         }
     }
 
-    /// The receivers that take part: the first two and the last two.
     fn seats(&self) -> [u32; PARTICIPANTS] {
-        let last = self.params.receivers.saturating_sub(1);
-        [0, 1.min(last), last.saturating_sub(1), last]
+        find_participants(self.params.receivers)
     }
 
     /// The parameters of the run: long enough for the orders, with the participants' clocks.
@@ -157,14 +127,11 @@ impl TradingScene {
     }
 }
 
-/// An order: its stamp, or nothing while the participant has none.
-type Stamps = [Option<u64>; PARTICIPANTS];
-
 /// The orders for the messages of a run.
 #[derive(Default)]
 struct StampBook {
-    stamps: Vec<Stamps>,
-    releases: Vec<Stamps>,
+    stamps: Vec<OrderStamps>,
+    releases: Vec<OrderStamps>,
     deadlines: Vec<Option<u64>>,
 }
 
@@ -184,12 +151,9 @@ fn stamp(
     deadline: Option<u64>,
 ) -> u64 {
     let opens_early = conduct.opens_early && stamping != OrderStamping::Release;
-    let acts = if opens_early { times.arrival_ns } else { times.release_ns };
-    let own = acts.saturating_add_signed(times.ahead_ns);
-    match deadline.filter(|_| conduct.writes_deadline) {
-        Some(deadline) => own.max(deadline),
-        None => own,
-    }
+    let conduct = StampConduct { opens_early, writes_deadline: conduct.writes_deadline };
+    let own = |at_ns: u64| at_ns.saturating_add_signed(times.ahead_ns);
+    conduct.stamp(own(times.arrival_ns), own(times.release_ns), deadline)
 }
 
 /// Runs a market.
@@ -222,50 +186,28 @@ pub fn run(scene: &TradingScene, see: &mut dyn FnMut(Progress)) -> MarketOutcome
 impl StampBook {
     /// Fills the orders of one trade after the other.
     fn settle(&self, scene: &TradingScene, seed: u64) -> MarketOutcome {
-        let mut lots = Prng::new(seed).fork(0x6c_6f_74);
-        let (mut filled, mut refused) = ([0; PARTICIPANTS], [0; PARTICIPANTS]);
-        let mut profit_cents = [0u64; PARTICIPANTS];
+        let mut market = Market::new(seed, scene.stamping == OrderStamping::NotEarly);
         for (number, stamps) in self.stamps.iter().enumerate() {
-            if filled.iter().sum::<u64>() >= u64::from(scene.orders) {
+            if market.all_filled() >= u64::from(scene.orders) {
                 break;
             }
-            let Some(profit) = DemoTrade::of(seed, number as u64).profit_cents() else { continue };
-            let is_early = |stamp: u64| {
-                scene.stamping == OrderStamping::NotEarly
-                    && self.deadlines[number].is_some_and(|deadline| stamp < deadline)
-            };
-            let mut first: Vec<usize> = Vec::new();
-            let mut earliest = u64::MAX;
-            for (seat, stamp) in stamps.iter().enumerate() {
-                let Some(stamp) = *stamp else { continue };
-                if is_early(stamp) {
-                    refused[seat] += 1;
-                } else if stamp < earliest {
-                    (earliest, first) = (stamp, vec![seat]);
-                } else if stamp == earliest {
-                    first.push(seat);
-                }
-            }
-            if first.is_empty() {
-                continue;
-            }
-            let winner = first[lots.below(first.len() as u64) as usize];
-            filled[winner] += 1;
-            profit_cents[winner] += profit;
+            let trade = DemoTrade::of(seed, number as u64);
+            let Some(profit_cents) = trade.profit_cents() else { continue };
+            let deadline_ns = self.deadlines[number];
+            market.fill(&TradeOrders { profit_cents, deadline_ns, stamps: *stamps });
         }
-        let all = profit_cents.iter().sum::<u64>().max(1) as f64;
         MarketOutcome {
-            profit_share: profit_cents.map(|cents| 100.0 * cents as f64 / all),
-            filled,
-            refused,
-            orders: filled.iter().sum(),
+            profit_share: market.profit_share(),
+            filled: market.filled_orders(),
+            refused: market.refused_orders(),
+            orders: market.all_filled(),
             window_p50_us: self.window_p50_us(),
             p_f: None,
         }
     }
 
     fn window_p50_us(&self) -> f64 {
-        let window = |releases: &Stamps| {
+        let window = |releases: &OrderStamps| {
             let known: Option<Vec<u64>> = releases.iter().copied().collect();
             let known = known?;
             Some(known.iter().max()? - known.iter().min()?)

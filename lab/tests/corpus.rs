@@ -13,6 +13,7 @@ use evenfall_placement_machine::fuzzing as survey;
 use evenfall_placement_planner::fuzzing as planner;
 use evenfall_placement_survey::fuzzing as experiments;
 use evenfall_port::fuzzing as port;
+use evenfall_query_burst::fuzzing as burst;
 use evenfall_store_engine::fuzzing as store;
 
 #[path = "../../fuzz/replay.rs"]
@@ -42,12 +43,14 @@ fn every_corpus_file_passes_its_target() {
         }),
         ("openflow", flow::openflow),
         ("qaplib", planner::qaplib),
+        ("questions", burst::take_questions),
         ("requests", feed::requests),
         ("run_json", runs::run_json),
         ("runlog", runs::runlog),
         ("settings", runs::settings),
         ("shuffle_bundles", collectives::bundles),
         ("shuffle_datagrams", collectives::datagrams),
+        ("store_seal", store::store_seal),
         ("store_table", store::store_table),
         ("store_wire", store::store_wire),
         ("survey_agent", survey::survey_agent),

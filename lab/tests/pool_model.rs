@@ -4,8 +4,8 @@ use evenfall_lab::model::{Model, Stack};
 use evenfall_lab::multicast::{Params, run};
 use evenfall_lab::survey::pool::{PoolSpec, survey};
 use evenfall_model::{Pair, PoolSurvey};
-use evenfall_placement_machine::{Extent, Pace, TreeSurvey};
-use evenfall_placement_planner::planner::{Method, Planner};
+use evenfall_placement_machine::{Extent, ProbePace, TreeSurvey};
+use evenfall_placement_planner::planner::{PlanMethod, Planner};
 
 const HOSTS: u32 = 20;
 const RATE_HZ: u32 = 1_000;
@@ -22,10 +22,10 @@ const KEYS: [&str; 7] = [
 
 /// The model that a survey of a pool in this cloud gives. `base` fills in what is not measured.
 fn surveyed(truth: &Model, base: &Model, seed: u64) -> Model {
-    let shape = evenfall_placement_planner::tree::Shape { depth: 1, fanout: 2 };
+    let shape = evenfall_placement_planner::tree::TreeShape { depth: 1, fanout: 2 };
     let names = (0..HOSTS).map(|host| format!("h{host}")).collect();
-    let pace = Pace { rate_hz: RATE_HZ, ..Pace::default() };
-    let planner = Planner { seed, ..Planner::new(Method::Greedy, shape) };
+    let pace = ProbePace { rate_hz: RATE_HZ, ..ProbePace::default() };
+    let planner = Planner { seed, ..Planner::new(PlanMethod::Greedy, shape) };
     let mut program = TreeSurvey::new(planner, names, pace, Extent::AllPairs).keeping_records();
     survey(&PoolSpec::new(truth, HOSTS, seed), RATE_HZ, &mut program, &mut || false);
     let pairs = program.records().map(|(from, to, sent, record)| Pair {

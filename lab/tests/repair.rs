@@ -113,7 +113,16 @@ impl Stage {
         let root_address = world.address(NodeIndex(0));
         let (root, standbys) = (NodeId(0), Vec::new());
         let config = config.into();
-        let cast = Cast { config, key: None, stream: 0, root, root_address, standbys };
+        let cast = Cast {
+            config,
+            key: None,
+            master: None,
+            stream: 0,
+            root,
+            root_address,
+            standbys,
+            signed: None,
+        };
         let prng = Prng::new(7);
         let mut stage = Self { world, cast, host, prng, log: Log::default() };
         stage.log.message = vec![7; 300];

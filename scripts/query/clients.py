@@ -68,7 +68,10 @@ def sqlalchemy_with_pandas():
     inspector = sqlalchemy.inspect(engine)
     assert "day" in inspector.get_schema_names(), inspector.get_schema_names()
     equal(sorted(inspector.get_table_names(schema="day")), ["messages", "quotes", "raw", "trades"])
-    # The inspector asks for columns by subqueries that the engine cannot plan.
+    columns = {column["name"]: column["type"] for column in inspector.get_columns("trades", schema="day")}
+    equal(isinstance(columns["shares"], sqlalchemy.BIGINT), True)
+    equal(isinstance(columns["price"], sqlalchemy.NUMERIC), True)
+    equal(isinstance(columns["time"], sqlalchemy.TIMESTAMP), True)
     with engine.connect() as connection:
         asked = sqlalchemy.text("SELECT data_type FROM information_schema.columns WHERE table_name = 'messages' AND column_name = 'shares'")
         equal(connection.execute(asked).scalar(), "bigint")
@@ -101,6 +104,16 @@ def asyncpg_with_parameters():
             pass
         equal(await connection.fetchval("SELECT 1"), 1)
         await connection.close()
+        # A pool gives a connection back as it was.
+        pool = asyncpg.create_pool(host=HOST, port=int(PORT), database="day", user="anyone", min_size=1, max_size=1)
+        async with pool:
+            async with pool.acquire() as connection:
+                await connection.execute("SET statement_timeout = '7s'")
+                await connection.execute("SET TIME ZONE 'America/New_York'")
+                equal(await connection.fetchval("SHOW statement_timeout"), "7s")
+            async with pool.acquire() as connection:
+                equal(await connection.fetchval("SHOW statement_timeout"), "0")
+                equal(await connection.fetchval("SHOW TIME ZONE"), "Etc/UTC")
 
     asyncio.run(ask())
 

@@ -7,8 +7,11 @@ use crate::tree;
 use crate::{Checked, Finding};
 
 /// Limit of the bytes of the stripped program. A larger program takes longer to build and to copy
-/// to the hosts of a run.
-const BYTES_MAX: u64 = 12_000_000;
+/// to the hosts of a run. It was 12 million until a store pushed records to its readers, which
+/// takes 80 kB; the choice of a port and the losses of the card take 50 kB more, keys of nodes and
+/// of runs 73 kB, and a store's judgement of clocks and full disks 31 kB. The sealed stream, the
+/// page of a served store and room on a full disk take 112 kB together.
+const BYTES_MAX: u64 = 12_350_000;
 /// Limit of the foreign crates in the program: the 91 of today and room for three.
 const CRATES_MAX: usize = 94;
 /// The package whose default build is the lean program.

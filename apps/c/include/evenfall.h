@@ -10,6 +10,11 @@
 #include <stdint.h>
 
 /**
+ * Units of `price` in a dollar.
+ */
+#define EVENFALL_PRICE_UNITS 10000
+
+/**
  * What a call came to.
  */
 typedef enum evenfall_status {
@@ -117,6 +122,10 @@ typedef struct evenfall_feed_options {
    */
   const char *key;
   /**
+   * The file with the key of this receiver alone, or null, for a run with node keys.
+   */
+  const char *node_key;
+  /**
    * The standbys of the root, as "HOST:PORT": none, two or four.
    */
   const char *const *standbys;
@@ -144,6 +153,11 @@ typedef struct evenfall_feed_options {
    * Not 0: keep the content hash of the messages, for `evenfall_feed_hash`.
    */
   uint32_t hashed;
+  /**
+   * Not 0: read the messages, for `type`, `side`, `symbol`, `price`, `shares` and `order_ref` of
+   * the updates. Without it, and for formats that are not read, these fields say nothing.
+   */
+  uint32_t decoded;
 } evenfall_feed_options;
 
 /**
@@ -188,6 +202,31 @@ typedef struct evenfall_update {
    * The format of the message on the wire, such as 1 for ITCH; 0 for unknown bytes.
    */
   uint32_t format;
+  /**
+   * Type letter of ITCH, or digit of LOBSTER; 0 when the message has none.
+   */
+  char type;
+  /**
+   * 'B' buy, 'S' sell; 0 when the message has no side.
+   */
+  char side;
+  /**
+   * The security, without padding and with a nul; empty when the message concerns none. It is
+   * named by the message, or by an earlier one with the same locate.
+   */
+  char symbol[9];
+  /**
+   * The price in units of 1/EVENFALL_PRICE_UNITS dollar; INT64_MIN when the message has none.
+   */
+  int64_t price;
+  /**
+   * Shares entered, executed or cancelled; UINT64_MAX when the message has none.
+   */
+  uint64_t shares;
+  /**
+   * The order; of a replacement, the old order; UINT64_MAX when the message has none.
+   */
+  uint64_t order_ref;
 } evenfall_update;
 
 /**
@@ -236,6 +275,10 @@ typedef struct evenfall_root_options {
    * The file with the shared key, or null. Without a key nothing leaves loopback.
    */
   const char *key;
+  /**
+   * The file with the master key of the roots, or null, for a run with node keys.
+   */
+  const char *master_key;
 } evenfall_root_options;
 
 /**
@@ -266,6 +309,10 @@ typedef struct evenfall_publisher_options {
    * The file with the shared key, or null. Without a key nothing leaves loopback.
    */
   const char *key;
+  /**
+   * The file with the key of this publisher alone, or null, for a run with node keys.
+   */
+  const char *node_key;
 } evenfall_publisher_options;
 
 #ifdef __cplusplus

@@ -22,11 +22,14 @@ use evenfall::subscriber::{
     Message, QueueLimits, Settings, SubscribeError, Subscriber, Subscription, Update,
 };
 use evenfall::{NodeId, SyncTime};
+use evenfall_feed_formats::event::{Event, Events, PRICE_DECIMALS};
 use evenfall_feed_formats::sharding::ContentHash;
 
 use crate::guard::{Guarded, free_handle, hand_out, look_behind, run_call};
 use crate::status::{CallStatus, Failure};
-use crate::text::{address, addresses, array, expect_size, key_in, text, text_or_none};
+use crate::text::{
+    address, addresses, array, expect_size, key_in, node_key_in, text, text_or_none,
+};
 
 /// Messages that may wait by default, .7 s of a feed of 1.5 million messages a second.
 const WAITING_MESSAGES: usize = 1 << 20;
@@ -64,6 +67,8 @@ pub struct FeedOptions {
     pub trees: u32,
     /// The file with the shared key, or null. Without a key nothing leaves loopback.
     pub key: *const c_char,
+    /// The file with the key of this receiver alone, or null, for a run with node keys.
+    pub node_key: *const c_char,
     /// The standbys of the root, as "HOST:PORT": none, two or four.
     pub standbys: *const *const c_char,
     /// How many standbys.
@@ -78,7 +83,16 @@ pub struct FeedOptions {
     pub waiting_bytes: usize,
     /// Not 0: keep the content hash of the messages, for `evenfall_feed_hash`.
     pub hashed: u32,
+    /// Not 0: read the messages, for `type`, `side`, `symbol`, `price`, `shares` and `order_ref` of
+    /// the updates. Without it, and for formats that are not read, these fields say nothing.
+    pub decoded: u32,
 }
+
+/// Units of `price` in a dollar.
+pub const EVENFALL_PRICE_UNITS: i64 = 10_000;
+
+// C gets prices as they are read.
+const _: () = assert!(EVENFALL_PRICE_UNITS == 10_i64.pow(PRICE_DECIMALS as u32));
 
 /// What an update is.
 #[allow(clippy::enum_variant_names, reason = "C has no name spaces")]
@@ -114,6 +128,19 @@ pub struct UpdateView {
     pub length: usize,
     /// The format of the message on the wire, such as 1 for ITCH; 0 for unknown bytes.
     pub format: u32,
+    /// Type letter of ITCH, or digit of LOBSTER; 0 when the message has none.
+    pub r#type: c_char,
+    /// 'B' buy, 'S' sell; 0 when the message has no side.
+    pub side: c_char,
+    /// The security, without padding and with a nul; empty when the message concerns none. It is
+    /// named by the message, or by an earlier one with the same locate.
+    pub symbol: [c_char; 9],
+    /// The price in units of 1/EVENFALL_PRICE_UNITS dollar; INT64_MIN when the message has none.
+    pub price: i64,
+    /// Shares entered, executed or cancelled; UINT64_MAX when the message has none.
+    pub shares: u64,
+    /// The order; of a replacement, the old order; UINT64_MAX when the message has none.
+    pub order_ref: u64,
 }
 
 /// The two ends of the pair that makes the descriptor readable.
@@ -148,6 +175,8 @@ struct FeedState {
     views: Vec<UpdateView>,
     pair: Option<WakePair>,
     hash: Option<ContentHash>,
+    /// Reads messages, when the program asks for their fields.
+    events: Option<Events>,
 }
 
 // SAFETY: the views point into the updates beside them, which are buffers of shared ownership that
@@ -155,9 +184,9 @@ struct FeedState {
 unsafe impl Send for FeedState {}
 
 impl FeedState {
-    fn open(subscriber: Subscriber, hash: Option<ContentHash>) -> Self {
+    fn open(subscriber: Subscriber, hash: Option<ContentHash>, events: Option<Events>) -> Self {
         let (lent, views) = (Vec::new(), Vec::new());
-        let mut state = Self { subscriber, lent, views, pair: None, hash };
+        let mut state = Self { subscriber, lent, views, pair: None, hash, events };
         // The receiver joins now, and not at the first poll.
         state.subscriber.wait(Duration::ZERO);
         state
@@ -192,7 +221,13 @@ impl FeedState {
             if let (Update::Message(message), Some(hash)) = (update, &mut self.hash) {
                 hash.update(message.stream as usize, &message.bytes);
             }
-            self.views.extend(view_of(update));
+            let event = match (update, &mut self.events) {
+                (Update::Message(message), Some(events)) => {
+                    events.read(message.format, &message.bytes)
+                }
+                _ => Event::default(),
+            };
+            self.views.extend(view_of(update, &event));
         }
         Ok(CallStatus::EvenfallOk)
     }
@@ -224,20 +259,36 @@ impl FeedState {
 }
 
 /// How C sees an update; `None` for a kind that this version does not know.
-fn view_of(update: &Update) -> Option<UpdateView> {
+fn view_of(update: &Update, event: &Event) -> Option<UpdateView> {
+    let view = UpdateView {
+        kind: UpdateKind::EvenfallMessage,
+        stream: 0,
+        number: 0,
+        lost: 0,
+        deadline_ns: 0,
+        released_ns: 0,
+        bytes: ptr::null(),
+        length: 0,
+        format: 0,
+        r#type: event.kind.map_or(0, letter_of),
+        side: event.side.and_then(|side| u8::try_from(side).ok()).map_or(0, |side| side as c_char),
+        symbol: symbol_of(event),
+        price: event.price.unwrap_or(i64::MIN),
+        shares: event.shares.unwrap_or(u64::MAX),
+        order_ref: event.order_reference.unwrap_or(u64::MAX),
+    };
     match update {
         Update::Message(message) => {
             let Message { stream, number, deadline, released, format, bytes } = message;
             Some(UpdateView {
-                kind: UpdateKind::EvenfallMessage,
                 stream: *stream,
                 number: *number,
-                lost: 0,
                 deadline_ns: deadline.map_or(0, SyncTime::nanos),
                 released_ns: released.nanos(),
                 bytes: bytes.as_ptr(),
                 length: bytes.len(),
                 format: u32::from(format.0),
+                ..view
             })
         }
         Update::Lost { stream, first, messages } => Some(UpdateView {
@@ -245,14 +296,29 @@ fn view_of(update: &Update) -> Option<UpdateView> {
             stream: *stream,
             number: first.unwrap_or(u64::MAX),
             lost: messages.unwrap_or(u64::MAX),
-            deadline_ns: 0,
-            released_ns: 0,
-            bytes: ptr::null(),
-            length: 0,
-            format: 0,
+            ..view
         }),
         _ => None,
     }
+}
+
+/// A type that is one letter; 0 for the name of a type of a format that is not read.
+fn letter_of(kind: &str) -> c_char {
+    match kind.as_bytes() {
+        [letter] => *letter as c_char,
+        _ => 0,
+    }
+}
+
+/// The symbol as text of C. A symbol has eight bytes at most, so that a nul follows it.
+fn symbol_of(event: &Event) -> [c_char; 9] {
+    let mut text = [0; 9];
+    if let Some(symbol) = event.symbol {
+        for (place, byte) in text[..8].iter_mut().zip(symbol.trimmed()) {
+            *place = *byte as c_char;
+        }
+    }
+    text
 }
 
 /// The settings that the options name, and the node in them.
@@ -268,12 +334,18 @@ unsafe fn settings_of(options: &FeedOptions) -> Result<(Settings, String), Failu
                 let words = "config and name, or root, address and id: not both";
                 return Err(Failure::wrong_argument(words));
             }
+            if !options.key.is_null() || !options.node_key.is_null() {
+                let words = "a settings file names its keys itself (run.key_file, \
+                             run.node_key_file): leave key and node_key null";
+                return Err(Failure::wrong_argument(words));
+            }
             return Ok((Settings::load(Path::new(config), &[])?, name.to_owned()));
         }
         let (root, own) = (address(options.root, "root")?, address(options.address, "address")?);
         let mut subscription = Subscription::new(root, own, NodeId(options.id));
         subscription.standbys = addresses(options.standbys, options.standby_count, "standbys")?;
         subscription.key = key_in(options.key, "key")?;
+        subscription.node_key = node_key_in(options.node_key, "node_key")?;
         subscription.trees = options.trees.max(1);
         Ok((subscription.settings()?, subscription.name))
     }
@@ -310,8 +382,9 @@ pub unsafe extern "C" fn evenfall_subscribe(
         let trees = settings.course.trees as usize;
         let hash = (options.hashed != 0).then(|| ContentHash::new(trees));
         let subscriber = Subscriber::with(settings, &name)?.only(&symbols).queue_limits(limits);
-        let opened =
-            Box::new(FeedHandle { guarded: Guarded::new(FeedState::open(subscriber, hash)) });
+        let events = (options.decoded != 0).then(Events::new);
+        let state = FeedState::open(subscriber, hash, events);
+        let opened = Box::new(FeedHandle { guarded: Guarded::new(state) });
         // SAFETY: the caller's promise.
         unsafe { hand_out(feed, "feed", Box::into_raw(opened)) }?;
         Ok(CallStatus::EvenfallOk)

@@ -20,34 +20,48 @@ pub(crate) fn run_call(call: impl FnOnce() -> Result<CallStatus, Failure>) -> Ca
     }
 }
 
-/// What a handle holds: a value that one call at a time uses, in the process that made it.
-pub(crate) struct Guarded<T> {
-    value: Mutex<T>,
-    /// The threads of evenfall do not live in the child of a fork.
-    process: u32,
-}
+/// The process that made a handle. The threads of evenfall do not live in the child of a fork.
+pub(crate) struct HomeProcess(u32);
 
-impl<T> Guarded<T> {
-    pub(crate) fn new(value: T) -> Self {
-        Self { value: Mutex::new(value), process: std::process::id() }
+impl HomeProcess {
+    /// This process.
+    pub(crate) fn of_caller() -> Self {
+        Self(std::process::id())
     }
 
-    /// Whether the caller is the process that made the handle.
-    pub(crate) fn is_of_this_process(&self) -> bool {
-        self.process == std::process::id()
+    /// Whether the caller is that process.
+    pub(crate) fn is_here(&self) -> bool {
+        self.0 == std::process::id()
     }
 
     /// Refuses the child of a fork.
-    pub(crate) fn expect_this_process(&self) -> Result<(), Failure> {
-        if self.is_of_this_process() {
+    pub(crate) fn expect_here(&self) -> Result<(), Failure> {
+        if self.is_here() {
             return Ok(());
         }
         Err(refuse_as_busy("the handle is of the process before a fork; open one in the child"))
     }
+}
+
+/// What a handle holds: a value that one call at a time uses, in the process that made it.
+pub(crate) struct Guarded<T> {
+    value: Mutex<T>,
+    home: HomeProcess,
+}
+
+impl<T> Guarded<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { value: Mutex::new(value), home: HomeProcess::of_caller() }
+    }
+
+    /// Whether the caller is the process that made the handle.
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.home.is_here()
+    }
 
     /// Takes the value for one call.
     pub(crate) fn enter(&self) -> Result<MutexGuard<'_, T>, Failure> {
-        self.expect_this_process()?;
+        self.home.expect_here()?;
         self.value.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => {
                 refuse_as_busy("another thread is in a call with this handle")

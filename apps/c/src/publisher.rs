@@ -8,7 +8,7 @@ use evenfall::publisher::{Publisher, PublisherSettings};
 use crate::guard::{free_handle, hand_out, look_behind, run_call};
 use crate::shared::SharedHandle;
 use crate::status::CallStatus;
-use crate::text::{address, addresses, bytes_of, expect_size, key_in};
+use crate::text::{address, addresses, bytes_of, expect_size, key_in, node_key_in};
 
 /// A publisher that outlives the root. Threads may publish at the same time.
 pub struct PublisherHandle {
@@ -30,6 +30,8 @@ pub struct PublisherOptions {
     pub id: u32,
     /// The file with the shared key, or null. Without a key nothing leaves loopback.
     pub key: *const c_char,
+    /// The file with the key of this publisher alone, or null, for a run with node keys.
+    pub node_key: *const c_char,
 }
 
 /// Starts a publisher, and returns when the publisher listens. The program frees the publisher by
@@ -52,6 +54,7 @@ pub unsafe extern "C" fn evenfall_publisher_start(
             let own = address(options.address, "address")?;
             let mut settings = PublisherSettings::new(&roots, own, NodeId(options.id));
             settings.key = key_in(options.key, "key")?;
+            settings.node_key = node_key_in(options.node_key, "node_key")?;
             settings
         };
         let started = Publisher::of(&settings)?;

@@ -8,7 +8,7 @@ use evenfall::embedded_root::{EmbeddedRoot, EmbeddedRootSettings};
 use crate::guard::{free_handle, hand_out, look_behind, run_call};
 use crate::shared::SharedHandle;
 use crate::status::{CallStatus, Failure};
-use crate::text::{address, array, bytes_of, expect_size, key_in};
+use crate::text::{address, array, bytes_of, expect_size, key_in, master_key_in};
 
 /// The root of a run. Threads may publish at the same time.
 pub struct RootHandle {
@@ -41,6 +41,8 @@ pub struct RootOptions {
     pub receiver_count: usize,
     /// The file with the shared key, or null. Without a key nothing leaves loopback.
     pub key: *const c_char,
+    /// The file with the master key of the roots, or null, for a run with node keys.
+    pub master_key: *const c_char,
 }
 
 /// Starts a root, and returns when the root listens. The program frees the root by
@@ -69,6 +71,9 @@ pub unsafe extern "C" fn evenfall_root_start(
         settings.trees = options.trees.max(1);
         // SAFETY: the caller's promise.
         settings.key = unsafe { key_in(options.key, "key") }?;
+        let shared = settings.key.as_ref();
+        // SAFETY: the caller's promise.
+        settings.master_key = unsafe { master_key_in(options.master_key, "master_key", shared) }?;
         let started = EmbeddedRoot::of(&settings)?;
         let handle = Box::new(RootHandle { root: SharedHandle::new(started) });
         // SAFETY: the caller's promise.

@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use evenfall::embedded_root::MESSAGE_BYTES_MAX;
-use evenfall::{Bytes, SharedKey};
+use evenfall::{Bytes, MasterKey, NodeKey, SharedKey};
 use evenfall_runtime::address::look_up;
 use evenfall_runtime::causes::with_causes;
-use evenfall_runtime::settings;
+use evenfall_runtime::settings::{self, SettingsError};
 
 use crate::status::{CallStatus, Failure};
 
@@ -110,9 +110,48 @@ pub(crate) unsafe fn key_in(
     argument: &str,
 ) -> Result<Option<SharedKey>, Failure> {
     // SAFETY: the caller's promise, passed on.
+    unsafe { read_file_of(pointer, argument, settings::read_key) }
+}
+
+/// The key of one node in the file that a path names, or `None` for a null pointer.
+///
+/// # Safety
+/// As [`text`].
+pub(crate) unsafe fn node_key_in(
+    pointer: *const c_char,
+    argument: &str,
+) -> Result<Option<NodeKey>, Failure> {
+    // SAFETY: the caller's promise, passed on.
+    unsafe { read_file_of(pointer, argument, settings::read_node_key) }
+}
+
+/// The master key in the file that a path names, or `None` for a null pointer.
+///
+/// # Safety
+/// As [`text`].
+pub(crate) unsafe fn master_key_in(
+    pointer: *const c_char,
+    argument: &str,
+    shared: Option<&SharedKey>,
+) -> Result<Option<MasterKey>, Failure> {
+    let read = |path: &Path| settings::read_master_key(path, shared);
+    // SAFETY: the caller's promise, passed on.
+    unsafe { read_file_of(pointer, argument, read) }
+}
+
+/// What is in the file that a path names, or `None` for a null pointer.
+///
+/// # Safety
+/// As [`text`].
+unsafe fn read_file_of<T>(
+    pointer: *const c_char,
+    argument: &str,
+    read: impl FnOnce(&Path) -> Result<T, SettingsError>,
+) -> Result<Option<T>, Failure> {
+    // SAFETY: the caller's promise, passed on.
     let path = unsafe { text_or_none(pointer, argument) }?;
     let Some(path) = path else { return Ok(None) };
-    settings::read_key(Path::new(path)).map(Some).map_err(|error| Failure {
+    read(Path::new(path)).map(Some).map_err(|error| Failure {
         status: CallStatus::EvenfallWrongSettings,
         words: format!("{argument}: {error}"),
     })

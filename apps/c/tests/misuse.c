@@ -38,6 +38,18 @@ static evenfall_feed *subscribe(evenfall_feed_options *options, const char *root
     return feed;
 }
 
+/* The name of a new file with a secret of 64 digits in this form, for this process alone. */
+static const char *write_file(const char *form)
+{
+    static char names[2][32];
+    static int written;
+    char *name = strcpy(names[written++], "/tmp/evenfall-misuse-XXXXXX");
+    FILE *file = fdopen(mkstemp(name), "w");
+    fprintf(file, form, "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef");
+    fclose(file);
+    return name;
+}
+
 static void refuse_options(void)
 {
     evenfall_feed_options options = {0};
@@ -53,7 +65,26 @@ static void refuse_options(void)
     options.root = "127.0.0.1:9";
     options.key = "/nonexistent/key";
     expect(evenfall_subscribe(&options, &feed), EVENFALL_WRONG_SETTINGS, "/nonexistent/key", "a missing key");
+    const char *of_node_4 = write_file("4 %s\n"), *shared = write_file("%s\n");
     options.key = NULL;
+    options.node_key = of_node_4;
+    options.id = 4;
+    expect(evenfall_subscribe(&options, &feed), EVENFALL_WRONG_SETTINGS, "needs the shared key",
+           "a node key without the shared key");
+    options.key = of_node_4;
+    expect(evenfall_subscribe(&options, &feed), EVENFALL_WRONG_SETTINGS, "is the key of node 4, and here belongs",
+           "a node key for the shared key");
+    options.key = shared;
+    options.id = 5;
+    expect(evenfall_subscribe(&options, &feed), EVENFALL_WRONG_SETTINGS, "of node 4, and this node has id 5",
+           "the key of another node");
+    options.node_key = shared;
+    expect(evenfall_subscribe(&options, &feed), EVENFALL_WRONG_SETTINGS, "begins with the id",
+           "the shared key for a node key");
+    options.id = 0;
+    unlink(of_node_4);
+    unlink(shared);
+    options.key = options.node_key = NULL;
     options.symbol_count = 1;
     expect(evenfall_subscribe(&options, &feed), EVENFALL_WRONG_ARGUMENT, "symbols", "an array without values");
     options.symbol_count = 0;
@@ -63,6 +94,10 @@ static void refuse_options(void)
     options.name = "desk";
     expect(evenfall_subscribe(&options, &feed), EVENFALL_WRONG_ARGUMENT, "not both", "two ways at once");
     options.root = options.address = NULL;
+    options.node_key = "/nonexistent/key";
+    expect(evenfall_subscribe(&options, &feed), EVENFALL_WRONG_ARGUMENT, "names its keys itself",
+           "a key beside a settings file");
+    options.node_key = NULL;
     expect(evenfall_subscribe(&options, &feed), EVENFALL_WRONG_SETTINGS, "/nonexistent/evenfall.toml",
            "a missing settings file");
     if (feed) {

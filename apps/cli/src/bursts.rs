@@ -1,9 +1,13 @@
 //! `evenfall sort` and `evenfall burst`: a sort and queries over many ranks, and what a desk asks.
 
 #[cfg(feature = "burst")]
+mod agree;
+#[cfg(feature = "burst")]
 mod desk;
 #[cfg(feature = "burst")]
 mod desk_output;
+#[cfg(feature = "burst")]
+mod memory;
 #[cfg(feature = "burst")]
 mod queries;
 #[cfg(feature = "burst")]
@@ -14,7 +18,7 @@ mod recent;
 mod sort;
 
 #[cfg(feature = "burst")]
-pub use queries::{BurstArgs, DeskWord, run_query};
+pub use queries::{BurstArgs, run_query};
 #[cfg(feature = "burst")]
 pub use recent::hold_recent;
 #[cfg(feature = "burst")]

@@ -10,7 +10,13 @@ mod modes;
 mod participant;
 mod record;
 mod room;
+mod signed;
 mod takeover;
+#[cfg(feature = "trading")]
+mod trading;
+#[cfg(not(feature = "trading"))]
+#[path = "demo/trading/lacking.rs"]
+mod trading;
 mod verdict;
 
 use std::fs;
@@ -44,7 +50,10 @@ use folder::{Folder, KEY_FILE, PIPED_FEED, SETTINGS_FILE};
 use forwarding::Forwarded;
 use humantime::parse_duration;
 use participant::{Doors, GATEWAY, GatewayWord, HandedOn, Participant};
+use signed::SignedRun;
 use takeover::{Takeovers, Voting};
+use trading::{Exchange, TradingOutcome};
+pub(crate) use trading::{ParticipantSeat, take_part};
 use verdict::{Judged, verdict};
 
 /// Mean messages per second by default. Two cores carry this rate to twenty receivers with room for
@@ -138,8 +147,12 @@ pub struct Args {
     /// Authenticate every datagram and seal bodies under a fresh key.
     #[arg(long)]
     key: bool,
-    /// The kind of port that moves datagrams: udp, or tc, by which the kernel forwards at the
-    /// proxies.
+    /// Sign the feed: the root and its standbys get a signing key each, and every receiver checks
+    /// that one of them wrote what it releases.
+    #[arg(long)]
+    signed: bool,
+    /// The kind of port that moves datagrams: udp, tc, by which the kernel forwards at the
+    /// proxies, or auto, by which each proxy takes the quicker one.
     #[arg(long, value_name = "KIND")]
     port: Option<String>,
     /// Harm a process while the feed runs: kill:NAME@SECONDS, pause:NAME@SECONDS+SECONDS,
@@ -153,6 +166,8 @@ pub struct Args {
     /// processes then measure each other's clocks, and the run is judged by the true clock.
     #[arg(long, value_name = "OFFSET,RATE")]
     plant_clocks: Option<Planting>,
+    #[command(flatten)]
+    trading: trading::TradingArgs,
     /// Directory of logs and page. Files of an earlier demo there are replaced.
     #[arg(long, default_value = "evenfall-demo")]
     dir: PathBuf,
@@ -180,9 +195,9 @@ pub struct Args {
 /// The error of a demo that ended before there was anything to judge. When a signal stopped the
 /// demo, the program ends with the exit code of the signal.
 fn stopped(words: &str) -> Box<dyn std::error::Error> {
-    let Some(signal) = interrupt::signal() else { return words.into() };
+    let Some(stopped) = Stopped::by_signal() else { return words.into() };
     eprintln!("evenfall: {words}");
-    Stopped(signal).into()
+    stopped.into()
 }
 
 fn above_zero(text: &str) -> Result<f64, String> {
@@ -203,6 +218,14 @@ struct Expected {
     hash: String,
     /// Where the feed is damaged. All messages before that place are to be sent.
     damage: Option<String>,
+}
+
+impl Expected {
+    /// Refuses a feed that is damaged.
+    fn check_damage(&self) -> Result<(), String> {
+        let Some(damage) = &self.damage else { return Ok(()) };
+        Err(format!("{damage}; the {} messages before this place were sent", self.messages))
+    }
 }
 
 fn expect(
@@ -331,9 +354,13 @@ fn prepare(
         settings.inject.file = Some(PathBuf::from(cast::DELAYS_FILE));
         fs::write(args.dir.join(cast::DELAYS_FILE), cast::far_receivers(args, &settings).0)?;
     }
+    trading::plant_clock_errors(args)?;
     let path = settings_path(&args.dir);
     if keyed {
         write_key(&args.dir.join(KEY_FILE))?;
+    }
+    if args.signed {
+        signed::make_keys(&args.dir, &mut settings)?;
     }
     let mut table = settings.to_table();
     doors.into_iter().for_each(|doors| doors.put(&mut table));
@@ -398,7 +425,7 @@ pub fn main(args: &Args) -> Outcome {
     let progress = Progress::new();
     room::check(args)?;
     let _folder = Folder::take(&args.dir)?;
-    let args = &keep_pipe(args)?;
+    let args = &trading::prepare_feed(keep_pipe(args)?)?;
     if args.compare { modes::compare(args, &progress) } else { once(args, &progress).map(drop) }
 }
 
@@ -430,8 +457,9 @@ fn serve_live(
     progress: &Progress,
 ) -> Result<Option<LiveThread>, Box<dyn std::error::Error>> {
     let (_, far) = cast::far_receivers(args, settings);
-    if !far.is_empty() && args.mode == Mode::Unicast {
-        progress.note(&format!("longer paths are planted, in every mode: {far}"));
+    if !far.is_empty() && (!args.compare || args.mode == Mode::Unicast) {
+        let modes = if args.compare { ", in every mode" } else { "" };
+        progress.note(&format!("longer paths are planted{modes}: {far}"));
     }
     let owner = |node: &Node| {
         let (name, is_root) = (node.name.clone(), true);
@@ -449,31 +477,34 @@ fn serve_live(
     Ok(Some(live))
 }
 
+/// Prints how many messages go to how many receivers, and where the processes run.
+fn announce_run(args: &Args, settings: &Settings, messages: u64) {
+    let (receivers, processes) = (args.receivers, settings.nodes.len());
+    let place = if args.lab { "a namespace each" } else { "loopback" };
+    println!("{messages} messages to {receivers} receivers, {processes} processes on {place}");
+    if let Some(silence) = settings.feed.silence {
+        println!("as it happened, but silences are cut to {silence:.1?}");
+    }
+}
+
 /// Plays and judges one run in the directory, which belongs to this demo.
-fn once(args: &Args, progress: &Progress) -> Result<Report, Box<dyn std::error::Error>> {
+fn once(args: &Args, progress: &Progress) -> Result<JudgedRun, Box<dyn std::error::Error>> {
     let hosts = cast::hosts(args, args.receivers) as usize;
     let lab = if args.lab { Some(Lab::new(hosts)?) } else { None };
     let doors = Doors::choose(args, lab.as_ref())?;
     let (settings, expected) = prepare(args, lab.as_ref(), doors.as_ref(), progress)?;
     if !args.json && !args.compare {
-        println!(
-            "{} messages to {} receivers, {} processes on {}",
-            expected.messages,
-            args.receivers,
-            settings.nodes.len(),
-            if args.lab { "a namespace each" } else { "loopback" }
-        );
-        if let Some(silence) = settings.feed.silence {
-            println!("as it happened, but silences are cut to {silence:.1?}");
-        }
+        announce_run(args, &settings, expected.messages);
     }
     let recording = args.record.as_deref().map(|dir| record::Recording::start(dir, &settings));
     let recording = recording.transpose()?;
     let participant = doors.map(|doors| Participant::start(args, &settings, &doors, lab.as_ref()));
     let participant = participant.transpose()?;
     let live_page = serve_live(args, &settings, progress)?;
-    let played = cast::play(args, &settings, lab.as_ref(), expected.messages, progress)
+    let (exchange, messages) = (Exchange::open(args)?, expected.messages);
+    let played = cast::play(args, &settings, lab.as_ref(), exchange.as_ref(), messages, progress)
         .map_err(|words| stopped(&words))?;
+    let traded = exchange.map(|exchange| exchange.settle(args, &settings)).transpose()?;
     let tapped = participant.map(Participant::finish);
     let forwarded = Forwarded::of(args, &settings, lab.as_ref());
     drop((lab, live_page));
@@ -497,30 +528,36 @@ fn once(args: &Args, progress: &Progress) -> Result<Report, Box<dyn std::error::
         let sent = || sent(args, &settings, &expected);
         tapped.map(|tapped| HandedOn::of(&summary(args, GATEWAY), tapped, &sent()))
     });
-    let shown = Shown::of(handed_on.as_ref().ok(), &forwarded);
+    let signed = SignedRun::of(args, &settings);
+    let handed = handed_on.as_ref().ok().and_then(Option::as_ref);
+    let (signed_run, traded_run) = (signed.as_ref(), traded.as_ref());
+    let shown =
+        Shown { handed_on: handed, forwarded: &forwarded, signed: signed_run, traded: traded_run };
     let (report, judged) = match judge(args, &settings, &expected, &played, shown, progress) {
         Ok(judged) => judged,
         // When there is nothing to judge, the reason from the play is the better error.
         Err(error) => return Err(played.outcome.err().map_or(error, Into::into)),
     };
-    if let Some(damage) = expected.damage {
-        return Err(format!(
-            "{damage}; the {} messages before this place were sent",
-            expected.messages
-        )
-        .into());
-    }
+    expected.check_damage()?;
     played.outcome?;
-    if let Some(signal) = interrupt::signal().filter(|_| played.stopped) {
+    if let Some(stopped) = Stopped::by_signal().filter(|_| played.stopped) {
         recorded?;
-        return Err(Stopped(signal).into());
+        return Err(stopped.into());
     }
     let voters: Vec<&str> = settings.voters().iter().map(|node| node.name.as_str()).collect();
     verdict(&judged, &voters, unsent(&expected, &report), &args.fault)?;
     if !args.fault.iter().any(Fault::is_excuse) {
         handed_on?.map_or(Ok(()), |handed_on| handed_on.check())?;
     }
-    recorded.map(|()| report)
+    signed.map_or(Ok(()), |signed| signed.check())?;
+    recorded.map(|()| JudgedRun { report, traded })
+}
+
+/// A run that was judged.
+struct JudgedRun {
+    report: Report,
+    /// What trading came to; `None` in a demo without trading.
+    traded: Option<TradingOutcome>,
 }
 
 /// Makes the report and prints it.
@@ -573,12 +610,10 @@ struct Shown<'a> {
     handed_on: Option<&'a HandedOn>,
     /// What the ports of the proxies did.
     forwarded: &'a Forwarded,
-}
-
-impl<'a> Shown<'a> {
-    fn of(handed_on: Option<&'a Option<HandedOn>>, forwarded: &'a Forwarded) -> Self {
-        Self { handed_on: handed_on.and_then(Option::as_ref), forwarded }
-    }
+    /// What receivers verified; `None` for a feed without signatures.
+    signed: Option<&'a SignedRun>,
+    /// What participants traded; `None` in a demo without trading.
+    traded: Option<&'a TradingOutcome>,
 }
 
 fn unsent(expected: &Expected, report: &Report) -> u64 {
@@ -605,8 +640,14 @@ fn found_as_json(
         json["voting"] = serde_json::to_value(&found.voting)?;
         json["takeovers"] = serde_json::to_value(found.takeovers.results())?;
     }
+    if let (Some(all), Some(signed)) = (json.as_object_mut(), shown.signed) {
+        all.extend(signed.to_json());
+    }
     if let Some(handed_on) = shown.handed_on {
         json["gateway"] = handed_on.to_json();
+    }
+    if let Some(traded) = shown.traded {
+        json["trading"] = traded.to_json();
     }
     let forwarded = serde_json::to_value(shown.forwarded)?;
     if let (Some(all), Value::Object(more)) = (json.as_object_mut(), forwarded) {
@@ -666,6 +707,8 @@ fn show(args: &Args, expected: &Expected, found: &Found<'_>, played: &Played) ->
         found.takeovers.results().iter().for_each(|takeover| println!("{takeover}"));
     }
     found.shown.handed_on.iter().for_each(|handed_on| println!("{}", handed_on.say()));
+    found.shown.signed.iter().for_each(|signed| println!("{}", signed.say()));
+    found.shown.traded.iter().for_each(|traded| print!("{}", traded.say()));
     found.shown.forwarded.say().iter().for_each(|line| println!("{line}"));
     for warning in &report.warnings {
         println!("note: {warning}");

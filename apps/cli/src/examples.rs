@@ -9,7 +9,8 @@ use clap::Command;
 #[rustfmt::skip]
 const EXAMPLES: &[(&str, &str)] = &[
     ("demo", "evenfall demo --receivers 20 --messages 10000
-evenfall demo --compare --receivers 5 --fit 2s"),
+evenfall demo --compare --receivers 5 --fit 2s
+evenfall demo --trading --compare --receivers 4 --messages 3000"),
     ("init", "evenfall init --proxies 2 --receivers 4 --feed day.itch50
 evenfall init --hosts 10.0.0.4,10.0.0.5,10.0.0.6,10.0.0.7 --proxies 1 --receivers 2"),
     ("key new", "evenfall key new /etc/evenfall/evenfall.key"),
@@ -32,7 +33,8 @@ evenfall host check evenfall.toml --interface eth0 --json"),
     ("plan report", "evenfall plan report simulated"),
     ("clock report", "evenfall clock report --config evenfall.toml"),
     ("clock watch", "evenfall clock watch --http 10.0.0.2:9180 --every 2s"),
-    ("store serve", "evenfall store serve ticks --listen 127.0.0.1:7410"),
+    ("store serve", "evenfall store serve ticks --listen 127.0.0.1:7410
+evenfall store serve ticks --listen 0.0.0.0:7410 --users users.toml"),
     ("store ls", "evenfall store ls ticks
 evenfall store ls tcp://127.0.0.1:7410 --json"),
     ("store create", "evenfall store create ticks trades --schema trades.json --window 1ms"),
@@ -46,6 +48,13 @@ evenfall store tail tcp://127.0.0.1:7410 feed --follow"),
     ("store retain", "evenfall store retain ticks day --age 30d"),
     ("store delete", "evenfall store delete ticks day"),
     ("store compact", "evenfall store compact ticks"),
+    ("store derive", "evenfall store derive ticks day"),
+    (
+        "store user new",
+        "evenfall store user new feeder --users users.toml --out feeder.key --append trades",
+    ),
+    ("store user ls", "evenfall store user ls --users users.toml"),
+    ("store user remove", "evenfall store user remove feeder --users users.toml"),
     ("store verify", "evenfall store verify ticks --feed nasdaq_20261120.itch50"),
     ("sort", "evenfall sort --records 200000 --ranks 4
 evenfall sort --in records.bin --out sorted --ranks 4 --verify

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 use evenfall_host::check::{self, FactVerdict, HostFacts, HostFinding, HostWants};
+use evenfall_port::Kind;
 use evenfall_runtime::settings::Io;
 use serde_json::json;
 
@@ -47,7 +48,10 @@ pub fn main(args: &Args) -> Outcome {
     };
     let wants = HostWants {
         receive_buffer_bytes: io.receive_buffer_bytes as u64,
-        kernel_forwards: io.port == "tc",
+        // A node that chooses can choose this kind where it has the rights.
+        kernel_forwards: io.kind().is_ok_and(|kind| kind.is_none_or(Kind::forwards)),
+        busy_poll_us: io.kernel_busy_poll.map(|time| time.as_micros() as u64),
+        real_time: io.real_time.is_some(),
     };
     let cards = if interface.is_empty() { check::cards_in_use() } else { interface.clone() };
     let findings = check::judge_host(&HostFacts::read(&cards), &wants);

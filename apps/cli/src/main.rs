@@ -38,6 +38,10 @@ mod demo;
 mod examples;
 mod feed;
 mod files;
+#[cfg(feature = "generate")]
+mod generate;
+#[cfg(not(feature = "generate"))]
+#[path = "generate/lacking.rs"]
 mod generate;
 mod host;
 mod init;
@@ -81,10 +85,10 @@ enum Command {
     Demo(demo::Args),
     /// Write a settings file for a run, with a key where nodes are on several hosts.
     Init(init::Args),
-    /// Make the shared key of a run.
+    /// Make the shared key of a run, keys of its nodes, or a key by which a root signs.
     Key(key::Args),
     /// Run one process of a run that a settings file describes.
-    Run(run::Args),
+    Run(Box<run::Args>),
     /// Print the figures of a finished run and write its page.
     Report(report::Args),
     /// Show the state of running nodes, or change the mode of a running root.

@@ -87,7 +87,12 @@ pub fn open_output(path: Option<&Path>) -> Result<(Out, UnfinishedFile), Failure
         Some(beside) => File::create(beside),
         None => File::options().write(true).open(&target),
     };
-    let file = file.map_err(named)?;
+    let file = file.map_err(|error| match path.parent() {
+        Some(parent) if error.kind() == io::ErrorKind::NotFound && parent != "" => {
+            format!("{}: there is no directory {}: make it first", path.display(), parent.display())
+        }
+        _ => named(error),
+    })?;
     let out = BufWriter::new(Named { file, path: path.to_owned() });
     Ok((Box::new(out), UnfinishedFile { beside, path: target }))
 }
@@ -100,6 +105,13 @@ fn beside(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_missing_directory_under_the_output_is_named() {
+        let error = open_output(Some(Path::new("/nowhere/x.csv"))).err().expect("no directory");
+        let wanted = "/nowhere/x.csv: there is no directory /nowhere: make it first";
+        assert_eq!(error.to_string(), wanted);
+    }
 
     #[test]
     fn a_full_disk_under_the_output_is_named() {

@@ -19,7 +19,7 @@ mod tree;
 
 use clap::Subcommand;
 use evenfall_placement_planner::accuracy::LengthError;
-use evenfall_placement_planner::planner::Method;
+use evenfall_placement_planner::planner::PlanMethod;
 
 use crate::Outcome;
 
@@ -71,9 +71,9 @@ enum Command {
 }
 
 /// The planner of `--method`.
-fn method(word: &str) -> Result<Method, String> {
-    Method::parse(word)
-        .map_err(|error| format!("--method {word}: {error}; allowed: {}", Method::WORDS))
+fn method(word: &str) -> Result<PlanMethod, String> {
+    PlanMethod::parse(word)
+        .map_err(|error| format!("--method {word}: {error}; allowed: {}", PlanMethod::WORDS))
 }
 
 /// Text with the two parts of a length's error.

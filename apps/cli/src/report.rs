@@ -1,7 +1,5 @@
 //! `evenfall report`: the figures and the page of a finished run.
 
-use std::fs::File;
-use std::io::BufWriter;
 use std::path::PathBuf;
 
 use evenfall_multicast_report::{MessageRow, csv};
@@ -10,6 +8,7 @@ use evenfall_multicast_service::report;
 use evenfall_multicast_service::report::text;
 
 use crate::Outcome;
+use crate::output_file::open_output;
 
 /// Arguments of `evenfall report`.
 #[derive(clap::Args, Debug)]
@@ -32,8 +31,8 @@ pub fn main(args: &Args) -> Outcome {
     let report = match &args.csv {
         None => report::read(&args.dir, None)?,
         Some(path) => {
-            let file = File::create(path).map_err(|e| format!("{}: {e}", path.display()))?;
-            let mut out = csv::Writer::new(BufWriter::new(file))?;
+            let (file, unfinished) = open_output(Some(path))?;
+            let mut out = csv::Writer::new(file)?;
             let mut failed = None;
             let mut each = |row: &MessageRow| {
                 if let Err(error) = out.write(row) {
@@ -45,6 +44,7 @@ pub fn main(args: &Args) -> Outcome {
                 return Err(format!("{}: {error}", path.display()).into());
             }
             out.finish()?;
+            unfinished.keep()?;
             report
         }
     };

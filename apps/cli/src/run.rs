@@ -55,6 +55,10 @@ pub struct Args {
     /// end.
     #[arg(long, hide = true)]
     lifeline: bool,
+    /// Trade on the feed as a receiver of `evenfall demo --trading`, which gives this option.
+    #[cfg(feature = "trading")]
+    #[arg(long, value_name = "SEAT", hide = true)]
+    trade: Option<crate::demo::ParticipantSeat>,
     /// Print the summary as JSON at the end.
     #[arg(long)]
     json: bool,
@@ -161,6 +165,17 @@ impl Args {
         Ok(())
     }
 
+    /// The seat that `--trade` gives; `None` for a node that does not trade.
+    #[cfg(feature = "trading")]
+    fn trade_seat(&self) -> Option<crate::demo::ParticipantSeat> {
+        self.trade
+    }
+
+    #[cfg(not(feature = "trading"))]
+    fn trade_seat(&self) -> Option<crate::demo::ParticipantSeat> {
+        None
+    }
+
     /// Refuses options of other roles.
     fn refuse_others(&self, role: &RoleSpec) -> Result<(), String> {
         let is_keys = role.word == "keys";
@@ -197,7 +212,11 @@ pub fn main(args: &Args) -> Outcome {
     service::check(SERVICES, &document)?;
     let say = |line: &str| println!("{line}");
     let start = Start { document: &document, role, node: &node, say: &say };
-    let summary = service.run(&start)?;
+    let summary = match args.trade_seat() {
+        Some(seat) if role.word == "receiver" => crate::demo::take_part(&start, seat)?,
+        Some(_) => return Err(format!("--trade: the role {} does not use it", role.word).into()),
+        None => service.run(&start)?,
+    };
     if args.json {
         println!("{summary}");
     } else {

@@ -25,6 +25,7 @@ pub const SERVICES: &[&dyn Service] = &[
     &GatewayService,
     &RecorderService {
         hold_recent: crate::bursts::hold_recent,
+        open_tables: crate::store::OPEN_TABLES,
         serve_readers: crate::store::serve_readers,
     },
     &SurveyService,

@@ -40,6 +40,10 @@ pub struct Args {
     /// Switch the root to another mode: unicast, tree, hedge, release or cloudex.
     #[arg(long)]
     set_mode: Option<String>,
+    /// Order the root and its standbys to shut a node out. The node loses its place and gets no
+    /// more keys of the run. The next key comes into use a second later.
+    #[arg(long, value_name = "NODE", conflicts_with_all = ["set_mode", "healthy"])]
+    shut_out: Option<String>,
     /// Say of each node whether it is healthy, and fail unless all are. Probes of containers use
     /// the exit code.
     #[arg(long, conflicts_with = "set_mode")]
@@ -113,6 +117,18 @@ pub fn main(args: &Args) -> Outcome {
             format!("{config}: the root's [[node]] has no http = \"ADDRESS\"; add the key")
         };
         return set_mode(root.ok_or_else(missing)?.2, mode);
+    }
+    if let Some(name) = &args.shut_out {
+        // A misspelt name would shut out nobody.
+        if nodes.iter().all(|node| node.1.is_some()) {
+            let all: Vec<Node> = services::load(&args.config, &[])?.list("node")?;
+            if all.iter().all(|node| node.name != *name) {
+                return Err(format!("no node is called {name}").into());
+            }
+        }
+        let is_root = |role: &str| role == "root" || role == "standby";
+        let mut roots = nodes.iter().filter(|n| n.1.as_deref().is_none_or(is_root));
+        return roots.try_for_each(|root| order(root.2, "shut-out", name));
     }
     if args.healthy {
         let nodes: Vec<_> = nodes.into_iter().map(|(name, _, address)| (name, address)).collect();
@@ -194,10 +210,15 @@ fn set_mode(root: SocketAddr, mode: &str) -> Outcome {
     // The word is also checked here, so that a mistake needs no running root to be found.
     serde_json::from_value::<Mode>(Value::String(mode.to_owned()))
         .map_err(|error| format!("--set-mode {mode}: {error}"))?;
-    let path = format!("/mode?to={mode}");
+    order(root, "mode", mode)
+}
+
+/// Gives an order to a root.
+fn order(root: SocketAddr, what: &str, value: &str) -> Outcome {
+    let path = format!("/{what}?to={value}");
     let reply = ask(root, Method::POST, &path)?;
     if !reply.status.is_success() {
-        return Err(format!("--set-mode {mode}: {root} refused: {}", reply.text.trim_end()).into());
+        return Err(format!("{what} {value}: {root} refused: {}", reply.text.trim_end()).into());
     }
     print!("{}", reply.text);
     Ok(())

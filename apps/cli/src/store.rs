@@ -3,23 +3,36 @@
 mod append;
 mod backing;
 mod create;
+mod derive;
 mod ls;
 mod output;
 pub mod proof;
 mod read;
 mod serve;
 mod times;
+#[cfg(feature = "users")]
+mod user;
+#[cfg(not(feature = "users"))]
+mod user {
+    pub use crate::missing::Args;
+
+    pub fn main(_: &Args) -> crate::Outcome {
+        crate::missing::main("users of a store", "users")
+    }
+}
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Subcommand;
+use evenfall_core::UserKey;
 use evenfall_feed_service::Feed;
 use evenfall_runtime::address::look_up;
 use evenfall_runtime::listing::printable;
 use evenfall_store_engine::{
-    Archive, BucketOptions, ChunkForm, Client, ClusterSource, Freshness, Opened, RecordSource,
-    RemoteSource, Store, StoreConfig, StoreFile, chunk_codec, names, seal,
+    Archive, BucketOptions, ChunkForm, Client, ClusterSource, ConnectOptions, Freshness, Opened,
+    RecordSource, RemoteSource, Store, StoreConfig, StoreError, StoreFile, chunk_codec, names,
+    read_user_key, seal, user_key_from_environment,
 };
 use evenfall_store_format::layout::{parse_chunk_name, parse_journal_name};
 use evenfall_store_format::retention::Retention;
@@ -28,6 +41,7 @@ use evenfall_store_recording::Catalog;
 use humantime::parse_duration;
 
 use self::backing::Backing;
+pub use self::derive::OPEN_TABLES;
 use crate::Outcome;
 
 /// Arguments of `evenfall store`.
@@ -54,6 +68,9 @@ enum Command {
     /// Write a file or a recording as Parquet, which DuckDB, Polars and, with --time-unit us, Spark
     /// open.
     Export(read::Export),
+    /// Make the trades and quotes of a recording, which SQL then reads instead of making them for
+    /// each question. A recorder writes them by itself.
+    Derive(derive::Derive),
     /// Limit the age or the bytes of a file or a recording; older records are deleted.
     ///
     /// The limits replace earlier limits. Without --age and --bytes no further records are deleted.
@@ -65,6 +82,8 @@ enum Command {
     /// A store does the same by itself while it is open. Chunks of a store that was written with
     /// --chunks raw, by a lean build or by an earlier version become Parquet files too.
     Compact(Compact),
+    /// Make users with keys for a server, list them, or take them out.
+    User(user::Args),
     /// Read every byte and name damage; compare a recording with its feed.
     Verify(proof::Verify),
 }
@@ -82,6 +101,27 @@ struct Place {
     /// In a cluster, also read unpublished records, from each file's primary.
     #[arg(long)]
     fresh: bool,
+    #[command(flatten)]
+    key: KeyArg,
+}
+
+/// The key of a user of a server.
+#[derive(clap::Args, Debug)]
+pub struct KeyArg {
+    /// File of the key of a user of the server, which `evenfall store user new` has made. The
+    /// connection is then sealed, and the server may be on another machine. Without it, the
+    /// variable EVENFALL_STORE_KEY may name the file.
+    #[arg(long = "key", value_name = "FILE")]
+    key_file: Option<PathBuf>,
+}
+
+impl KeyArg {
+    fn read(&self) -> Result<Option<UserKey>, StoreError> {
+        match &self.key_file {
+            Some(file) => read_user_key(file).map(Some),
+            None => user_key_from_environment(),
+        }
+    }
 }
 
 /// Arguments of `evenfall store retain`.
@@ -91,7 +131,7 @@ struct Retain {
     dir: PathBuf,
     /// A file or a recording.
     name: String,
-    /// Age by the wall clock beyond which records may be deleted, such as 30d.
+    /// Age beyond which records may be deleted, such as 30d.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     age: Option<std::time::Duration>,
     /// Bytes of each file beyond which the oldest records may be deleted, counted in chunks of 4
@@ -131,9 +171,11 @@ pub fn main(args: &Args) -> Outcome {
         Command::Read(args) => read::read(args),
         Command::Tail(args) => read::tail(args),
         Command::Export(args) => read::export(args),
+        Command::Derive(args) => derive::derive_tables(args),
         Command::Retain(args) => retain(args),
         Command::Delete(args) => delete(args),
         Command::Compact(args) => compact(args),
+        Command::User(args) => user::main(args),
         Command::Verify(args) => proof::verify(args),
     }
 }
@@ -260,9 +302,10 @@ fn objects_at(place: &Path) -> Result<String, String> {
 }
 
 /// Connects to a server, and gives up after five seconds without an answer.
-fn connect(address: &str) -> Result<Client, Box<dyn std::error::Error>> {
+fn connect(address: &str, key: &KeyArg) -> Result<Client, Box<dyn std::error::Error>> {
     let wrong = |error| format!("tcp://{address}: {error}");
-    Ok(Client::connect(look_up(address).map_err(wrong)?)?)
+    let options = ConnectOptions::with_key(key.read()?);
+    Ok(Client::connect_with(look_up(address).map_err(wrong)?, &options)?)
 }
 
 impl Place {
@@ -275,13 +318,14 @@ impl Place {
         backing::check_names(names)?;
         let freshness = if self.fresh { Freshness::Fresh } else { Freshness::Published };
         let options = BucketOptions::default();
-        Ok(Arc::new(ClusterSource::open(names, None, &options, freshness)?))
+        let source = ClusterSource::open(names, None, &options, freshness)?;
+        Ok(Arc::new(source.with_key(self.key.read()?)))
     }
 
     fn source(&self) -> Result<Arc<dyn RecordSource>, Box<dyn std::error::Error>> {
         let address = self.dir.to_str().and_then(|place| place.strip_prefix("tcp://"));
         if let Some(address) = address.filter(|_| !self.objects) {
-            return Ok(Arc::new(RemoteSource::new(connect(address)?)));
+            return Ok(Arc::new(RemoteSource::new(connect(address, &self.key)?)));
         }
         let place = self.dir.display().to_string();
         if backing::is_names(&place) {
@@ -328,6 +372,9 @@ fn retain(args: &Retain) -> Outcome {
             let first = store.retain(&file, retention)?;
             let (records, name) = (file.records(), printable(&file.name));
             println!("{name}: {} of {records} records are kept", records - first.min(records));
+        }
+        if let Some(step) = store.clock_step().filter(|_| args.age.is_some()) {
+            eprintln!("note: {step}");
         }
         Ok(())
     })

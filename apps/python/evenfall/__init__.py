@@ -27,6 +27,7 @@ from ._evenfall import (
     Lost,
     Message,
     Pending,
+    Plan,
     Publisher,
     Recording,
     Report,
@@ -36,11 +37,13 @@ from ._evenfall import (
     Table,
     __version__,
     open,
+    plan,
     publish,
     query,
     report,
     subscribe,
 )
+from ._sim import sim
 from .errors import (
     Error,
     FeedError,
@@ -65,6 +68,7 @@ __all__ = [
     "Message",
     "NotFoundError",
     "Pending",
+    "Plan",
     "Publisher",
     "QueryError",
     "Recording",
@@ -80,8 +84,10 @@ __all__ = [
     "__version__",
     "errors",
     "open",
+    "plan",
     "publish",
     "query",
     "report",
+    "sim",
     "subscribe",
 ]

@@ -6,7 +6,7 @@ from datetime import date as Date
 from datetime import datetime, time, timedelta
 from decimal import Decimal
 from os import PathLike
-from typing import Any, Self, final
+from typing import Any, Protocol, Self, final, type_check_only
 
 import pandas  # type: ignore[import-untyped, import-not-found, unused-ignore]
 import polars  # type: ignore[import-not-found, unused-ignore]
@@ -17,6 +17,10 @@ __version__: str
 _Path = str | PathLike[str]
 _Time = str | Date | datetime | time | int
 # A time: text as on the command line, a type of `datetime`, or ns since 1970.
+
+@type_check_only
+class _ArrowStream(Protocol):
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 @final
 class Rows:
@@ -95,6 +99,26 @@ class Store:
         `date` is the day of a feed whose messages state times of day; by default the date in the
         file's name. After Ctrl-C the first messages are recorded."""
 
+    def create(
+        self,
+        name: str,
+        fields: dict[str, str],
+        *,
+        price_decimals: int = 4,
+        window: str | timedelta | None = None,
+        sequence: str | None = None,
+    ) -> Table:
+        """Makes a table for rows of your own. A table of the same fields stays as it is, and a
+        missing directory is made.
+
+        `fields` has the type of each field: "time" (the first field, ns since 1970), "u8", "u16",
+        "u32", "u64", "i64", "f64", "price" (with `price_decimals` digits behind the point) or
+        "bytes:8" (eight bytes). `window` ("1ms") sorts rows that come late by at most so much, with
+        `sequence`, the field that numbers them; without a window, rows come in order of time."""
+
+    def append(self, name: str, rows: _ArrowStream, *, ack: str = "local") -> int:
+        """Appends rows to a table. See `Table.append`."""
+
     def query(self, sql: str, *, recording: str | None = None) -> Rows:
         """Rows of a statement in SQL, by the program `evenfall-query` on the PATH, or where the
         variable EVENFALL_QUERY says. Every reading runs the statement."""
@@ -106,6 +130,19 @@ class Table:
     @property
     def name(self) -> str:
         """Name of the file."""
+
+    def append(self, rows: _ArrowStream, *, ack: str = "local") -> int:
+        """Appends rows, and gives the number of rows that the store has acknowledged.
+
+        `rows` is anything with `__arrow_c_stream__`: a frame of Polars or pandas, a table of
+        PyArrow, a relation of DuckDB, Rows. Its columns are named as the table's fields, in any
+        order. Timestamps without a zone are UTC. A value of which a digit would be lost is refused,
+        and a missing value too. Text is filled up with spaces.
+
+        `ack` says where the rows are when they are acknowledged: "memory", "local" (synced on this
+        disk), "replica" or "object". Raises SettingsError with the column and the row (counted from
+        0), or StoreError. The rows before a wrong row are appended, and the attribute `rows_kept`
+        of every error has their number."""
 
     def rows(
         self,
@@ -347,9 +384,17 @@ class Publisher:
     the number of each message in the feed."""
 
     def __new__(
-        cls, roots: Sequence[str], *, address: str, id: int, key: _Path | None = None
+        cls,
+        roots: Sequence[str],
+        *,
+        address: str,
+        id: int,
+        key: _Path | None = None,
+        node_key: _Path | None = None,
     ) -> Self:
-        """`roots` has the addresses of the root and of its standbys: one, three or five."""
+        """`roots` has the addresses of the root and of its standbys: one, three or five. `key` is
+        the file of the shared key, and `node_key` that of this publisher alone in a run with node
+        keys."""
 
     def __enter__(self) -> Self: ...
     def __exit__(self, raised: object, *rest: object) -> None: ...
@@ -396,6 +441,73 @@ class Report:
         """The fairness log, a row for each message: stream, message, scheduled, sent, deadline,
         first_arrival, last_arrival, first_release, last_release (instants), receivers, late."""
 
+@final
+class Plan:
+    """A multicast tree, and how long its ways are. Hosts are rows of the matrix, from 0, or names
+    where `plan` was given names."""
+
+    @property
+    def tree(self) -> list[Any]:
+        """The hosts in the order of their places: the root first, level by level. The children of
+        place p are the places p * fanout + 1 to p * fanout + fanout."""
+
+    @property
+    def root(self) -> Any:
+        """The root."""
+
+    @property
+    def parents(self) -> dict[Any, Any]:
+        """The parent of each host; None for the root."""
+
+    @property
+    def delays_us(self) -> dict[Any, float]:
+        """The predicted delay from the root to each host over its parents alone, in microseconds, at
+        the percentile of the plan. Extra copies (hedging) make the ways shorter."""
+
+    @property
+    def worst_leaf(self) -> Any:
+        """The leaf with the longest way; None with extra copies, which come over many ways."""
+
+    @property
+    def worst_leaf_us(self) -> float:
+        """The objective: the delay of the worst leaf, in microseconds, with extra copies."""
+
+    @property
+    def bound_us(self) -> float | None:
+        """No tree has a better worst leaf by the same estimates, in microseconds; None when that is
+        not known."""
+
+    @property
+    def gap(self) -> float | None:
+        """How much worse than the best possible tree this tree is at most, as a share."""
+
+def plan(
+    delays: Any,
+    *,
+    depth: int,
+    fanout: int,
+    names: Sequence[str] | None = None,
+    root: int | str | None = None,
+    roots: int = 1,
+    candidates: int | None = None,
+    hedging: int = 1,
+    percentile: float = 90.0,
+    method: str = "minmax",
+    seed: int = 1,
+    correct_clocks: bool = False,
+) -> Plan:
+    """Chooses a multicast tree, as `evenfall plan tree` does.
+
+    `delays[a][b]` is the one-way delay from host a to host b in microseconds: a numpy array of two
+    dimensions, what has `to_numpy`, or a list of lists. The diagonal is not read. `depth` is the
+    number of hops from the root to a leaf, and `fanout` the children of each inner node.
+
+    `hedging` is the number of extra copies, `percentile` (50 to 99.9) the percentile of a path by
+    which trees are compared, and `method` one of minmax, greedy, lemondrop, "lemondrop 30", weighted,
+    p90, p50, rand, "worst p90" or a sum such as "max(p90, mean + 2 * stddev)". `root` is a host;
+    without it the planner chooses, from `roots` random ones where the method is a sum. The same
+    seed gives the same tree. `correct_clocks` takes the offsets of the hosts' clocks out first."""
+
 def open(place: _Path) -> Store:
     """Opens a store: its directory, "tcp://127.0.0.1:7410" of a server or of a recorder that
     serves, or the place of its objects. A missing directory is made by `Store.record`."""
@@ -408,6 +520,7 @@ def subscribe(
     address: str | None = None,
     id: int | None = None,
     key: _Path | None = None,
+    node_key: _Path | None = None,
     standbys: Sequence[str] | None = None,
     trees: int = 1,
     only: Sequence[str] | None = None,
@@ -416,7 +529,9 @@ def subscribe(
 ) -> Feed:
     """Subscribes as a node of a settings file (`config`, `name`), or by plain values: the address
     of the root, the address and the id of this receiver in the root's settings, the file of the
-    shared key (64 hexadecimal digits), and the root's standbys.
+    shared key (64 hexadecimal digits), the file of this receiver's own key in a run with node keys
+    (`evenfall key new --nodes` makes both), and the root's standbys. A settings file names its keys
+    itself.
 
     `only` names symbols; other messages of a symbol are not given. `waiting` messages, and 256 MiB,
     may wait for the program: one that is further behind is cut off with TooSlowError, and other
@@ -428,10 +543,12 @@ def publish(
     *,
     id: int = 0,
     key: _Path | None = None,
+    master_key: _Path | None = None,
     trees: int = 1,
 ) -> Root:
     """Starts the root of a run in this process. `receivers` has the id and the address of every
-    receiver that the root waits for; port 0 stands for any port."""
+    receiver that the root waits for; port 0 stands for any port. With `master_key`, the file of the
+    master key, every receiver needs its node key."""
 
 def report(directory: _Path | None = None) -> Report:
     """Reads the logs of a run (by default in the directory `run`) and judges it."""

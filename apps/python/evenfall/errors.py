@@ -4,6 +4,9 @@
 class Error(Exception):
     """The base of all errors of evenfall."""
 
+    #: Of an error of `append`: the number of rows that are appended and acknowledged.
+    rows_kept: int | None = None
+
 
 class SettingsError(Error, ValueError):
     """An argument, a key of the settings or a time is wrong."""

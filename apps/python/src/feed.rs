@@ -1,14 +1,14 @@
 //! `Feed`: a subscription, message by message or in batches of Arrow columns.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use evenfall::subscriber::{
     Message, QueueLimits, Settings, SubscribeError, Subscriber, Subscription, Update,
 };
-use evenfall::{NodeId, SharedKey};
+use evenfall::{MasterKey, NodeId, NodeKey, SharedKey};
 use evenfall_feed_formats::codec::{self, Clock, Codec};
 use evenfall_feed_formats::event::{Event, Events, PRICE_DECIMALS};
 use evenfall_feed_formats::sharding::ContentHash;
@@ -36,8 +36,8 @@ const GATHER_EVERY: Duration = Duration::from_millis(1);
 /// a collection of garbage or a plot does not cut the program off.
 #[pyfunction]
 #[pyo3(name = "subscribe", signature = (config = None, name = None, *, root = None, address = None,
-    id = None, key = None, standbys = None, trees = 1, only = None, waiting = 1_048_576,
-    hashed = false))]
+    id = None, key = None, node_key = None, standbys = None, trees = 1, only = None,
+    waiting = 1_048_576, hashed = false))]
 #[allow(clippy::too_many_arguments, reason = "they are keyword arguments of Python")]
 pub(crate) fn subscribe_to(
     py: Python<'_>,
@@ -47,6 +47,7 @@ pub(crate) fn subscribe_to(
     address: Option<String>,
     id: Option<u32>,
     key: Option<PathBuf>,
+    node_key: Option<PathBuf>,
     standbys: Option<Vec<String>>,
     trees: u32,
     only: Option<Vec<String>>,
@@ -54,10 +55,16 @@ pub(crate) fn subscribe_to(
     hashed: bool,
 ) -> PyResult<Feed> {
     let node = match (config, name, root, address, id) {
+        (Some(_), Some(_), None, None, None) if key.is_some() || node_key.is_some() => {
+            return Err(wrong_argument(
+                "a settings file names its keys itself (run.key_file, run.node_key_file): leave \
+                 key and node_key away",
+            ));
+        }
         (Some(config), Some(name), None, None, None) => NodeOfRun::Settings { config, name },
         (None, None, Some(root), Some(address), Some(id)) => {
-            let standbys = standbys.unwrap_or_default();
-            NodeOfRun::Plain { root, address, id, key, standbys, trees }
+            let (standbys, keys) = (standbys.unwrap_or_default(), KeyFiles { key, node_key });
+            NodeOfRun::Plain { root, address, id, keys, standbys, trees }
         }
         _ => {
             return Err(wrong_argument(
@@ -89,10 +96,29 @@ enum NodeOfRun {
         root: String,
         address: String,
         id: u32,
-        key: Option<PathBuf>,
+        keys: KeyFiles,
         standbys: Vec<String>,
         trees: u32,
     },
+}
+
+/// The files of a node's keys.
+pub(crate) struct KeyFiles {
+    /// The shared key.
+    pub(crate) key: Option<PathBuf>,
+    /// The key of the node alone.
+    pub(crate) node_key: Option<PathBuf>,
+}
+
+impl KeyFiles {
+    pub(crate) fn read_keys(self) -> PyResult<(Option<SharedKey>, Option<NodeKey>)> {
+        let shared = self.key.map(|path| read_key(&path)).transpose()?;
+        let own = self.node_key.map(|path| {
+            settings::read_node_key(&path)
+                .map_err(|error| wrong_argument(format!("node_key: {error}")))
+        });
+        Ok((shared, own.transpose()?))
+    }
 }
 
 impl NodeOfRun {
@@ -100,13 +126,13 @@ impl NodeOfRun {
     fn read_settings(self) -> PyResult<(Settings, String)> {
         let (settings, name) = match self {
             Self::Settings { config, name } => (Settings::load(&config, &[]), name),
-            Self::Plain { root, address, id, key, standbys, trees } => {
+            Self::Plain { root, address, id, keys, standbys, trees } => {
                 let (root, address) =
                     (address_of("root", &root)?, address_of("address", &address)?);
                 let mut subscription = Subscription::new(root, address, NodeId(id));
                 let standbys = standbys.iter().map(|standby| address_of("standbys", standby));
                 subscription.standbys = standbys.collect::<PyResult<_>>()?;
-                subscription.key = key.map(read_key).transpose()?;
+                (subscription.key, subscription.node_key) = keys.read_keys()?;
                 subscription.trees = trees;
                 (subscription.settings(), subscription.name)
             }
@@ -127,8 +153,14 @@ pub(crate) fn address_of(argument: &str, text: &str) -> PyResult<std::net::Socke
 }
 
 /// The shared key in a file of 64 hexadecimal digits.
-pub(crate) fn read_key(path: PathBuf) -> PyResult<SharedKey> {
-    settings::read_key(&path).map_err(|error| wrong_argument(format!("key: {error}")))
+pub(crate) fn read_key(path: &Path) -> PyResult<SharedKey> {
+    settings::read_key(path).map_err(|error| wrong_argument(format!("key: {error}")))
+}
+
+/// The master key in a file, which is not the shared key.
+pub(crate) fn read_master_key(path: &Path, shared: Option<&SharedKey>) -> PyResult<MasterKey> {
+    settings::read_master_key(path, shared)
+        .map_err(|error| wrong_argument(format!("master_key: {error}")))
 }
 
 /// What the feed has given so far.

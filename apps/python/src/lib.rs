@@ -21,10 +21,13 @@
 //! | `store` | `Store` and `Table` |
 //! | `recording` | `Recording`: tables, the book at a time, and rows as they come |
 //! | `table_rows` | rows of the tables of a recording: columns, times, a symbol |
+//! | `table_append` | rows of a frame into a user's table |
+//! | `table_schema` | a user's table as Python states it |
 //! | `bars` | open, high, low and close of trades |
 //! | `feed`, `feed_batch` | the subscription: messages one by one, and batches as Arrow |
 //! | `publish` | the root in a program, and a publisher that outlives the root |
 //! | `report` | the figures of a run, and its fairness log as rows |
+//! | `plan` | a multicast tree from a matrix of delays |
 //! | `query` | SQL by the program `evenfall-query` |
 
 mod bars;
@@ -33,13 +36,16 @@ mod errors;
 mod feed;
 mod feed_batch;
 mod place;
+mod plan;
 mod publish;
 mod query;
 mod recording;
 mod report;
 mod rows;
 mod store;
+mod table_append;
 mod table_rows;
+mod table_schema;
 mod times;
 mod waits;
 
@@ -64,10 +70,12 @@ fn _evenfall(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<publish::PyPublisher>()?;
     module.add_class::<publish::PendingNumber>()?;
     module.add_class::<report::PyReport>()?;
+    module.add_class::<plan::PyPlan>()?;
     module.add_function(wrap_pyfunction!(store::open_store, module)?)?;
     module.add_function(wrap_pyfunction!(feed::subscribe_to, module)?)?;
     module.add_function(wrap_pyfunction!(publish::publish_from, module)?)?;
     module.add_function(wrap_pyfunction!(report::read_report, module)?)?;
+    module.add_function(wrap_pyfunction!(plan::plan_tree, module)?)?;
     module.add_function(wrap_pyfunction!(query::query_place, module)?)?;
     Ok(())
 }

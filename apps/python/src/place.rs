@@ -4,13 +4,14 @@
 //! and a recorder must be able to start meanwhile. A directory is therefore open only while rows of
 //! it are read; readers at the same time share it. The connection to a server stays.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use evenfall::recording::{Catalog, RecordingFiles, RecordingSnapshot, StoreTables};
 use evenfall::store::{RecordSource, Store, StoreConfig, StoreError};
 use evenfall_store_engine::StorePlaces;
+use evenfall_store_recording::layouts::message_layouts;
 use evenfall_store_recording::names::near_names;
 use evenfall_store_recording::open_source;
 use pyo3::PyErr;
@@ -23,6 +24,10 @@ const STORE_ADVICE: &str =
 
 /// Time after which a silent node of a cluster may be replaced, as for `evenfall store append`.
 const LEASE: Duration = Duration::from_secs(10);
+
+/// How long a writer waits for readers of the same place. A reader that nobody holds any more ends
+/// with its next batch of rows.
+const READERS_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Where a store is.
 pub(crate) struct StorePlace {
@@ -82,6 +87,31 @@ impl StorePlace {
         Ok(opened)
     }
 
+    /// Opens the directory to write. A missing directory is made. Readers of this place that are
+    /// about to end are waited for.
+    pub(crate) fn open_to_write(&self) -> Result<Store, PyErr> {
+        let directory = self.directory()?;
+        if directory.exists() && !directory.is_dir() {
+            let words = format!("{}: this is a file, and a store is a directory", self.place);
+            return Err(wrong_argument(words));
+        }
+        let until = Instant::now() + READERS_PATIENCE;
+        while self.has_readers() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let opened = StoreConfig::placed(directory, &remembered_places())
+            .map(|placed| StoreConfig { layouts: message_layouts(), ..placed })
+            .map_err(StoreError::from)
+            .and_then(Store::open)
+            .map_err(|error| store_error(&error))?;
+        Ok(opened.store)
+    }
+
+    fn has_readers(&self) -> bool {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.strong_count() > 0
+    }
+
     /// Forgets the connection to a server, which the next reader makes anew.
     pub(crate) fn forget_server(&self) {
         self.server.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -112,19 +142,6 @@ impl StorePlace {
         let words = format!("{}: there is no recording {name}{near}", self.place);
         RowsError::NotFound(words)
     }
-}
-
-/// Opens a store to write. A missing directory is made.
-pub(crate) fn open_to_write(directory: PathBuf) -> Result<Store, PyErr> {
-    if directory.exists() && !directory.is_dir() {
-        let words = format!("{}: this is a file, and a store is a directory", directory.display());
-        return Err(wrong_argument(words));
-    }
-    let opened = StoreConfig::placed(&directory, &remembered_places())
-        .map_err(StoreError::from)
-        .and_then(Store::open)
-        .map_err(|error| store_error(&error))?;
-    Ok(opened.store)
 }
 
 /// Objects and names where the directory remembers them, or below it.

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::errors::{kinds, publisher_error, root_error, settings_error};
-use crate::feed::{address_of, read_key};
+use crate::feed::{KeyFiles, address_of, read_key, read_master_key};
 use crate::report::python_value;
 use crate::waits::{run_beside, wait_for};
 
@@ -24,13 +24,15 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Starts the root of a run, which sends what the program publishes.
 #[pyfunction]
-#[pyo3(name = "publish", signature = (address, receivers, *, id = 0, key = None, trees = 1))]
+#[pyo3(name = "publish", signature = (address, receivers, *, id = 0, key = None, master_key = None,
+    trees = 1))]
 pub(crate) fn publish_from(
     py: Python<'_>,
     address: String,
     receivers: &Bound<'_, PyDict>,
     id: u32,
     key: Option<PathBuf>,
+    master_key: Option<PathBuf>,
     trees: u32,
 ) -> PyResult<PyRoot> {
     let mut settings = EmbeddedRootSettings::new(address_of("address", &address)?, NodeId(id));
@@ -38,7 +40,10 @@ pub(crate) fn publish_from(
         let address = address_of("receivers", &address.extract::<String>()?)?;
         settings.receivers.push((NodeId(id.extract()?), address));
     }
-    (settings.key, settings.trees) = (key.map(read_key).transpose()?, trees);
+    settings.trees = trees;
+    settings.key = key.map(|path| read_key(&path)).transpose()?;
+    let master = master_key.map(|path| read_master_key(&path, settings.key.as_ref()));
+    settings.master_key = master.transpose()?;
     let settings = settings.settings().map_err(|error| settings_error(&error))?;
     let root = run_beside(py, move || EmbeddedRoot::start(settings, EmbeddedRootSettings::NAME))?;
     Ok(PyRoot { root: Mutex::new(Some(root.map_err(|error| root_error(&error))?)) })
@@ -141,19 +146,20 @@ impl PyPublisher {
 impl PyPublisher {
     /// Starts a publisher, and returns when it listens.
     #[new]
-    #[pyo3(signature = (roots, *, address, id, key = None))]
+    #[pyo3(signature = (roots, *, address, id, key = None, node_key = None))]
     fn start_publisher(
         py: Python<'_>,
         roots: Vec<String>,
         address: String,
         id: u32,
         key: Option<PathBuf>,
+        node_key: Option<PathBuf>,
     ) -> PyResult<Self> {
         let roots = roots.iter().map(|root| address_of("roots", root));
         let roots = roots.collect::<PyResult<Vec<_>>>()?;
         let mut settings =
             PublisherSettings::new(&roots, address_of("address", &address)?, NodeId(id));
-        settings.key = key.map(read_key).transpose()?;
+        (settings.key, settings.node_key) = KeyFiles { key, node_key }.read_keys()?;
         let settings = settings.settings().map_err(|error| settings_error(&error))?;
         let publisher =
             run_beside(py, move || Publisher::start(settings, PublisherSettings::NAME))?;

@@ -27,8 +27,6 @@ use crate::waits::{run_beside, wait_for};
 
 /// Digits of a price.
 const PRICE_DIGITS: u8 = 18;
-/// How often a recording that grows is looked at.
-const FOLLOW_EVERY: Duration = Duration::from_millis(10);
 
 /// A recording of a feed.
 #[pyclass(frozen, name = "Recording", module = "evenfall")]
@@ -358,10 +356,12 @@ impl LiveRows {
                 let batch = messages_batch(&rows).and_then(|batch| zoned_messages(&batch, clock));
                 return Some(batch.map_err(RowsError::from));
             }
-            if std::time::Instant::now() + FOLLOW_EVERY > until {
+            if std::time::Instant::now() >= until {
                 return None;
             }
-            std::thread::sleep(FOLLOW_EVERY);
+            if let Err(error) = state.follower.wait_new(until) {
+                return Some(Err(error.into()));
+            }
         }
     }
 }

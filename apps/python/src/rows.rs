@@ -41,6 +41,11 @@ pub(crate) trait RowSource: Send + Sync {
         Clock::Epoch
     }
 
+    /// All rows, when they are in memory.
+    fn batches_in_memory(&self) -> Option<&[RecordBatch]> {
+        None
+    }
+
     /// Gives all rows, until `each` breaks.
     fn read(&self, each: &mut dyn FnMut(RecordBatch) -> ControlFlow<()>) -> Result<(), RowsError>;
 }
@@ -66,13 +71,17 @@ impl RowSource for ReadRows {
         self.clock
     }
 
+    fn batches_in_memory(&self) -> Option<&[RecordBatch]> {
+        Some(&self.batches)
+    }
+
     fn read(&self, each: &mut dyn FnMut(RecordBatch) -> ControlFlow<()>) -> Result<(), RowsError> {
         let _ = self.batches.iter().cloned().try_for_each(each);
         Ok(())
     }
 }
 
-/// The batches of one request, read by a thread.
+/// The batches of one request, read by a thread. Those in memory need no thread.
 struct RowStream {
     schema: SchemaRef,
     batches: Receiver<Result<RecordBatch, RowsError>>,
@@ -80,8 +89,15 @@ struct RowStream {
 
 impl RowStream {
     fn start(source: &Arc<dyn RowSource>) -> Self {
+        let schema = source.schema();
+        if let Some(read) = source.batches_in_memory() {
+            let (to, batches) = sync_channel(read.len());
+            // The channel has room for all of them.
+            read.iter().for_each(|batch| drop(to.send(Ok(batch.clone()))));
+            return Self { schema, batches };
+        }
         let (to, batches) = sync_channel(WAITING_BATCHES);
-        let (schema, source) = (source.schema(), Arc::clone(source));
+        let source = Arc::clone(source);
         std::thread::spawn(move || {
             let read = source.read(&mut |batch| match to.send(Ok(batch)) {
                 Ok(()) => ControlFlow::Continue(()),
@@ -118,15 +134,38 @@ impl ForeignStream {
             return false;
         }
         self.looked_at = Instant::now();
-        let raised = Python::try_attach(|py| py.check_signals().is_err());
-        if raised == Some(true) {
-            // The reader raises an error of its own for the broken stream. The signal is raised
-            // again, so that `KeyboardInterrupt` follows when the reader returns to Python.
-            // SAFETY: the call only marks the signal as come, and needs no lock.
-            unsafe { pyo3::ffi::PyErr_SetInterrupt() };
-            return true;
+        if !has_raised_signal() {
+            return false;
         }
-        false
+        // The reader raises an error of its own for the broken stream. The signal is raised
+        // again, so that `KeyboardInterrupt` follows when the reader returns to Python.
+        // SAFETY: the call only marks the signal as come, and needs no lock.
+        unsafe { pyo3::ffi::PyErr_SetInterrupt() };
+        true
+    }
+}
+
+/// Runs the handlers of signals that have come, on the main thread. Returns whether one raised.
+///
+/// PyO3 counts the calls of this crate by Python on a thread, and takes the interpreter's lock only
+/// when there are none. Our method `arrow` calls PyArrow. PyArrow releases the lock and asks this
+/// stream for batches, so that the count is 1 and the thread has no lock. `PyGILState_Ensure` asks
+/// the interpreter itself.
+fn has_raised_signal() -> bool {
+    // SAFETY: `PyGILState_Ensure` takes the lock when this thread does not have it, and the
+    // handlers run between it and `PyGILState_Release`. The main thread has a state in the
+    // interpreter as long as that is initialised.
+    unsafe {
+        if pyo3::ffi::Py_IsInitialized() == 0 {
+            return false;
+        }
+        let state = pyo3::ffi::PyGILState_Ensure();
+        let has_raised = pyo3::ffi::PyErr_CheckSignals() != 0;
+        if has_raised {
+            pyo3::ffi::PyErr_Clear();
+        }
+        pyo3::ffi::PyGILState_Release(state);
+        has_raised
     }
 }
 

@@ -13,13 +13,16 @@ use evenfall_feed_service::input;
 use evenfall_store_recording::intake::{FeedDay, IntakeFailure, expect_no_messages, record_feed};
 use evenfall_store_recording::times::{TimeArg, resolve_range};
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use crate::errors::{input_error, intake_error, store_error, wrong_argument};
-use crate::place::{StorePlace, expect_place, open_to_write};
+use crate::place::{StorePlace, expect_place};
 use crate::recording::PyRecording;
 use crate::rows::Rows;
+use crate::table_append::append_frame;
 use crate::table_rows::{TableQuestion, TableRows};
-use crate::times::time_of;
+use crate::table_schema::{create_table, schema_of};
+use crate::times::{time_of, window_of};
 use crate::waits::run_beside;
 
 /// Opens a store: its directory, `tcp://127.0.0.1:7410` of a server or of a recorder that serves,
@@ -103,8 +106,9 @@ impl PyStore {
             Some(TimeArg::Day(date)) => Some(date),
             Some(_) => return Err(wrong_argument("date is a day, such as 2019-12-30")),
         };
-        let directory = self.place.directory()?.to_owned();
-        let intake = FileIntake { directory, name: name.clone(), feed, date, format };
+        self.place.directory()?;
+        let place = Arc::clone(&self.place);
+        let intake = FileIntake { place, name: name.clone(), feed, date, format };
         let is_wanted = Arc::new(AtomicBool::new(true));
         let goes_on = Arc::clone(&is_wanted);
         let recorded = run_beside(py, move || intake.record_all(&goes_on));
@@ -114,6 +118,40 @@ impl PyStore {
         }
         recorded??;
         Ok(PyRecording::new(&self.place, name))
+    }
+
+    /// Makes a table for rows of one's own.
+    #[pyo3(
+        name = "create",
+        signature = (name, fields, *, price_decimals = 4, window = None, sequence = None)
+    )]
+    fn create_table(
+        &self,
+        py: Python<'_>,
+        name: String,
+        fields: &Bound<'_, PyDict>,
+        price_decimals: u8,
+        window: Option<&Bound<'_, PyAny>>,
+        sequence: Option<String>,
+    ) -> PyResult<PyTable> {
+        let window = window.map(window_of).transpose()?.unwrap_or_default();
+        let window_ns = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX);
+        let schema = schema_of(fields, price_decimals, window_ns, sequence)?;
+        let (place, of) = (Arc::clone(&self.place), name.clone());
+        run_beside(py, move || create_table(&place, &of, &schema))??;
+        Ok(PyTable { place: Arc::clone(&self.place), name })
+    }
+
+    /// Appends the rows of a frame to a table.
+    #[pyo3(name = "append", signature = (name, rows, *, ack = "local"))]
+    fn append_rows(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        rows: &Bound<'_, PyAny>,
+        ack: &str,
+    ) -> PyResult<u64> {
+        append_frame(py, &self.place, name, rows, ack)
     }
 
     /// Rows of a statement in SQL, by the program `evenfall-query`.
@@ -129,7 +167,7 @@ impl PyStore {
 
 /// A feed file on its way into a recording.
 struct FileIntake {
-    directory: PathBuf,
+    place: Arc<StorePlace>,
     name: String,
     feed: PathBuf,
     date: Option<Date>,
@@ -146,7 +184,7 @@ impl FileIntake {
         messages
             .choose_copies(CopyChoice::of_setting(None))
             .map_err(|error| damaged(error.into()))?;
-        let store = open_to_write(self.directory.clone())?;
+        let store = self.place.open_to_write()?;
         let mut record = || -> PyResult<()> {
             let catalog = Catalog::read(&store).map_err(|error| store_error(&error))?;
             expect_no_messages(&store, &catalog, &self.name).map_err(damaged)?;
@@ -189,6 +227,12 @@ impl PyTable {
     #[getter(name)]
     fn table_name(&self) -> &str {
         &self.name
+    }
+
+    /// Appends the rows of a frame.
+    #[pyo3(name = "append", signature = (rows, *, ack = "local"))]
+    fn append_rows(&self, py: Python<'_>, rows: &Bound<'_, PyAny>, ack: &str) -> PyResult<u64> {
+        append_frame(py, &self.place, &self.name, rows, ack)
     }
 
     /// Rows of the file.

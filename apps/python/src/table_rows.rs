@@ -145,6 +145,9 @@ impl TableRows {
 
     /// The rows of a batch as people see them; `None` when the symbol has none.
     fn show_batch(&self, batch: &RecordBatch) -> Result<Option<RecordBatch>, TableError> {
+        if batch.num_rows() == 0 {
+            return Ok(None);
+        }
         let symbols = self.symbol_place.map(|_| batch.column(self.shown.len()));
         let mut batch = batch.clone();
         if let (Some(symbols), Some(wanted)) = (symbols, &self.question.symbol) {

@@ -48,15 +48,20 @@ pub(crate) fn on_day(time: Option<TimeArg>, day: Option<TimeArg>) -> PyResult<Op
     }
 }
 
-/// A positive duration: text such as `1m`, or a `timedelta`. Days are written as `1d`.
-pub(crate) fn duration_of(value: &Bound<'_, PyAny>) -> PyResult<Duration> {
-    let duration = match value.extract::<String>() {
+/// A duration: text such as `1m`, or a `timedelta`.
+pub(crate) fn window_of(value: &Bound<'_, PyAny>) -> PyResult<Duration> {
+    match value.extract::<String>() {
         Ok(text) => humantime::parse_duration(&text)
-            .map_err(|error| wrong_argument(format!("{text}: {error}; write 1s, 5m, 1h or 1d")))?,
+            .map_err(|error| wrong_argument(format!("{text}: {error}; write 1ms, 1s, 5m or 1h"))),
         Err(_) => value
             .extract::<Duration>()
-            .map_err(|_| wrong_argument("a width is text such as 1m, or a timedelta"))?,
-    };
+            .map_err(|_| wrong_argument("a duration is text such as 1m, or a timedelta")),
+    }
+}
+
+/// The width of bars, of which a day has a whole number. Days are written as `1d`.
+pub(crate) fn duration_of(value: &Bound<'_, PyAny>) -> PyResult<Duration> {
+    let duration = window_of(value)?;
     let ns = duration.as_nanos() as i128;
     // Buckets begin at the venue's midnight, so that a day has a whole number of them.
     match ns > 0 && ns <= DAY_NS && DAY_NS % ns == 0 {

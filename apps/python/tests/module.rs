@@ -8,6 +8,8 @@ fn every_class_and_function_of_the_module_has_a_stub() {
         (include_str!("../src/lib.rs"), include_str!("../evenfall/_evenfall.pyi"));
     let registered = source.matches("module.add_class::<").count();
     let functions = source.matches("wrap_pyfunction!").count();
-    assert_eq!(stubs.lines().filter(|line| line.starts_with("class ")).count(), registered);
+    // Names that begin with a line are for type checkers alone.
+    let is_class = |line: &&str| line.starts_with("class ") && !line.starts_with("class _");
+    assert_eq!(stubs.lines().filter(is_class).count(), registered);
     assert_eq!(stubs.lines().filter(|line| line.starts_with("def ")).count(), functions);
 }

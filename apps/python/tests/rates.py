@@ -15,6 +15,8 @@ import sys
 import tempfile
 import time
 
+import polars
+
 import evenfall as ev
 
 from workplace import address, program
@@ -73,7 +75,29 @@ def rows(messages):
             print(f"{name}: {statistics.median(took) / messages * 1e6:.2f} us of CPU a message")
 
 
+def appends(rows):
+    """Seconds and CPU seconds of an append of so many rows of 32 bytes, by where they are then."""
+    begin, count = 1_764_417_600_000_000_000, range(rows)
+    frame = polars.DataFrame(
+        {
+            "time": polars.Series([begin + 1_000 * n for n in count]).cast(polars.Datetime("ns", "UTC")),
+            "number": polars.Series(count, dtype=polars.UInt64),
+            "price": polars.Series([n % 9_000 / 4 for n in count]),
+            "symbol": ["AAPL"] * rows,
+        }
+    )
+    fields = {"time": "time", "number": "u64", "price": "price", "symbol": "bytes:8"}
+    with tempfile.TemporaryDirectory() as directory:
+        for ack in ("local", "memory"):
+            table = ev.open(pathlib.Path(directory) / ack).create("t", fields)
+            began, used = time.monotonic(), time.process_time()
+            assert table.append(frame, ack=ack) == rows
+            took, used = time.monotonic() - began, time.process_time() - used
+            print(f"append, {ack}: {rows / took / 1e6:.2f} M rows/s, {used / rows * 1e6:.2f} us of CPU a row")
+
+
 if __name__ == "__main__":
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 300_000
     rows(count)
+    appends(count)
     feeds(count, sys.argv[2] if len(sys.argv) > 2 else None)

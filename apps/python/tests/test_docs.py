@@ -10,7 +10,7 @@ import threading
 
 import evenfall as ev
 
-from workplace import ROOT, Case, address, program, unless
+from workplace import QUERY, ROOT, Case, address, answers, program, unless, wait_until
 
 PAGE = ROOT / "docs/python.md"
 
@@ -51,6 +51,32 @@ class Page(Case):
             thread.join()
 
 
+class LiveJoin(Case):
+    """The join of a live feed in docs/query.md runs as it is written."""
+
+    @unless(QUERY.is_file(), f"no program {QUERY}")
+    def test_trades_of_a_served_store_come_with_their_quotes(self):
+        page = (ROOT / "docs/query.md").read_text()
+        [block] = re.findall(r"```python\n(import datetime.*?)```", page, re.S)
+        feed, ticks, place = self.directory / "nasdaq_20261120.itch50", "ticks", address()
+        program("feed", "make", feed, "--messages", 4000)
+        program("store", "append", self.directory / ticks, "day", "--feed", feed)
+        self.start("store", "serve", ticks, "--listen", place)
+        wait_until(lambda: answers(place))
+        script = subprocess.Popen(
+            [sys.executable, "-u", "-c", block.replace("127.0.0.1:7410", place)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=dict(os.environ, EVENFALL_QUERY=str(QUERY)),
+        )
+        self.processes.append(script)
+        shape, _, columns = (script.stdout.readline() for _ in range(3))
+        script.kill()
+        script.stdout.close()
+        self.assertRegex(shape, r"shape: \([1-9][0-9]*, 5\)")
+        self.assertIn("bid", columns)
+
+
 class Stubs(Case):
     @unless(importlib.util.find_spec("mypy"), "no mypy (make deps)")
     def test_stubs_agree_with_the_module(self):
@@ -76,4 +102,5 @@ class Stubs(Case):
             if name.startswith("__"):
                 continue
             self.assertTrue(getattr(ev, name).__doc__, name)
-            self.assertTrue(name in stubs or hasattr(ev.errors, name) or name == "errors", name)
+            in_python = hasattr(ev.errors, name) or name in ("errors", "sim")
+            self.assertTrue(name in stubs or in_python, name)

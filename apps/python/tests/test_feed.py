@@ -108,6 +108,107 @@ class RunOfAFile(Case):
         self.assertIn("<html", report.html())
 
 
+class NodeKeys(Case):
+    """A run in which each node has a key of its own."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.feed = cls.directory / "day.itch50"
+        program("feed", "make", cls.feed, "--messages", 1000)
+        cls.settings = cls.directory / "evenfall.toml"
+        cls.root, cls.desks = address(), [address(), address()]
+        keys = """
+[run]
+key_file = "shared.key"
+master_key_file = "master.key"
+node_key_file = "keys/{name}.key"
+"""
+        cls.settings.write_text(
+            SETTINGS.format(
+                feed=cls.feed, rate=1000, root=cls.root, desk_1=cls.desks[0], desk_2=cls.desks[1]
+            )
+            + keys
+        )
+        program("key", "new", cls.directory / "shared.key")
+        program("key", "new", "--nodes", "--config", cls.settings)
+
+    def key(self, name):
+        return self.directory / f"{name}.key"
+
+    def test_desks_with_node_keys_get_the_feed_by_settings_and_by_plain_values(self):
+        root, hashes = self.start("run", "root", "--config", self.settings), []
+
+        def read(*settings, **options):
+            with ev.subscribe(*settings, hashed=True, **options) as feed:
+                messages = sum(isinstance(update, ev.Message) for update in feed)
+                hashes.append((messages, feed.lost, feed.content_hash))
+
+        keys = {"key": self.key("shared"), "node_key": self.key("keys/desk-2")}
+        plain = {"root": self.root, "address": self.desks[1], "id": 2}
+        reader = threading.Thread(target=read, kwargs=plain | keys)
+        reader.start()
+        read(self.settings, "desk-1")
+        reader.join()
+        root.wait()
+        self.assertEqual([found[:2] for found in hashes], [(1000, 0)] * 2)
+        whole = program("feed", "info", self.feed, "--json")
+        self.assertTrue(all(found[2] in whole for found in hashes), hashes)
+
+    def test_a_root_with_a_master_key_lets_in_a_desk_with_its_key_and_no_other(self):
+        root_at, messages = address(), [b"message %d" % at for at in range(200)]
+        got = []
+
+        def read(node_key):
+            with ev.subscribe(
+                root=root_at, address=address(), id=1, key=self.key("shared"), node_key=node_key
+            ) as feed:
+                # A desk without its own key is not let in, and waits.
+                if node_key is None:
+                    return self.assertFalse(feed._wait(1.5))
+                got.extend(message.bytes for message in feed)
+
+        keys = {"key": self.key("shared"), "master_key": self.key("master")}
+        with ev.publish(root_at, {1: "127.0.0.1:0"}, **keys) as root:
+            read(None)
+            reader = threading.Thread(target=read, args=(self.key("keys/desk-1"),))
+            reader.start()
+            for message in messages:
+                root.publish(message)
+            root.finish()
+        reader.join()
+        self.assertEqual(got, messages)
+
+    def test_a_key_of_the_wrong_kind_is_named(self):
+        shared, own = self.key("shared"), self.key("keys/desk-1")
+        plain = {"root": self.root, "address": self.desks[0], "id": 1}
+        for call, words in [
+            (lambda: ev.subscribe(**plain, key=own), "is the key of node 1, and here belongs the"),
+            (lambda: ev.subscribe(**plain, key=shared, node_key=shared), "begins with the id"),
+            (lambda: ev.subscribe(**plain, node_key=own), "needs the shared key"),
+            (
+                lambda: ev.subscribe(**(plain | {"id": 2}), key=shared, node_key=own),
+                "the node key is of node 1, and this node has id 2",
+            ),
+            (lambda: ev.subscribe(self.settings, "desk-1", node_key=own), "names its keys itself"),
+            (
+                lambda: ev.publish(self.root, {1: self.desks[0]}, key=shared, master_key=shared),
+                "is the shared key",
+            ),
+            (
+                lambda: ev.publish(self.root, {1: self.desks[0]}, key=shared, master_key=own),
+                "master_key: ",
+            ),
+            (
+                lambda: ev.Publisher([self.root], address=address(), id=9, node_key=shared),
+                "node_key: ",
+            ),
+        ]:
+            with self.assertRaises(ev.SettingsError) as raised:
+                call()
+            self.assertIn(words, str(raised.exception))
+
+
 class RootInPython(Case):
     def setUp(self):
         self.address, self.desk = address(), address()

@@ -3,7 +3,8 @@
 import datetime
 import decimal
 import os
-import pathlib
+import signal
+import threading
 import unittest
 
 import duckdb
@@ -14,9 +15,8 @@ import pyarrow.compute as compute
 
 import evenfall as ev
 
-from workplace import AAPL, Case, address, interrupted, program, unless, wait_until
+from workplace import AAPL, QUERY, Case, address, answers, interrupted, program, unless, wait_until
 
-QUERY = pathlib.Path(os.environ.get("EVENFALL_QUERY", "target/debug/evenfall-query"))
 
 # The price of an execution is the price of the order that it executes, which a replacement gives a
 # new number. Executions with a price of their own, trades of hidden orders and crosses state it.
@@ -217,16 +217,17 @@ class RecordedDay(Case):
         store = ev.open(self.directory / "ticks")
         wanted = store["served"].trades().bars("1m").arrow()
         server = self.start("store", "serve", self.directory / "ticks", "--listen", place)
-        served = None
-        while served is None:
-            try:
-                served = ev.open(f"tcp://{place}")
-            except ev.StoreError:
-                self.assertIsNone(server.poll(), "the server ended")
+        wait_until(lambda: answers(place))
+        served = ev.open(f"tcp://{place}")
         self.assertEqual(served["served"].trades().bars("1m").arrow(), wanted)
         live = served["served"].live(last=5)
         self.assertEqual(next(live).polars()["seq"].to_list(), [*range(49_943, 49_948)])
         interrupted(lambda: next(live))
+        # A reader of another language waits without the interpreter's lock, and looks for Ctrl-C.
+        rows = ev.open(f"tcp://{place}")["served"].trades()
+        server.send_signal(signal.SIGSTOP)
+        threading.Timer(0.7, server.send_signal, [signal.SIGCONT]).start()
+        self.assertEqual(pyarrow.table(rows).num_rows, served["served"].trades().count())
         server.terminate()
         server.wait()
 

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import random
 import signal
 import socket
 import subprocess
@@ -12,6 +13,8 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 PROGRAM = pathlib.Path(os.environ.get("TESTED_PROGRAM", ROOT / "target/debug/evenfall"))
+QUERY = pathlib.Path(os.environ.get("EVENFALL_QUERY", ROOT / "target/debug/evenfall-query"))
+LAB = pathlib.Path(os.environ.get("EVENFALL_LAB", ROOT / "target/debug/evenfall-lab"))
 DATA = pathlib.Path(os.environ.get("EVENFALL_DATA", ROOT / "../shared/data"))
 AAPL = DATA / "itch/nasdaq_20191230_aapl.itch50"
 
@@ -34,12 +37,25 @@ def program(*arguments, **options):
 
 
 def address():
-    """A free address of loopback. UDP and TCP have ports of their own, and both are tried."""
-    with socket.socket(type=socket.SOCK_DGRAM) as udp, socket.socket() as tcp:
-        udp.bind(("127.0.0.1", 0))
-        port = udp.getsockname()[1]
-        tcp.bind(("127.0.0.1", port))
-    return f"127.0.0.1:{port}"
+    """A free address of loopback. UDP and TCP have ports of their own, and both are tried. The port
+    is below those that the kernel gives to clients: a client that tries to connect before the
+    server is there may be given the port that it calls, and holds it."""
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket(type=socket.SOCK_DGRAM) as udp, socket.socket() as tcp:
+            try:
+                udp.bind(("127.0.0.1", port))
+                tcp.bind(("127.0.0.1", port))
+                return f"127.0.0.1:{port}"
+            except OSError:
+                continue
+
+
+def answers(place):
+    """Whether a server takes connections at an address."""
+    host, port = place.rsplit(":", 1)
+    with socket.socket() as client:
+        return client.connect_ex((host, int(port))) == 0
 
 
 def wait_until(true, seconds=20.0):
@@ -59,6 +75,8 @@ def interrupted(call, after=0.3):
         pressed.append(time.monotonic())
         os.kill(os.getpid(), signal.SIGINT)
 
+    # A job in the background of a script ignores SIGINT, and Python then installs no handler.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     timer, answers = threading.Timer(after, press), []
     timer.start()
     try:
@@ -102,14 +120,18 @@ class Case(unittest.TestCase):
 
     @classmethod
     def start(cls, *arguments, **options):
-        """Starts `evenfall` beside, until the class is done."""
-        process = subprocess.Popen(
-            [PROGRAM, *map(str, arguments)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            cwd=cls.directory,
-            **options,
-        )
+        """Starts `evenfall` beside, until the class is done. What it says on standard error is in the
+        file `process.errors`."""
+        errors = cls.directory / f"errors-{len(cls.processes)}"
+        with errors.open("w") as stderr:
+            process = subprocess.Popen(
+                [PROGRAM, *map(str, arguments)],
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                cwd=cls.directory,
+                **options,
+            )
+        process.errors = errors
         cls.processes.append(process)
         return process

@@ -4,20 +4,26 @@ use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use evenfall_query_sql::{QUERY_STACK_BYTES, QueryEngine, statement_error};
-use futures_util::TryStreamExt as _;
+use evenfall_query_sql::{QUERY_STACK_BYTES, QuerySession, run_on, statement_error};
+use futures_util::StreamExt as _;
+use tokio::runtime::Handle;
 
+use crate::interrupt::Interrupts;
 use crate::output::{Output, OutputFormat};
-use crate::{EngineArgs, Outcome, open};
+use crate::{EngineArgs, Outcome, open, prompt};
 
 /// Arguments of a single statement.
 #[derive(clap::Args, Debug)]
 pub(crate) struct AskArgs {
     #[command(flatten)]
     engine: EngineArgs,
-    /// The statement. Without it, the statement is read from standard input.
+    /// The statement. Without it, statements are asked for on a terminal, and read from standard
+    /// input otherwise.
     #[arg(value_name = "SQL")]
     sql: Option<String>,
+    /// Answer each statement when its semicolon has come, also when standard input is no terminal.
+    #[arg(long, short, conflicts_with_all = ["sql", "out"])]
+    interactive: bool,
     /// Format of the rows.
     #[arg(long, value_enum, default_value = "table")]
     format: OutputFormat,
@@ -34,61 +40,71 @@ pub(crate) struct AskArgs {
 /// # Errors
 /// The errors of opening, of the statement and of the output.
 pub(crate) fn ask(args: AskArgs) -> Outcome {
-    let sql = match &args.sql {
-        Some(sql) => sql.clone(),
-        None => std::io::read_to_string(std::io::stdin())?,
-    };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(args.engine.limits().threads)
         .thread_stack_size(QUERY_STACK_BYTES)
         .enable_all()
         .build()?;
     let engine = open::open_engine(&args.engine, runtime.handle())?;
-    // Ctrl-C is heard on a thread of its own, whatever the statement computes.
-    let signals = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (sender, interrupted) = tokio::sync::oneshot::channel();
-    std::thread::spawn(move || {
-        if signals.block_on(tokio::signal::ctrl_c()).is_ok() {
-            let _ = sender.send(());
+    let database = args.engine.recording.as_deref().unwrap_or("evenfall");
+    let session = engine.session(args.engine.recording.as_deref(), database)?;
+    let is_terminal = std::io::stdin().is_terminal() && args.out.is_none();
+    let sql = match &args.sql {
+        Some(sql) => sql.clone(),
+        None if args.interactive || is_terminal => {
+            let answered = prompt::answer_prompt(&session, &args, &runtime);
+            runtime.shutdown_background();
+            return answered;
         }
-    });
-    let outcome = runtime.block_on(async {
-        tokio::select! {
-            // A statement under way is dropped at Ctrl-C, and an unfinished file is removed.
-            outcome = run(&engine, &args, &sql) => outcome,
-            Ok(()) = interrupted => Err("interrupted: the statement was ended".into()),
-        }
-    });
+        None => std::io::read_to_string(std::io::stdin())?,
+    };
+    let interrupts = Interrupts::hear(false)?;
+    // A statement under way is dropped at Ctrl-C, and an unfinished file is removed.
+    let statement = run_statement(&session, &args, &sql, runtime.handle());
+    let outcome = runtime.block_on(interrupts.or_interrupted(statement));
     // A scan that still reads from the store must not hold the exit up.
     runtime.shutdown_background();
     outcome
 }
 
-async fn run(engine: &QueryEngine, args: &AskArgs, sql: &str) -> Outcome {
-    let database = args.engine.recording.as_deref().unwrap_or("evenfall");
-    let session = engine.session(args.engine.recording.as_deref(), database)?;
-    let mut query = session.run(sql).await.map_err(|error| statement_error(&error, sql))?;
+/// Runs a statement of a session on the threads of queries, and writes its rows.
+///
+/// # Errors
+/// The errors of the statement and of the output.
+pub(crate) async fn run_statement(
+    session: &QuerySession,
+    args: &AskArgs,
+    sql: &str,
+    compute: &Handle,
+) -> Outcome {
+    let words = |error| statement_error(&error, sql);
+    let starting = {
+        let (session, sql) = (session.clone(), sql.to_owned());
+        run_on(compute, async move { session.run(&sql).await })
+    };
+    let query = starting.await.flatten().map_err(words)?;
+    let (planned_in, counters) = (query.planned_in, query.counters());
     let mut output = Output::begin(args.format, args.out.as_deref(), &query.stream.schema())?;
     let begun = Instant::now();
     let mut progress = Progress::new(begun);
     let mut rows = 0;
-    while let Some(batch) =
-        query.stream.try_next().await.map_err(|error| statement_error(&error, sql))?
-    {
+    let mut batches = query.on_threads_of(compute, |batch| batch);
+    while let Some(batch) = batches.next().await {
+        let batch = batch.flatten().map_err(words)?;
         rows += batch.num_rows();
         output.write(&batch)?;
         progress.show(rows);
     }
-    progress.clear();
+    drop(progress);
     output.finish()?;
     if args.timing {
         let timing = serde_json::json!({
-            "plan_us": query.planned_in.as_micros() as u64,
+            "plan_us": planned_in.as_micros() as u64,
             "run_us": begun.elapsed().as_micros() as u64,
             "rows": rows,
-            "rows_read": query.rows_read(),
-            "rows_skipped": query.rows_skipped(),
-            "spilled_bytes": query.spilled_bytes(),
+            "rows_read": counters.rows_read(),
+            "rows_skipped": counters.rows_skipped(),
+            "spilled_bytes": counters.spilled_bytes(),
         });
         eprintln!("{timing}");
     }
@@ -115,8 +131,11 @@ impl Progress {
             self.shown = Some(now);
         }
     }
+}
 
-    fn clear(&self) {
+impl Drop for Progress {
+    /// Clears the line, also when the statement has failed.
+    fn drop(&mut self) {
         if self.shown.is_some() {
             eprint!("\r\x1b[K");
         }

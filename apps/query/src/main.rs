@@ -4,8 +4,11 @@
 //! person who runs a feed builds none. `evenfall query` hands over to it.
 
 mod ask;
+mod desk;
+mod interrupt;
 mod open;
 mod output;
+mod prompt;
 mod serve;
 
 use std::path::PathBuf;
@@ -15,19 +18,23 @@ use std::str::FromStr;
 use clap::Parser;
 use evenfall_query_sql::{EngineLimits, QUERY_STACK_BYTES};
 
+use crate::interrupt::{INTERRUPTED_STATUS, Interrupted};
+
 /// What a command ends with.
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 /// Answers SQL over recordings and tables, up to the record that was appended last.
 ///
-/// A recording is a schema of its name with the tables messages and raw; users' files are tables of
-/// public. Only statements that read are taken. `evenfall query serve --help` is about clients of
-/// PostgreSQL.
+/// A recording is a schema of its name with the tables messages, trades, quotes and raw; users'
+/// files are tables of public. Only statements that read are taken. `evenfall query serve --help`
+/// is about clients of PostgreSQL.
 #[derive(Parser)]
 #[command(name = "evenfall query", version)]
 #[command(after_help = "Examples:
   evenfall query recorded \"SELECT symbol, count(*) FROM messages GROUP BY symbol\"
   evenfall query tcp://127.0.0.1:7410 \"SELECT max(utc) FROM messages\" --format json
+  evenfall query recorded
+  evenfall query recorded \"SELECT * FROM nbbo(interval '5 s')\" --workers workers.txt
   evenfall query serve tcp://127.0.0.1:7410 --pg 127.0.0.1:5433")]
 struct AskCli {
     #[command(flatten)]
@@ -73,6 +80,8 @@ struct EngineArgs {
     /// Parts of a query that run at once. By default as many as there are cores.
     #[arg(long, value_name = "COUNT")]
     threads: Option<std::num::NonZeroUsize>,
+    #[command(flatten)]
+    desk: desk::DeskArgs,
 }
 
 impl EngineArgs {
@@ -131,12 +140,13 @@ fn main() -> ExitCode {
     // directory of that name is written ./serve.
     let mut arguments: Vec<_> = std::env::args_os().collect();
     let work = move || {
-        if arguments.get(1).is_some_and(|word| word == "serve") {
+        let outcome = if arguments.get(1).is_some_and(|word| word == "serve") {
             arguments.remove(1);
-            serve::serve(ServeCli::parse_from(arguments).args).map_err(|error| error.to_string())
+            serve::serve(ServeCli::parse_from(arguments).args)
         } else {
-            ask::ask(AskCli::parse_from(arguments).args).map_err(|error| error.to_string())
-        }
+            ask::ask(AskCli::parse_from(arguments).args)
+        };
+        outcome.map_err(|error| Ending::of(&*error))
     };
     // The first thread of a process has the stack that its shell gives; statements need more.
     let thread = std::thread::Builder::new().stack_size(QUERY_STACK_BYTES).spawn(work);
@@ -144,14 +154,30 @@ fn main() -> ExitCode {
         Ok(Ok(outcome)) => outcome,
         // The panic has printed its words.
         Ok(Err(_)) => return ExitCode::FAILURE,
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(Ending::of(&error)),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("evenfall query: {error}");
-            ExitCode::FAILURE
+        Err(ending) => {
+            eprintln!("evenfall query: {}", ending.words);
+            ending.status
         }
+    }
+}
+
+/// How a command that failed ends the program.
+struct Ending {
+    words: String,
+    status: ExitCode,
+}
+
+impl Ending {
+    fn of(error: &(dyn std::error::Error + 'static)) -> Self {
+        let status = match error.is::<Interrupted>() {
+            true => INTERRUPTED_STATUS.into(),
+            false => ExitCode::FAILURE,
+        };
+        Self { words: error.to_string(), status }
     }
 }
 

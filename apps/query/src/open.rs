@@ -29,7 +29,7 @@ pub(crate) fn open_engine(args: &EngineArgs, runtime: &Handle) -> Result<QueryEn
             return Err(format!("--table names {} twice", table.name).into());
         }
     }
-    Ok(QueryEngine::new(tables, added, args.limits())?)
+    Ok(QueryEngine::new(tables, added, args.limits())?.with_desk(args.desk.source()?))
 }
 
 /// The source of a place.

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -56,6 +57,21 @@ struct FileBeside {
     is_whole: bool,
 }
 
+/// The file of this process that is not whole, for an end of the process that drops nothing.
+static UNFINISHED: Mutex<Option<PathBuf>> = Mutex::new(None);
+
+fn note_unfinished(file: Option<PathBuf>) {
+    *UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner) = file;
+}
+
+/// Removes the file that is not whole, before the process ends.
+pub(crate) fn remove_unfinished() {
+    let file = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(file) = file {
+        let _ = std::fs::remove_file(file);
+    }
+}
+
 impl FileBeside {
     fn create(name: &Path) -> Result<(Self, File), Failure> {
         let mut beside = name.as_os_str().to_owned();
@@ -63,6 +79,7 @@ impl FileBeside {
         let unfinished = PathBuf::from(beside);
         let file = File::create_new(&unfinished)
             .map_err(|error| format!("cannot write {}: {error}", name.display()))?;
+        note_unfinished(Some(unfinished.clone()));
         Ok((Self { unfinished, name: name.to_owned(), is_whole: false }, file))
     }
 
@@ -70,6 +87,7 @@ impl FileBeside {
         std::fs::rename(&self.unfinished, &self.name)
             .map_err(|error| format!("cannot write {}: {error}", self.name.display()))?;
         self.is_whole = true;
+        note_unfinished(None);
         Ok(())
     }
 }

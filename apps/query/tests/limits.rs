@@ -3,8 +3,16 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
+use arrow::datatypes::{DataType, Schema};
 use arrow_flight::sql::client::FlightSqlServiceClient;
-use arrow_flight::{Action, CancelFlightInfoRequest, CancelFlightInfoResult, CancelStatus};
+use arrow_flight::sql::{
+    ActionCancelQueryRequest, ActionCancelQueryResult, Any, CommandStatementQuery,
+    ProstMessageExt as _,
+};
+use arrow_flight::{
+    Action, CancelFlightInfoRequest, CancelFlightInfoResult, CancelStatus, FlightDescriptor,
+    FlightInfo,
+};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use prost::Message as _;
 use tonic::transport::{Channel, Endpoint};
@@ -12,18 +20,29 @@ use tonic::transport::{Channel, Endpoint};
 use crate::pg::PgClient;
 use crate::served::{Served, record_day};
 
-/// Statements that compute for hours and give no row: each is one kind of operator that does not
+/// A join without an equality that finds nothing.
+const PAIRS: &str = "SELECT count(*) FROM generate_series(1, 1000000) AS a(x)
+     JOIN generate_series(1, 1000000) AS b(y) ON a.x + b.y < 0";
+/// An as-of join whose sides have no end.
+pub(crate) const ASOF: &str = "SELECT count(b.y) FROM generate_series(1, 1000000000000) AS a(x)
+     ASOF JOIN generate_series(1, 1000000000000) AS b(y) MATCH_CONDITION (a.x >= b.y)";
+/// A window join that pairs each left row with all right rows.
+const WINDOW: &str = "SELECT count(b.y) FROM generate_series(1, 1000000) AS a(x)
+     LEFT JOIN generate_series(1, 1000000) AS b(y) ON b.y BETWEEN a.x - 2000000 AND a.x + 2000000";
+/// All pairs, added up above the join.
+const ALL_PAIRS: &str = "SELECT sum(a.x * b.y % 7)
+     FROM generate_series(1, 1000000) AS a(x), generate_series(1, 1000000) AS b(y)";
+
+/// Statements that compute for hours and give no row: each is one kind of operator that may not
 /// yield by itself.
-const ENDLESS: &[&str] = &[
-    // A join without an equality that finds nothing.
-    "SELECT count(*) FROM generate_series(1, 1000000) AS a(x)
-     JOIN generate_series(1, 1000000) AS b(y) ON a.x + b.y < 0",
+pub(crate) const ENDLESS: &[&str] = &[
+    PAIRS,
+    ALL_PAIRS,
+    ASOF,
+    WINDOW,
     // A join of one key whose condition finds nothing.
     "SELECT count(*) FROM generate_series(1, 1000000) AS a(x)
      JOIN generate_series(1, 1000000) AS b(y) ON a.x / 2000000 = b.y / 2000000 AND a.x + b.y < 0",
-    // All pairs, added up above the join.
-    "SELECT sum(a.x * b.y % 7)
-     FROM generate_series(1, 1000000) AS a(x), generate_series(1, 1000000) AS b(y)",
     // An anti join.
     "SELECT count(*) FROM generate_series(1, 1000000) AS a(x) WHERE NOT EXISTS
      (SELECT 1 FROM generate_series(1, 1000000) AS b(y) WHERE a.x + b.y < 0)",
@@ -58,19 +77,23 @@ fn a_client_cancels_a_statement_inside_each_operator() {
 }
 
 #[test]
-fn a_time_limit_and_a_vanished_client_end_a_join() {
+fn a_time_limit_and_a_vanished_client_end_each_kind_of_join() {
     let dir = record_day();
     let served = Served::start(dir.path(), &[]);
-    let mut client = PgClient::connect(&served.pg, "day").unwrap();
-    client.query("SET statement_timeout = '300ms'").unwrap();
-    let late = client.query(ENDLESS[0]).unwrap_err();
-    assert!(late.contains("57014") && late.contains("timeout"), "{late}");
-    served.until_idle();
-    let mut client = PgClient::connect(&served.pg, "day").unwrap();
-    client.send(b'Q', &[ENDLESS[0].as_bytes(), b"\0"].concat()).unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(500));
-    drop(client);
-    served.until_idle();
+    for sql in [PAIRS, ASOF, WINDOW] {
+        let mut client = PgClient::connect(&served.pg, "day").unwrap();
+        client.query("SET statement_timeout = '300ms'").unwrap();
+        for late in [client.query(sql), client.query_prepared(sql, &[])] {
+            let late = late.unwrap_err();
+            assert!(late.contains("57014") && late.contains("timeout"), "{sql}: {late}");
+        }
+        served.until_idle();
+        let mut client = PgClient::connect(&served.pg, "day").unwrap();
+        client.send(b'Q', &[sql.as_bytes(), b"\0"].concat()).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        drop(client);
+        served.until_idle();
+    }
     assert_lives(&served);
 }
 
@@ -225,32 +248,96 @@ async fn flight_statements_are_bounded_and_end_when_nobody_waits() {
     let long = format!("SELECT '{}'", "x".repeat(10 << 20));
     let refused = client.execute(long, None).await.unwrap_err().to_string();
     assert!(refused.contains("too large") && refused.contains("1114112 bytes"), "{refused}");
-    // Cancelled by the answer that gave the ticket, while the rows are waited for.
-    let info = client.execute(ENDLESS[0].to_owned(), None).await.unwrap();
-    let ticket = info.endpoint[0].ticket.clone().unwrap();
-    let mut fetching = client.clone();
-    let fetched = tokio::spawn(async move {
-        let rows = fetching.do_get(ticket).await.map_err(|error| error.to_string())?;
-        rows.try_collect::<Vec<_>>().await.map_err(|error| error.to_string())
-    });
-    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
-    let body = CancelFlightInfoRequest { info: Some(info) }.encode_to_vec();
-    let action = Action { r#type: "CancelFlightInfo".to_owned(), body: body.into() };
-    let mut results = client.inner_mut().do_action(action).await.unwrap().into_inner();
-    let result = results.next().await.unwrap().unwrap();
-    let result = CancelFlightInfoResult::decode(result.body).unwrap();
-    assert_eq!(result.status(), CancelStatus::Cancelled);
-    let ended = fetched.await.unwrap().unwrap_err();
-    assert!(ended.contains("cancelled"), "{ended}");
-    served.until_idle();
+    for (sql, action) in
+        [(PAIRS, "CancelFlightInfo"), (ASOF, "CancelQuery"), (WINDOW, "CancelFlightInfo")]
+    {
+        // Cancelled by the answer that gave the ticket, while the rows are waited for.
+        let info = client.execute(sql.to_owned(), None).await.unwrap();
+        let ticket = info.endpoint[0].ticket.clone().unwrap();
+        let mut fetching = client.clone();
+        let fetched = tokio::spawn(async move {
+            let rows = fetching.do_get(ticket).await.map_err(|error| error.to_string())?;
+            rows.try_collect::<Vec<_>>().await.map_err(|error| error.to_string())
+        });
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        cancel(&mut client, action, info).await;
+        let ended = fetched.await.unwrap().unwrap_err();
+        assert!(ended.contains("cancelled"), "{sql}: {ended}");
+        served.until_idle();
+    }
     // A client that goes.
-    let info = client.execute(ENDLESS[2].to_owned(), None).await.unwrap();
-    let ticket = info.endpoint[0].ticket.clone().unwrap();
-    let mut rows = client.do_get(ticket).await.unwrap();
-    let waited = tokio::time::timeout(std::time::Duration::from_millis(500), rows.next()).await;
-    assert!(waited.is_err(), "an endless statement gave {waited:?}");
-    drop(rows);
-    drop(client);
-    served.until_idle();
+    for sql in [ALL_PAIRS, ASOF, WINDOW] {
+        let mut client = flight_client(&served).await;
+        let info = client.execute(sql.to_owned(), None).await.unwrap();
+        let ticket = info.endpoint[0].ticket.clone().unwrap();
+        let mut rows = client.do_get(ticket).await.unwrap();
+        let waited = tokio::time::timeout(std::time::Duration::from_millis(500), rows.next()).await;
+        assert!(waited.is_err(), "an endless statement gave {waited:?}");
+        drop(rows);
+        drop(client);
+        served.until_idle();
+    }
     assert_lives(&served);
+}
+
+/// Cancels a statement by one of the two actions that clients have for it.
+async fn cancel(client: &mut FlightSqlServiceClient<Channel>, action: &str, info: FlightInfo) {
+    let body = match action {
+        "CancelFlightInfo" => CancelFlightInfoRequest { info: Some(info) }.encode_to_vec(),
+        _ => {
+            let info = info.encode_to_vec().into();
+            ActionCancelQueryRequest { info }.as_any().encode_to_vec()
+        }
+    };
+    let asked = Action { r#type: action.to_owned(), body: body.into() };
+    let mut results = client.inner_mut().do_action(asked).await.unwrap().into_inner();
+    let result = results.next().await.unwrap().unwrap();
+    if action == "CancelFlightInfo" {
+        let result = CancelFlightInfoResult::decode(result.body).unwrap();
+        assert_eq!(result.status(), CancelStatus::Cancelled);
+    } else {
+        let result = Any::decode(result.body).unwrap();
+        let result = result.unpack::<ActionCancelQueryResult>().unwrap().unwrap();
+        assert_eq!(result.result().as_str_name(), "CANCEL_RESULT_CANCELLED");
+    }
+}
+
+#[test]
+fn an_answer_of_a_function_is_taken_out_of_the_memory_of_queries() {
+    let dir = record_day();
+    let served = Served::start(dir.path(), &["--memory", "64MiB"]);
+    let mut client = PgClient::connect(&served.pg, "day").unwrap();
+    let before = served.memory_kib();
+    for sql in [
+        "SELECT length(repeat('x', 2000000000))",
+        "SELECT max(length(rpad(symbol, 100000000, 'x'))) FROM messages",
+        "SELECT cardinality(array_repeat(seq, 1000000000)) FROM messages",
+    ] {
+        let refused = client.query(sql).unwrap_err();
+        assert!(refused.contains("()") && refused.contains("53"), "{sql}: {refused}");
+    }
+    let grown = served.memory_kib().saturating_sub(before);
+    assert!(grown < 100 << 10, "the program grew by {grown} KiB");
+    let length = client.query("SELECT length(repeat('xy', 1000))");
+    assert_eq!(length, Ok(vec![vec![Some("2000".to_owned())]]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn flight_tells_the_columns_of_a_statement_without_running_it() {
+    let dir = record_day();
+    let served = Served::start(dir.path(), &[]);
+    let mut client = flight_client(&served).await;
+    let mut columns = async |query: &str| {
+        let command = CommandStatementQuery { query: query.to_owned(), transaction_id: None };
+        let asked = FlightDescriptor::new_cmd(command.as_any().encode_to_vec());
+        let told = client.inner_mut().get_schema(asked).await;
+        told.map(|told| Schema::try_from(told.into_inner()).unwrap())
+    };
+    let schema = columns("SELECT symbol, price, count(*) AS n FROM day.trades GROUP BY 1, 2").await;
+    let schema = schema.unwrap();
+    let names: Vec<_> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+    assert_eq!(names, ["symbol", "price", "n"]);
+    assert_eq!(schema.field(1).data_type(), &DataType::Decimal128(18, 4));
+    let refused = columns("SELECT pricee FROM day.trades").await.unwrap_err();
+    assert!(refused.message().contains("pricee"), "{refused}");
 }

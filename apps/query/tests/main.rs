@@ -3,7 +3,9 @@
 
 mod clients;
 mod doors;
+mod interrupts;
 mod limits;
+mod lost;
 mod pg;
 mod served;
 
@@ -17,4 +19,28 @@ fn the_program_names_its_version_and_what_it_takes() {
     };
     assert_eq!(said("--version").trim(), format!("evenfall query {}", env!("CARGO_PKG_VERSION")));
     assert!(said("--help").contains("--format"));
+}
+
+#[test]
+fn a_prompt_answers_statement_by_statement_and_goes_on_after_a_mistake() {
+    use std::io::Write as _;
+    let dir = served::record_day();
+    let mut prompt = Command::new(env!("CARGO_BIN_EXE_evenfall-query"));
+    prompt.arg(dir.path()).args(["--interactive", "--format", "csv"]);
+    prompt.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+    let mut prompt = prompt.stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let asked = b"\\d\n\\d day.trades\nSELECT count(*) AS n\n  FROM trades; -- all\n\
+                  SELECT pricee FROM trades;\n\
+                  SELECT ';' AS semicolon;\nSELECT 1 + 1 AS two\n\\?\n;\nSELECT 3 AS three";
+    prompt.stdin.take().unwrap().write_all(asked).unwrap();
+    let said = prompt.wait_with_output().unwrap();
+    assert!(said.status.success());
+    let (out, errors) =
+        (String::from_utf8(said.stdout).unwrap(), String::from_utf8(said.stderr).unwrap());
+    for expected in
+        ["day,quotes\n", "printable,Boolean,YES\n", "n\n300\n", "semicolon\n;\n", "three\n3\n"]
+    {
+        assert!(out.contains(expected), "{expected:?} in {out}");
+    }
+    assert!(errors.contains("pricee"), "{errors}");
 }

@@ -54,6 +54,14 @@ pub(crate) fn record_day() -> tempfile::TempDir {
     dir
 }
 
+/// CPU time of a process so far, in ticks of the system.
+pub(crate) fn cpu_ticks(process: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    // The name of the program may have spaces; the fields after it are counted.
+    let fields: Vec<_> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
 /// The program that serves a directory on both doors until it is dropped.
 pub(crate) struct Served {
     program: Child,
@@ -84,11 +92,7 @@ impl Served {
 
     /// CPU time of the program so far, in ticks of the system.
     pub(crate) fn cpu_ticks(&self) -> u64 {
-        let path = format!("/proc/{}/stat", self.program.id());
-        let stat = std::fs::read_to_string(path).unwrap();
-        // The name of the program may have spaces; the fields after it are counted.
-        let fields: Vec<_> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
-        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+        cpu_ticks(self.program.id())
     }
 
     /// Memory of the program, in KiB.

@@ -3,13 +3,13 @@
 use core::fmt;
 
 use bytes::{Bytes, BytesMut};
-use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
+use ring::aead::{AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 
 /// Length of the tag that sealing adds.
 pub const TAG_BYTES: usize = 16;
 
-/// Seals bytes by ChaCha20-Poly1305. The nonce is a number that the owner counts. The owner must
-/// not seal twice under one number.
+/// Seals bytes by ChaCha20-Poly1305, or by AES-256-GCM. The nonce is a number that the owner
+/// counts. The owner must not seal twice under one number.
 #[derive(Clone)]
 pub struct Cipher(LessSafeKey);
 
@@ -20,9 +20,19 @@ impl fmt::Debug for Cipher {
 }
 
 impl Cipher {
-    /// A cipher under a secret key that nothing else uses.
+    /// ChaCha20-Poly1305 under a secret key that nothing else uses.
     pub fn new(key: &[u8; 32]) -> Self {
-        let key = UnboundKey::new(&CHACHA20_POLY1305, key);
+        Self::of_algorithm(&CHACHA20_POLY1305, key)
+    }
+
+    /// AES-256-GCM under a secret key that nothing else uses. A processor with instructions for AES
+    /// seals long bytes six times as fast by this cipher.
+    pub fn new_aes(key: &[u8; 32]) -> Self {
+        Self::of_algorithm(&AES_256_GCM, key)
+    }
+
+    fn of_algorithm(algorithm: &'static Algorithm, key: &[u8; 32]) -> Self {
+        let key = UnboundKey::new(algorithm, key);
         Self(LessSafeKey::new(key.expect("a key of this cipher has 32 bytes")))
     }
 
@@ -53,10 +63,16 @@ impl Cipher {
     /// Opens sealed bytes in the buffer that has them, where [`open`](Self::open) opens a copy.
     /// Returns whether the bytes opened. A buffer whose bytes did not open has no bytes of use.
     pub fn open_in_place(&self, number: u64, beside: &[u8], sealed: &mut BytesMut) -> bool {
-        let opened = self.0.open_in_place(Self::nonce(number), Aad::from(beside), sealed);
-        let Ok(length) = opened.map(|bytes| bytes.len()) else { return false };
+        let Some(length) = self.open_slice(number, beside, sealed) else { return false };
         sealed.truncate(length);
         true
+    }
+
+    /// Opens sealed bytes in the slice that has them. Returns the number of opened bytes, which are
+    /// the first of the slice.
+    pub fn open_slice(&self, number: u64, beside: &[u8], sealed: &mut [u8]) -> Option<usize> {
+        let opened = self.0.open_in_place(Self::nonce(number), Aad::from(beside), sealed);
+        opened.ok().map(|bytes| bytes.len())
     }
 }
 
@@ -73,6 +89,17 @@ mod tests {
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         assert_eq!(hex(&bytes), "47e65908014714bd6000fa943d9fb327");
         assert_eq!(hex(&tag), "5592490429a70c7657095af9659ea3ae");
+    }
+
+    /// OpenSSL made the wanted bytes, through `cryptography` 48 for Python.
+    #[test]
+    fn aes_seals_as_another_implementation_does() {
+        let key: [u8; 32] = core::array::from_fn(|n| n as u8);
+        let mut bytes = *b"bid 100 at 17.25";
+        let tag = Cipher::new_aes(&key).seal(0x0102_0304_0506_0708, b"beside", &mut bytes);
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        assert_eq!(hex(&bytes), "d5d61545a376524a74efcb1ae9bbaeff");
+        assert_eq!(hex(&tag), "cfd422e30647031af3e3df782964caba");
     }
 
     #[test]

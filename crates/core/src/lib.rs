@@ -14,7 +14,10 @@
 //! | [`histogram`] | [`Histogram`] that merges up a tree, [`Summary`] that commands print |
 //! | [`reader`] | [`Reader`]: integers out of bytes from outside |
 //! | [`seal`] | [`SharedKey`] of a run, [`MacKey`] of a protocol |
+//! | [`node_keys`] | [`MasterKey`] of the roots, [`NodeKey`] of one node: keys of two ends |
 //! | `cipher` | `Cipher`, which seals bytes (feature `cipher`) |
+//! | `sealed_stream` | a connection that is sealed under a key, without IO (feature `cipher`) |
+//! | [`user_key`] | [`UserKey`]: the key of a user of a server |
 //! | [`statistics`] | means of a few values with Student's intervals |
 //!
 //! Nothing in this crate does IO, reads a clock or starts a thread.
@@ -29,12 +32,16 @@ pub mod histogram;
 pub mod journal;
 pub mod machine;
 pub mod math;
+pub mod node_keys;
 pub mod prng;
 pub mod reader;
 pub mod seal;
+#[cfg(feature = "cipher")]
+pub mod sealed_stream;
 pub mod statistics;
 pub mod storage;
 pub mod time;
+pub mod user_key;
 
 #[cfg(feature = "cipher")]
 pub use cipher::Cipher;
@@ -46,11 +53,13 @@ pub use machine::{
     Arrival, Class, Destination, GroupId, HEAD_BYTES_MAX, Head, Install, Installed, Machine,
     Malformed, Sent, StampedBy, Token, Transmit,
 };
+pub use node_keys::{EndKeys, MasterKey, NodeKey};
 pub use prng::Prng;
 pub use reader::Reader;
 pub use seal::{KeyError, MacKey, SharedKey};
 pub use storage::{Disk, Objects, PutOutcome, StorageError};
 pub use time::{Clock, ClockError, ClockReading, SyncTime, Timestamp};
+pub use user_key::{UserKey, UserKeyError};
 
 /// The name of a host in a run: root, proxy, receiver or anything else that has an address.
 ///

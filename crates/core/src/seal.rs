@@ -27,6 +27,8 @@ pub enum KeyError {
     Length(usize),
     /// The character at this place is no hexadecimal digit. Places count from 1.
     Digit(usize),
+    /// The text of a node's key does not begin with the id of its node.
+    NoNode,
 }
 
 impl core::fmt::Display for KeyError {
@@ -36,6 +38,10 @@ impl core::fmt::Display for KeyError {
                 write!(f, "a key has 64 hexadecimal digits, and this key has {length}")
             }
             Self::Digit(place) => write!(f, "digit {place} of the key is not hexadecimal"),
+            Self::NoNode => f.write_str(
+                "the key of a node begins with the id of its node; `evenfall key new --nodes` \
+                 writes one",
+            ),
         }
     }
 }
@@ -57,17 +63,7 @@ impl SharedKey {
     /// # Errors
     /// What is wrong with the text, without the text itself.
     pub fn from_hex(id: u8, text: &str) -> Result<Self, KeyError> {
-        let text = text.trim();
-        let digits: Vec<Option<u32>> = text.chars().map(|letter| letter.to_digit(16)).collect();
-        if digits.len() != 64 {
-            return Err(KeyError::Length(digits.len()));
-        }
-        let mut bytes = [0; 32];
-        for (i, byte) in bytes.iter_mut().enumerate() {
-            let digit = |at: usize| digits[at].ok_or(KeyError::Digit(at + 1));
-            *byte = (digit(2 * i)? << 4 | digit(2 * i + 1)?) as u8;
-        }
-        Ok(Self::new(id, bytes))
+        Ok(Self::new(id, secret_from_hex(text)?))
     }
 
     /// The id that datagrams carry.
@@ -86,6 +82,20 @@ impl SharedKey {
         let derived = blake3::derive_key(context, &self.bytes);
         (self.id, derived[..16].try_into().expect("16 bytes"))
     }
+}
+
+/// The 32 bytes of 64 hexadecimal digits.
+pub(crate) fn secret_from_hex(text: &str) -> Result<[u8; 32], KeyError> {
+    let digits: Vec<Option<u32>> = text.trim().chars().map(|letter| letter.to_digit(16)).collect();
+    if digits.len() != 64 {
+        return Err(KeyError::Length(digits.len()));
+    }
+    let mut bytes = [0; 32];
+    for (i, byte) in bytes.iter_mut().enumerate() {
+        let digit = |at: usize| digits[at].ok_or(KeyError::Digit(at + 1));
+        *byte = (digit(2 * i)? << 4 | digit(2 * i + 1)?) as u8;
+    }
+    Ok(bytes)
 }
 
 /// Authenticates what one protocol sends, by SipHash-2-4, a keyed function of 64 bits. The key is

@@ -2,7 +2,7 @@
 //! tcp://127.0.0.1:7410 feed`. PLACE is a store's directory or the address of a server.
 
 use std::ops::ControlFlow;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use evenfall::recording::{RecordingFollower, Recordings, csv};
 
@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut follower = RecordingFollower::beginning_with(&recording, 0)?;
     while recordings.grows() {
         follower.read_new::<Box<dyn std::error::Error>>(&mut |row| Ok(csv(&row, &mut out)?))?;
-        std::thread::sleep(Duration::from_millis(10));
+        follower.wait_new(Instant::now() + Duration::from_secs(1))?;
     }
     Ok(())
 }

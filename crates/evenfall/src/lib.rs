@@ -17,8 +17,8 @@
 //! | `publisher` | [`EmbeddedRoot`]: the root of a run, which sends what the program publishes; [`Publisher`]: a publisher that outlives the root | 45 |
 //! | `store` | [`Store`]: records on a disk; [`Client`](store::Client): records of a store on a port | 39 |
 //! | `recording` | [`Recordings`](recording::Recordings): recordings of feeds, listed, read and followed | 46 |
-//! | `collectives` | [`GroupMember`]: shuffle, broadcast and reduction in a group of processes | 28 |
-//! | `sort` | [`SortMember`]: the records of all processes of a group in order | 31 |
+//! | `collectives` | [`GroupMember`]: shuffle, broadcast and reduction in a group of processes | 31 |
+//! | `sort` | [`SortMember`]: the records of all processes of a group in order | 34 |
 //!
 //! The last column counts the crates that a build with this feature alone compiles, with this
 //! crate, with build scripts' dependencies and with procedural macros. A test of this crate counts
@@ -102,10 +102,36 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! A subscription begins with any record of a server's file. The server pushes the records from
+//! there on, and goes on with new records as they are appended.
+//!
+#![cfg_attr(feature = "store", doc = "```no_run")]
+#![cfg_attr(not(feature = "store"), doc = "```ignore")]
+//! use evenfall::store::Client;
+//! use std::time::{Duration, Instant};
+//!
+//! let mut client = Client::connect("127.0.0.1:7410".parse()?)?;
+//! let file = client.open("trades")?;
+//! let trades = client.subscribe_to(&file, 0)?;
+//! loop {
+//!     let until = Instant::now() + Duration::from_secs(1);
+//!     if let Some(pushed) = client.next_batch(trades, until)? {
+//!         println!("{} bytes from record {} on", pushed.records.len(), pushed.first);
+//!     }
+//! }
+//! # #[allow(unreachable_code, reason = "the loop ends with an error")]
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A server with users takes clients on other machines (feature `sealed`): `ConnectOptions` with
+//! the key of `read_user_key` in `Client::connect_with`.
+//!
 //! # Read and follow a recording
 //!
 //! A recorder (`evenfall run recorder --serve 127.0.0.1:7410`) answers readers while it records. A
-//! snapshot is the recording at one moment. A follower gives each message once, as it comes.
+//! snapshot has the messages that were there when it was opened. A follower gives each message
+//! once. While there is no new message, `wait_new` waits, and the recorder ends the wait when a
+//! message comes.
 //!
 #![cfg_attr(feature = "recording", doc = "```no_run")]
 #![cfg_attr(not(feature = "recording"), doc = "```ignore")]
@@ -118,7 +144,7 @@
 //!         println!("{} {:?} {:?}", row.recorded.number, row.event.symbol, row.event.price);
 //!         Ok(())
 //!     })?;
-//!     std::thread::sleep(std::time::Duration::from_millis(10));
+//!     follower.wait_new(std::time::Instant::now() + std::time::Duration::from_secs(1))?;
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -167,7 +193,7 @@
 
 pub use bytes::Bytes;
 #[cfg(any(feature = "subscriber", feature = "publisher"))]
-pub use evenfall_core::{Format, NodeId, SharedKey, SyncTime};
+pub use evenfall_core::{Format, MasterKey, NodeId, NodeKey, SharedKey, SyncTime};
 
 #[cfg(feature = "collectives")]
 pub mod collectives;

@@ -13,7 +13,6 @@ use crate::quota;
 use crate::rights::{self, CAP_BPF, CAP_NET_ADMIN, CAP_SYS_NICE};
 
 mod card;
-mod ethtool;
 
 pub use card::{CardFacts, ChannelCounts, CoalescingFacts, RingSizes};
 
@@ -56,6 +55,9 @@ pub struct HostFacts {
     pub cores: usize,
     /// The largest receive buffer that a socket may ask for, bytes.
     pub receive_buffer_max: Option<u64>,
+    /// Microseconds for which every socket may poll its card without a right
+    /// (`net.core.busy_read`).
+    pub busy_read_us: Option<u64>,
     /// How cores choose their frequency; empty where the hypervisor does.
     pub governors: BTreeSet<String>,
     /// The deepest sleep that is allowed.
@@ -94,6 +96,7 @@ impl HostFacts {
         let sources = word(&format!("{source}/available_clocksource")).unwrap_or_default();
         Self {
             receive_buffer_max: word("proc/sys/net/core/rmem_max").and_then(|max| max.parse().ok()),
+            busy_read_us: word("proc/sys/net/core/busy_read").and_then(|us| us.parse().ok()),
             governors: read_governors(&cpus),
             deepest_sleep: read_deepest_sleep(&cpus.join("cpu0/cpuidle")),
             clock_source: word(&format!("{source}/current_clocksource")),
@@ -168,12 +171,16 @@ pub fn cards_in_use() -> Vec<String> {
 }
 
 /// What the run on this host wants of it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct HostWants {
     /// Receive buffer of a socket, bytes (`io.receive_buffer_bytes`).
     pub receive_buffer_bytes: u64,
-    /// Whether the kernel is to forward (`io.port = "tc"`).
+    /// Whether the kernel is to forward (`io.port = "tc"` or `"auto"`).
     pub kernel_forwards: bool,
+    /// Microseconds for which the kernel is to poll the card (`io.kernel_busy_poll`).
+    pub busy_poll_us: Option<u64>,
+    /// Whether the role's thread is to have a real-time priority (`io.real_time`).
+    pub real_time: bool,
 }
 
 /// How a fact of the host is for a feed.
@@ -237,6 +244,7 @@ impl HostFinding {
 pub fn judge_host(facts: &HostFacts, wants: &HostWants) -> Vec<HostFinding> {
     let mut findings = vec![
         judge_buffers(facts, wants),
+        judge_busy_poll(facts, wants),
         judge_governor(facts),
         judge_sleep(facts),
         judge_clock_source(facts),
@@ -245,7 +253,7 @@ pub fn judge_host(facts: &HostFacts, wants: &HostWants) -> Vec<HostFinding> {
         judge_drops(facts),
     ];
     findings.extend(judge_rights(facts, wants));
-    findings.extend(facts.cards.iter().flat_map(|card| card.judge_card(facts.cores)));
+    findings.extend(facts.cards.iter().flat_map(|card| card.judge_card(facts.cores, wants)));
     findings
 }
 
@@ -263,6 +271,23 @@ fn judge_buffers(facts: &HostFacts, wants: &HostWants) -> HostFinding {
             "the kernel drops bursts that do not fit, and they are repaired one round trip later",
             format!("sysctl -w net.core.rmem_max={needed}"),
         )
+}
+
+fn judge_busy_poll(facts: &HostFacts, wants: &HostWants) -> HostFinding {
+    let about = "polling of the card by readers";
+    let Some(wanted) = wants.busy_poll_us else {
+        return HostFinding::new(about, FactVerdict::Good, "not asked for by io.kernel_busy_poll");
+    };
+    let Some(allowed) = facts.busy_read_us else {
+        return HostFinding::new(about, FactVerdict::Unknown, "no net.core.busy_read");
+    };
+    let forced = facts.has_right(CAP_NET_ADMIN);
+    let by = if forced { ", and CAP_NET_ADMIN goes beyond it" } else { "" };
+    let found = format!("{allowed} us at most of {wanted} us{by}");
+    HostFinding::good_if(forced || allowed >= wanted, about, found).explain_cost(
+        "the kernel refuses io.kernel_busy_poll, and a reader sleeps until the card interrupts",
+        format!("sysctl -w net.core.busy_read={wanted}"),
+    )
 }
 
 fn judge_governor(facts: &HostFacts) -> HostFinding {
@@ -345,28 +370,33 @@ fn judge_drops(facts: &HostFacts) -> HostFinding {
 }
 
 fn judge_rights(facts: &HostFacts, wants: &HostWants) -> Vec<HostFinding> {
+    let forwards = wants.kernel_forwards;
     let rights = [
-        (CAP_NET_ADMIN, "CAP_NET_ADMIN", "io.kernel_busy_poll and large buffers"),
-        (CAP_SYS_NICE, "CAP_SYS_NICE", "io.real_time"),
-        (CAP_BPF, "CAP_BPF", "io.port = \"tc\""),
+        (
+            CAP_NET_ADMIN,
+            "CAP_NET_ADMIN",
+            "forwarding by the kernel, polling, large buffers",
+            forwards,
+        ),
+        (CAP_SYS_NICE, "CAP_SYS_NICE", "io.real_time", wants.real_time),
+        (CAP_BPF, "CAP_BPF", "forwarding by the kernel (io.port)", forwards),
     ];
-    rights
-        .map(|(capability, name, for_what)| {
-            let is_needed = wants.kernel_forwards && capability != CAP_SYS_NICE;
-            let (verdict, found) = match (facts.has_right(capability), is_needed) {
-                (true, _) => (FactVerdict::Good, format!("there, for {for_what}")),
-                (false, true) => (FactVerdict::Costly, format!("missing, for {for_what}")),
-                (false, false) => {
-                    (FactVerdict::Good, format!("not there; only {for_what} needs it"))
-                }
-            };
-            HostFinding::new(format!("right {name}"), verdict, found).explain_cost(
-            "the kernel refuses the program that forwards",
-            "setcap cap_net_admin,cap_bpf+ep $(command -v evenfall), or AmbientCapabilities= in \
-             the unit",
+    let judge = |(capability, name, for_what, is_needed): (u32, &str, &str, bool)| {
+        let (verdict, found) = match (facts.has_right(capability), is_needed) {
+            (true, _) => (FactVerdict::Good, format!("there, for {for_what}")),
+            (false, true) => (FactVerdict::Costly, format!("missing, for {for_what}")),
+            (false, false) => (FactVerdict::Good, format!("not there; only {for_what} needs it")),
+        };
+        let right = name.to_lowercase();
+        HostFinding::new(format!("right {name}"), verdict, found).explain_cost(
+            "the kernel refuses what the settings ask for",
+            format!(
+                "setcap {right}+ep $(command -v evenfall) for this right alone, or \
+                 AmbientCapabilities={name} in the unit"
+            ),
         )
-        })
-        .into()
+    };
+    rights.map(judge).into()
 }
 
 #[cfg(test)]

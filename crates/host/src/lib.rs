@@ -14,6 +14,7 @@
 //! | [`random`] | random bytes of the kernel |
 //! | [`lab`] | hosts as network namespaces on this machine |
 //! | [`lock`] | a lock that keeps a second process out of a directory or a file |
+//! | [`losses`] | packets that a card or the cloud lost, by the counters of its driver |
 //! | [`quota`] | the processor time that control groups allow |
 //! | [`memory`] | freed memory that the allocator keeps |
 //! | [`whole_file`] | files that a person names, read whole with a limit |
@@ -26,9 +27,11 @@ compile_error!("evenfall-host knows Linux only: clocks, namespaces, eventfd");
 pub mod check;
 pub mod clock;
 mod error;
+mod ethtool;
 pub mod interrupt;
 pub mod lab;
 pub mod lock;
+pub mod losses;
 pub mod memory;
 pub mod pin;
 pub mod ports;

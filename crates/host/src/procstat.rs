@@ -134,17 +134,27 @@ pub struct Room {
     pub files: Option<u64>,
 }
 
-/// Looks up the room of the machine.
-pub fn room() -> Room {
+/// Memory that is available to the machine and to this process's control group. `None` stands for
+/// an unknown value.
+pub fn memory_left() -> Option<u64> {
     let free = number_after("/proc/meminfo", "MemAvailable:").map(|kib| kib << 10);
     let own = group_left("memory", ["memory.max", "memory.current"])
         .or_else(|| group_left("memory", ["memory.limit_in_bytes", "memory.usage_in_bytes"]));
+    least(free, own)
+}
+
+/// The lesser of two limits, either of which may be unknown.
+fn least(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    a.into_iter().chain(b).min()
+}
+
+/// Looks up the room of the machine.
+pub fn room() -> Room {
     let allowed = limit(libc::RLIMIT_NPROC).map(|most| most.saturating_sub(own_tasks()));
     let grouped = group_left("pids", ["pids.max", "pids.current"]);
-    let least = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
     Room {
         cores: pin::whole_cores().max(1) as u64,
-        memory_bytes: least(free, own),
+        memory_bytes: memory_left(),
         tasks: least(allowed, grouped),
         files: limit(libc::RLIMIT_NOFILE),
     }

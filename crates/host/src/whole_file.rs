@@ -6,7 +6,7 @@
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -102,6 +102,24 @@ fn next_piece(file: &mut File, piece: &mut [u8]) -> io::Result<usize> {
 /// As [`read_up_to`], and when the file is not UTF-8.
 pub fn read_text_up_to(path: &Path, bytes_max: u64) -> io::Result<String> {
     read_up_to(path, bytes_max)?.into_text()
+}
+
+/// Reads a secret of at most `bytes_max` bytes. As with ssh, a file of a secret that belongs to the
+/// user of this process must be closed to all other users. A file of another owner was handed in,
+/// as Kubernetes does, and its mode is the owner's matter.
+///
+/// # Errors
+/// As [`read_text_up_to`], and for a file that other users can read or write.
+pub fn read_secret_up_to(path: &Path, bytes_max: u64) -> io::Result<String> {
+    let read = read_up_to(path, bytes_max)?;
+    let (owner, mode) = (read.about.uid(), read.about.mode() & 0o777);
+    let text = read.into_text()?;
+    if owner == std::fs::metadata("/proc/self")?.uid() && mode & 0o077 != 0 {
+        let shown = path.display();
+        let why = format!("its mode {mode:o} gives the key to other users; run chmod 600 {shown}");
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    }
+    Ok(text)
 }
 
 #[cfg(test)]

@@ -43,6 +43,12 @@ impl<G> Groups<G> {
         Ok(())
     }
 
+    /// An installed group.
+    #[cfg(feature = "ebpf")]
+    pub(crate) fn find_group(&self, owner: usize, id: GroupId) -> Option<&Arc<G>> {
+        self.0.get(&(owner, id))
+    }
+
     /// The receivers of a transmit of this machine.
     pub(crate) fn resolve(
         &self,

@@ -21,6 +21,8 @@
 //! | [`run`] | [`Loop`](run::Loop): machines on a port, by the rule of the contract |
 //! | `sealed` | `Sealed`: seals the datagrams of another port under a key (feature `sealed`) |
 //! | `tc` | a UDP socket beside which the kernel forwards, by `evenfall-port-ebpf` (feature `ebpf`) |
+//! | [`choice`] | the quickest kind that this host can run |
+//! | `trial` | what a hop costs by each kind, between sockets of its own (feature `trial`) |
 //!
 //! Without a key nothing is bound, and nothing is sent, beyond loopback: see [`Options::keyed`].
 //!
@@ -63,6 +65,8 @@
 //!     Kind::AfXdp => Err(lacking(options.kind, "the feature afxdp")),
 //! ```
 //!
+//! A kind that forwards enables the feature `trial`, so that `io.port = "auto"` tries the kind too.
+//!
 //! In `apps/cli/Cargo.toml` the feature joins `full`, which has everything that the lean program
 //! leaves out, and CONTRIBUTING.md lists the features of `full`.
 //!
@@ -92,6 +96,7 @@ compile_error!(
 );
 
 mod answers;
+pub mod choice;
 pub mod cpu_meter;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -105,6 +110,8 @@ pub mod sealed;
 mod sys;
 #[cfg(feature = "ebpf")]
 mod tc;
+#[cfg(feature = "trial")]
+pub mod trial;
 pub mod udp;
 mod wait;
 
@@ -191,6 +198,11 @@ impl Kind {
         })
     }
 
+    /// The name of this kind in settings.
+    pub fn settings_name(self) -> &'static str {
+        Self::NAMED.iter().find(|(_, known)| *known == self).map_or("", |(name, _)| name)
+    }
+
     /// The kind of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::NAMED.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind)
@@ -216,7 +228,7 @@ pub fn open(address: SocketAddr, options: Options) -> Result<Box<dyn Port>, Erro
 }
 
 fn lacking(kind: Kind, what: &str) -> Error {
-    let name = Kind::NAMED.iter().find(|(_, known)| *known == kind).map_or("", |(name, _)| name);
+    let name = kind.settings_name();
     let what = format!("open a port of kind {name}, which lacks {what}");
     Error::Os { what, source: io::ErrorKind::Unsupported.into(), advice: "choose another io.port" }
 }

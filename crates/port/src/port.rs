@@ -148,6 +148,8 @@ impl std::error::Error for Refusal {}
 pub struct Counters {
     /// Copies that the network took.
     pub sent: [u64; 4],
+    /// Copies among the sent ones that the kernel makes of a datagram to one member of a group.
+    pub sent_by_kernel: [u64; 4],
     /// Bytes of the sent copies, without the headers of IP and UDP.
     pub sent_bytes: u64,
     /// Calls to send (`sendmmsg`) that took a copy.

@@ -133,27 +133,34 @@ pub(crate) struct Control(pub(crate) [u8; CONTROL_BYTES]);
 impl Control {
     pub(crate) const EMPTY: Self = Self([0; CONTROL_BYTES]);
 
-    /// A control message that asks for segments of `bytes` bytes, and its used length.
-    pub(crate) fn segment(bytes: u16) -> (Self, usize) {
-        Self::message(libc::SOL_UDP, libc::UDP_SEGMENT, &bytes.to_ne_bytes())
+    /// Appends a request for segments of `bytes` bytes. `at` is the used length. Returns the length
+    /// of the request.
+    pub(crate) fn ask_segments(&mut self, at: usize, bytes: u16) -> usize {
+        self.append(at, libc::SOL_UDP, libc::UDP_SEGMENT, &bytes.to_ne_bytes())
     }
 
-    /// A control message that asks for a stamp of the departure by the kernel, and its used length.
-    pub(crate) fn departure() -> (Self, usize) {
+    /// Appends a request for a mark on the packet.
+    pub(crate) fn ask_mark(&mut self, at: usize, mark: u32) -> usize {
+        self.append(at, libc::SOL_SOCKET, libc::SO_MARK, &mark.to_ne_bytes())
+    }
+
+    /// Appends a request for a stamp of the departure by the kernel.
+    pub(crate) fn ask_departure(&mut self, at: usize) -> usize {
         let flags = libc::SOF_TIMESTAMPING_TX_SOFTWARE;
-        Self::message(libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &flags.to_ne_bytes())
+        self.append(at, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &flags.to_ne_bytes())
     }
 
-    fn message(level: i32, kind: i32, data: &[u8]) -> (Self, usize) {
-        let mut control = Self::EMPTY;
+    fn append(&mut self, at: usize, level: i32, kind: i32, data: &[u8]) -> usize {
         let bytes = data.len() as u32;
         // SAFETY: CMSG_LEN and CMSG_SPACE only compute.
-        let (len, space) = unsafe { (libc::CMSG_LEN(bytes), libc::CMSG_SPACE(bytes)) };
+        let (len, space) = unsafe { (libc::CMSG_LEN(bytes), libc::CMSG_SPACE(bytes) as usize) };
+        let room = &mut self.0[at..at + space];
         let header = libc::cmsghdr { cmsg_len: len as _, cmsg_level: level, cmsg_type: kind };
         let start = mem::size_of::<libc::cmsghdr>();
-        control.0[start..start + data.len()].copy_from_slice(data);
-        // SAFETY: the buffer is aligned for `cmsghdr` and larger than it.
-        unsafe { control.0.as_mut_ptr().cast::<libc::cmsghdr>().write(header) };
-        (control, space as usize)
+        room[start..start + data.len()].copy_from_slice(data);
+        // SAFETY: the room is larger than a `cmsghdr`. It is aligned for one, as the buffer is, and
+        // as lengths of whole control messages are.
+        unsafe { room.as_mut_ptr().cast::<libc::cmsghdr>().write(header) };
+        space
     }
 }

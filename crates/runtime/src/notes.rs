@@ -52,6 +52,29 @@ fn named() -> &'static str {
     NAME.get().map_or("", String::as_str)
 }
 
+/// The least time between two notes about one kind of event.
+const NOTE_EVERY: Duration = Duration::from_secs(1);
+
+/// Lets one note a second pass, and counts the notes in between. It is for events that a stranger
+/// can cause as often as he likes, such as datagrams that are refused.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NotePace {
+    last: Option<Instant>,
+    left_out: u64,
+}
+
+impl NotePace {
+    /// Whether a note may be written now. The number is that of the notes left out since the last.
+    pub fn let_pass(&mut self, now: Instant) -> Option<u64> {
+        if self.last.is_some_and(|last| now.saturating_duration_since(last) < NOTE_EVERY) {
+            self.left_out += 1;
+            return None;
+        }
+        self.last = Some(now);
+        Some(std::mem::take(&mut self.left_out))
+    }
+}
+
 enum Line {
     Note(Vec<u8>),
     /// The end of the notes. The answer comes after all earlier notes are written.

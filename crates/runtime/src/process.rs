@@ -9,8 +9,10 @@ use std::time::Duration;
 use evenfall_core::{Clock, ClockError, ClockReading, Machine, SharedKey, SyncTime, Timestamp};
 use evenfall_host::clock::{ClockWatch, MonotonicClock, SyncSource, auto, clockbound};
 use evenfall_host::{interrupt, pin, procstat, quota};
+use evenfall_port::choice::{self, PortChoice, TrialLoad};
 use evenfall_port::run::{Dispatch, Loop};
 use evenfall_port::{Options, Port};
+use serde::Serialize;
 
 use crate::memory::MemoryLog;
 use crate::settings::{CLOCKS, Inject, Io, Node, Run, SettingsError};
@@ -101,7 +103,19 @@ pub struct ProcessOptions<'a> {
     /// Whether arrivals may wait in the socket until the next release.
     pub may_moderate: bool,
     /// The orders that the role takes over HTTP.
-    pub orders: Option<Orders>,
+    pub orders: &'static [Orders],
+    /// What the role sends on; `None` for a role that forwards nothing. Where `io.port` is `auto`,
+    /// a role that forwards tries the kinds of ports with it.
+    pub forwards: Option<TrialLoad>,
+}
+
+/// The kind of port that a process has, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PortTaken {
+    /// Name of the kind, as in settings.
+    pub kind: &'static str,
+    /// The reason, in words for people.
+    pub why: String,
 }
 
 /// The parts that every role has around its machines.
@@ -112,6 +126,8 @@ pub struct Process {
     pub key: Option<SharedKey>,
     /// The port, which moves the packets.
     pub port: Box<dyn Port>,
+    /// The kind of the port.
+    pub port_taken: PortTaken,
     /// Wakes the port when a signal comes.
     _signals: interrupt::Watch,
     /// Drives the machines.
@@ -156,6 +172,33 @@ fn options(process: ProcessOptions<'_>, keyed: bool) -> Result<Options, Settings
     Ok(options)
 }
 
+/// Opens the port of a node, of the kind that the settings state or that suits the node best.
+fn open_port(
+    node: &Node,
+    process: ProcessOptions<'_>,
+    keyed: bool,
+) -> Result<(Box<dyn Port>, PortTaken), ProcessError> {
+    let stated = process.io.kind().map_err(|mistake| SettingsError::new(mistake.why))?;
+    let options = options(process, keyed)?;
+    let choice = match (stated, process.forwards) {
+        (Some(kind), _) => {
+            let port = evenfall_port::open(node.address, options)?;
+            let why = "io.port states it".to_owned();
+            return Ok((port, PortTaken { kind: kind.settings_name(), why }));
+        }
+        (None, Some(load)) => choice::choose_kind(&options, load),
+        // Only a proxy's kernel forwards, so that no other role gains by another kind.
+        (None, None) => {
+            let why = "this role forwards nothing".to_owned();
+            PortChoice { kind: options.kind, why }
+        }
+    };
+    let (port, choice) = choice::open_chosen(node.address, options, choice)?;
+    let (kind, why) = (choice.kind.settings_name(), choice.why);
+    tracing::info!("{}: io.port = \"auto\" took {kind}: {why}", node.name);
+    Ok((port, PortTaken { kind, why }))
+}
+
 impl Process {
     /// Binds, pins, reads the clock and starts the telemetry of a node.
     ///
@@ -172,10 +215,11 @@ impl Process {
             None if process.is_crowded => pin::schedule(pin::Schedule::Batch)?,
             None => {}
         }
-        let port = evenfall_port::open(node.address, options(process, key.is_some())?)?;
+        let (port, port_taken) = open_port(node, process, key.is_some())?;
         let signals = interrupt::watch(port.waker())?;
-        let telemetry = Telemetry::start(node.http, key.is_some(), process.orders)
+        let mut telemetry = Telemetry::start(node.http, key.is_some(), process.orders)
             .map_err(ProcessError::Telemetry)?;
+        telemetry.describe_port(&port_taken, port.local_addr().ip());
         let (clock, watch) = match process.is_meshed {
             true => (unproven_clock()?, None),
             false => start_clock(&process.run.clock, process.is_one_host, process.steps)?,
@@ -197,6 +241,7 @@ impl Process {
             name: node.name.clone(),
             key,
             port,
+            port_taken,
             _signals: signals,
             driver: Loop::dispatching(process.dispatch),
             telemetry,

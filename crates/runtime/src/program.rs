@@ -7,6 +7,10 @@
 use std::fmt::{self, Arguments};
 use std::io::{ErrorKind, Result, Write, stderr, stdout};
 use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+use evenfall_host::interrupt;
 
 use crate::causes::with_causes;
 
@@ -42,6 +46,18 @@ pub type Outcome = std::result::Result<(), Box<dyn std::error::Error>>;
 #[derive(Debug)]
 pub struct Stopped(pub u8);
 
+impl Stopped {
+    /// The end of a command that a signal has asked to stop; `None` without a signal.
+    pub fn by_signal() -> Option<Self> {
+        interrupt::signal().map(Self)
+    }
+
+    /// The exit code by which shells report a signal.
+    fn exit_code(&self) -> u8 {
+        128 + self.0
+    }
+}
+
 impl fmt::Display for Stopped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "stopped by signal {}", self.0)
@@ -49,6 +65,37 @@ impl fmt::Display for Stopped {
 }
 
 impl std::error::Error for Stopped {}
+
+/// How often a command whose threads are in the midst of long work looks for a signal.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Runs a command whose work takes seconds and cannot look at a flag, such as a sort of millions of
+/// keys. SIGINT and SIGTERM end the process at once, with the exit code of the signal. `before_end`
+/// is then called first, for what must not be left. The command must be able to end anywhere.
+///
+/// # Errors
+/// Those of the command, and [`Stopped`] in place of what failed because of a signal.
+pub fn run_until_signal(
+    before_end: impl FnOnce() + Send + 'static,
+    command: impl FnOnce() -> Outcome,
+) -> Outcome {
+    interrupt::install()?;
+    let watch = move || {
+        let stopped = loop {
+            match Stopped::by_signal() {
+                Some(stopped) => break stopped,
+                None => thread::sleep(LOOK),
+            }
+        };
+        before_end();
+        std::process::exit(stopped.exit_code().into())
+    };
+    thread::Builder::new().name("signals".into()).spawn(watch)?;
+    command().map_err(|error| match Stopped::by_signal() {
+        Some(stopped) => stopped.into(),
+        None => error,
+    })
+}
 
 /// Standard output is closed. This value is thrown as a panic, so that it passes through every
 /// library between the command and its output, and `main` then ends the program.
@@ -138,8 +185,7 @@ fn run<P: clap::Parser>(
             ExitCode::SUCCESS
         }
         Err(error) => match error.downcast_ref() {
-            // The exit code by which shells report a signal.
-            Some(Stopped(signal)) => ExitCode::from(128 + signal),
+            Some(stopped) => ExitCode::from(Stopped::exit_code(stopped)),
             None => failure(name, &with_causes(&*error)),
         },
     }

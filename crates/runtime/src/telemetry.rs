@@ -1,12 +1,13 @@
 //! The pages of a role: `/metrics` for Prometheus, `/healthz`, `/status` and `/clock` as JSON, and
 //! orders to a running role. The role's thread only swaps in a page a few times a second. With the
 //! feature `http` a server in a thread of its own serves the pages. A service that shares its
-//! counts with other threads is asked when a page is read instead (`Telemetry::observe`).
+//! counts with other threads is asked when a page is read instead (`Telemetry::observe`). So is the
+//! driver of the node's network card, which may take milliseconds to answer (`pages/card.rs`).
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use evenfall_core::Histogram;
@@ -16,13 +17,14 @@ use serde::Serialize;
 #[cfg(feature = "http")]
 use self::pages::Server;
 use crate::SettingsError;
+use crate::process::PortTaken;
 
 #[cfg(feature = "http")]
 mod pages;
 #[cfg(feature = "service")]
 pub use self::pages::add_pages;
 
-/// An order that a running role takes: `POST PATH?to=VALUE`.
+/// A kind of order that a running role takes: `POST PATH?to=VALUE`.
 #[derive(Clone, Copy)]
 pub struct Orders {
     /// Where the order is posted, such as `/mode`.
@@ -71,7 +73,7 @@ impl std::error::Error for TelemetryError {
 }
 
 /// The contents that the role publishes.
-#[derive(Debug, Default)]
+#[derive(Default)]
 #[cfg_attr(not(feature = "http"), allow(dead_code, reason = "the server alone reads the page"))]
 struct Page {
     metrics: String,
@@ -79,7 +81,15 @@ struct Page {
     clock: String,
     /// Why the role is not well.
     ill: Option<String>,
-    orders: VecDeque<String>,
+    /// The path and the value of each order that waits.
+    orders: VecDeque<(&'static str, String)>,
+    /// The labels of the node, once the role has published them.
+    labels: Metrics,
+    /// The kind of the role's port, and why, as a member of a JSON object.
+    port: String,
+    /// What is asked when a page is read.
+    #[cfg(feature = "http")]
+    host: Option<Arc<pages::HostMetrics>>,
 }
 
 /// The pages of one role. The pages are served if the role has an address.
@@ -103,7 +113,7 @@ impl Telemetry {
     pub fn start(
         address: Option<SocketAddr>,
         keyed: bool,
-        orders: Option<Orders>,
+        orders: &'static [Orders],
     ) -> Result<Self, TelemetryError> {
         let mut telemetry = Self::default();
         lock(&telemetry.page).ill = Some("starting".into());
@@ -115,15 +125,32 @@ impl Telemetry {
         Ok(telemetry)
     }
 
+    /// From now on the pages tell the kind of the role's port, and what the card with this address
+    /// lost.
     #[cfg(feature = "http")]
-    fn serve(&mut self, at: SocketAddr, orders: Option<Orders>) -> Result<(), TelemetryError> {
+    pub(crate) fn describe_port(&mut self, port: &PortTaken, address: IpAddr) {
+        if self.server.is_none() {
+            return;
+        }
+        let host = Arc::new(pages::HostMetrics::new(port.kind, address));
+        let mut page = lock(&self.page);
+        page.port = format!("\"port\":{}", serde_json::to_string(port).unwrap_or_default());
+        page.host = Some(host);
+    }
+
+    /// Without pages there is nothing to tell.
+    #[cfg(not(feature = "http"))]
+    pub(crate) fn describe_port(&mut self, _: &PortTaken, _: IpAddr) {}
+
+    #[cfg(feature = "http")]
+    fn serve(&mut self, at: SocketAddr, orders: &'static [Orders]) -> Result<(), TelemetryError> {
         let server = pages::serve(&self.page, at, orders);
         self.server = Some(server.map_err(|error| TelemetryError::Bind(at, error))?);
         Ok(())
     }
 
     #[cfg(not(feature = "http"))]
-    fn serve(&mut self, at: SocketAddr, _: Option<Orders>) -> Result<(), TelemetryError> {
+    fn serve(&mut self, at: SocketAddr, _: &'static [Orders]) -> Result<(), TelemetryError> {
         Err(TelemetryError::NotBuilt(at))
     }
 
@@ -177,16 +204,28 @@ impl Telemetry {
         let status = serde_json::to_string(status).unwrap_or_default();
         let clock = serde_json::to_string(clock).unwrap_or_default();
         let mut page = lock(&self.page);
+        let status = add_member(status, &page.port);
         (page.metrics, page.status, page.clock, page.ill) = (m.text(), status, clock, ill);
+        page.labels = Metrics { labels: m.labels, families: Vec::new() };
     }
 
     /// Publishes the present state, where the pages are served.
     #[cfg(not(feature = "http"))]
     pub fn publish(&self, _: Metrics, _: &impl Serialize, _: &impl Serialize, _: Option<String>) {}
 
-    /// The value of the next order, if an order has come.
-    pub fn order(&self) -> Option<String> {
+    /// The path and the value of the next order, if an order has come.
+    pub fn order(&self) -> Option<(&'static str, String)> {
         lock(&self.page).orders.pop_front()
+    }
+}
+
+/// Adds a member to a JSON object, and leaves any other text as it is.
+#[cfg(feature = "http")]
+fn add_member(text: String, member: &str) -> String {
+    match text.strip_suffix('}') {
+        Some("{") => format!("{{{member}}}"),
+        Some(members) if !member.is_empty() => format!("{members},{member}}}"),
+        _ => text,
     }
 }
 
@@ -254,6 +293,27 @@ impl Metrics {
         let _ = writeln!(lines, "{name}_bucket{{{labels},le=\"+Inf\"}} {below}");
         let _ = writeln!(lines, "{name}_sum{{{labels}}} {}", sum_ns as f64 / 1e9);
         let _ = writeln!(lines, "{name}_count{{{labels}}} {below}");
+    }
+
+    /// A value with labels of its own beside the labels of the node. `kind` is `counter` or
+    /// `gauge`.
+    #[cfg(feature = "http")]
+    fn put_labelled(
+        &mut self,
+        kind: &str,
+        name: &str,
+        help: &str,
+        own: &[(&str, &str)],
+        value: u64,
+    ) {
+        let mut labels = self.labels.clone();
+        for (label, value) in own {
+            let clean = value.replace(['\\', '"', '\n'], "_");
+            let _ = write!(labels, ",{label}=\"{clean}\"");
+        }
+        let name = format!("evenfall_{name}");
+        let lines = self.lines_of(kind, &name, help);
+        let _ = writeln!(lines, "{name}{{{labels}}} {value}");
     }
 
     #[cfg(feature = "http")]

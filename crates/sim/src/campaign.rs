@@ -198,8 +198,9 @@ impl<C> Run<C> {
     }
 }
 
-/// A mutant, the check that must catch the mutant, and within how many seeds.
-pub type Trap<M, C> = (M, C, u64);
+/// A mutant, the check that must catch the mutant, and the seeds of which one must do so. The seeds
+/// of a rare mutant begin shortly before the first that does, so that a test need not run the rest.
+pub type Trap<M, C> = (M, C, Range<u64>);
 
 /// The fixed parts of a campaign.
 #[derive(Clone, Copy, Debug)]
@@ -353,6 +354,7 @@ impl<C: Campaign> AnyCampaign for C {
         }
         text += "  mutants, each with its check and the seeds within which the check catches it\n";
         for (mutant, check, seeds) in outline.mutants {
+            let seeds = seeds.end - seeds.start;
             let (name, caught) = (mutant.name(), format!("{}, {seeds}", check.name()));
             text += &format!("    {name:<24} {caught:<18} {}\n", mutant.about());
         }
@@ -398,18 +400,20 @@ impl<C: Campaign> AnyCampaign for C {
     }
 
     fn catch(&self) -> Result<Vec<Caught>, String> {
-        let catch = |&(mutant, check, seeds): &Trap<C::Mutant, C::Check>| {
+        let catch = |(mutant, check, seeds): &Trap<C::Mutant, C::Check>| {
+            let (mutant, check) = (*mutant, *check);
             let caught = |seed| match trial(self, &self.scene(seed), Some(mutant), false) {
                 Ok(run) if run.violations.iter().any(|v| v.check == check) => Err(String::new()),
                 _ => Ok(()),
             };
-            let first = Seeds::new(0..seeds).run(caught, |_, ()| {}, |_| {}).into_iter().next();
+            let first =
+                Seeds::new(seeds.clone()).run(caught, |_, ()| {}, |_| {}).into_iter().next();
             let (mutant, check) = (mutant.name(), check.name());
             match first {
                 Some((seed, _)) => Ok(Caught { mutant, check, seed }),
                 None => Err(format!(
                     "campaign {}: the mutant {mutant} was not caught by the check {check} under \
-                     any of {seeds} seeds",
+                     any of the seeds {seeds:?}",
                     self.name()
                 )),
             }

@@ -120,7 +120,7 @@ impl Campaign for StopAndWait {
             once_failed: &[],
             kinds: &[FaultKind::Loss, FaultKind::Duplicate, FaultKind::Pause],
             counts_min: &[("packets lost", 100)],
-            mutants: &[(Mutant::Forgets, Check::OnceInOrder, 1)],
+            mutants: &[(Mutant::Forgets, Check::OnceInOrder, 0..1)],
         }
     }
     fn scene(&self, seed: u64) -> Plan {
@@ -195,7 +195,7 @@ impl Campaign for Fragile {
     type Mutant = Mutant;
     type Scene = Plan;
     fn outline(&self) -> Outline<Mutant, Check> {
-        let mutants = &[(Mutant::Forgets, Check::OnceInOrder, 1)];
+        let mutants = &[(Mutant::Forgets, Check::OnceInOrder, 0..1)];
         Outline { name: "fragile", mutants, once_failed: &[1_000], ..StopAndWait.outline() }
     }
     fn scene(&self, seed: u64) -> Plan {

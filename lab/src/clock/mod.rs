@@ -8,17 +8,20 @@
 //! |---|---|
 //! | [`paths`] | the network: queues with memory, planted asymmetry |
 //! | `node` | the machine with noisy stamps, and liars |
+//! | [`parts`] | estimates without codes, hulls or loops on the same stamps |
 //! | `rivals` | NTP-style and PTP-style on the same stamps |
 
 mod node;
+pub mod parts;
 pub mod paths;
 mod rivals;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use evenfall_clock_machine::{
-    Config, Edge, Mesh, PairEstimate, Seat, State, TimeEvent, Timekeeper, graph,
+    ClockEdge, ClockSeat, ClockState, Config, MeshSolver, PairEstimate, TimeEvent, Timekeeper,
+    graph,
 };
 use evenfall_core::{Prng, Timestamp, nearest_rank};
 use evenfall_sim::{
@@ -27,6 +30,7 @@ use evenfall_sim::{
 use serde::Serialize;
 
 use node::Node;
+use parts::{Ablation, PartsLeftOut};
 use paths::{Paths, PathsSpec};
 use rivals::Follower;
 
@@ -75,13 +79,20 @@ pub struct Params {
     pub liars: f64,
     /// Share of the nodes that crash in the middle of the run; never the reference.
     pub lost: f64,
+    /// Further estimates of the same stamps, each without some parts of the method.
+    pub without: Vec<PartsLeftOut>,
 }
 
 impl Default for Params {
     fn default() -> Self {
         Self {
             nodes: 100,
-            paths: PathsSpec { load: 0.5, base_ns: (20_000, 10_000), asymmetry_ns: 0 },
+            paths: PathsSpec {
+                load: 0.5,
+                base_ns: (20_000, 10_000),
+                asymmetry_ns: 0,
+                fabric: None,
+            },
             model: None,
             seed: 1,
             duration: Duration::from_secs(20),
@@ -92,6 +103,7 @@ impl Default for Params {
             warming_ppb_s: 0.0,
             liars: 0.0,
             lost: 0.0,
+            without: Vec::new(),
         }
     }
 }
@@ -144,6 +156,9 @@ pub struct Results {
     pub ntp_error_us: Spread,
     /// PTP-style on the same stamps.
     pub ptp_error_us: Spread,
+    /// Errors with the part that asymmetry causes, of estimates without some parts of the method,
+    /// by the names of these parts.
+    pub without_us: BTreeMap<String, Spread>,
     /// Readings of honest nodes that are up.
     pub readings: u64,
     /// Readings that said that the clock is not synchronised.
@@ -164,6 +179,7 @@ pub struct Results {
 struct Watch {
     masters: Vec<Option<u32>>,
     followers: Vec<Follower>,
+    ablations: Vec<Ablation>,
     liars: Vec<u32>,
     surplus_ns: f64,
     bytes: u64,
@@ -173,11 +189,22 @@ impl Observer<Node, Paths> for Watch {
     fn event(&mut self, seen: Seen, event: TimeEvent) {
         let node = seen.node.0 as usize;
         match event {
-            TimeEvent::Pair(peer, ours, pair) if self.masters[node] == Some(peer) => {
-                self.followers[node].pair(ours, &pair);
+            TimeEvent::Pair(peer, ours, pair) => {
+                if self.masters[node] == Some(peer) {
+                    self.followers[node].pair(ours, &pair);
+                }
+                for ablation in &mut self.ablations {
+                    ablation.pair(seen.node.0, peer, ours, &pair);
+                }
+            }
+            TimeEvent::Window(peer, found) => {
+                for ablation in &mut self.ablations {
+                    ablation.window(seen.node.0, peer, found);
+                }
             }
             TimeEvent::Verdict(..) => self.followers[node].close(),
             TimeEvent::Solved(health, _) => {
+                self.ablations.iter_mut().for_each(Ablation::solve);
                 self.liars = health.liars;
                 self.surplus_ns = health.surplus_ns;
             }
@@ -188,26 +215,6 @@ impl Observer<Node, Paths> for Watch {
     fn sent(&mut self, packet: &evenfall_sim::Packet, _: &[u8], _: evenfall_sim::Verdict) {
         self.bytes += u64::from(packet.bytes) + 66;
     }
-}
-
-/// Every node's neighbour that is nearest to the reference.
-fn masters(nodes: u32, pairs: &[(u32, u32)]) -> Vec<Option<u32>> {
-    let mut beside: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-    for &(a, b) in pairs {
-        beside.entry(a).or_default().push(b);
-        beside.entry(b).or_default().push(a);
-    }
-    let mut masters = vec![None; nodes as usize];
-    let mut queue = VecDeque::from([0]);
-    while let Some(node) = queue.pop_front() {
-        for &other in beside.get(&node).into_iter().flatten() {
-            if other != 0 && masters[other as usize].is_none() {
-                masters[other as usize] = Some(node);
-                queue.push_back(other);
-            }
-        }
-    }
-    masters
 }
 
 /// The error of every node that the asymmetry of lasting delays causes at a time. The mesh solves
@@ -228,10 +235,10 @@ fn forced(params: &Params, paths: &Paths, pairs: &[(u32, u32)], at: SimTime) -> 
             proven_ns: [-back, there],
             proven_rate: [0.0; 2],
         };
-        Edge { a, b, estimate }
+        ClockEdge { a, b, estimate }
     };
-    let edges: Vec<Edge> = pairs.iter().map(edge).collect();
-    let (verdicts, _) = Mesh::new(params.config.clone(), params.nodes, 0).solve(end, &edges);
+    let edges: Vec<ClockEdge> = pairs.iter().map(edge).collect();
+    let (verdicts, _) = MeshSolver::new(params.config.clone(), params.nodes, 0).solve(end, &edges);
     verdicts.iter().map(|verdict| verdict.map_or(0, |verdict| verdict.offset_ns)).collect()
 }
 
@@ -260,8 +267,12 @@ fn world(params: &Params, liars: &[u32], prng: &mut Prng) -> World<Node, Paths> 
         let origin = Timestamp::from_nanos(1_000_000_000 + prng.below(1 << 43));
         let clock =
             ClockSpec { origin: Some(origin), drift_ppb: drift as i64, ..usual.clock.clone() };
-        let seat =
-            Seat { addresses: addresses.clone(), number, run: params.seed | 1 << 63, started: 0 };
+        let seat = ClockSeat {
+            addresses: addresses.clone(),
+            number,
+            run: params.seed | 1 << 63,
+            started: 0,
+        };
         let mut keeper = Timekeeper::new(params.config.clone(), seat, None, origin);
         keeper.tell_pairs();
         let node = Node {
@@ -295,6 +306,7 @@ struct Looks {
     proven: Vec<u64>,
     assumed: Vec<u64>,
     rivals: [Vec<u64>; 2],
+    ablations: BTreeMap<PartsLeftOut, Vec<u64>>,
     within: [u64; 2],
     not_synchronised: u64,
 }
@@ -317,13 +329,45 @@ impl Looks {
             self.within[1] += u64::from(reading.proven_ns.is_some_and(|bound| whole <= bound));
             self.assumed.extend(reading.assumed_ns);
             self.proven.extend(reading.proven_ns);
-            self.not_synchronised += u64::from(reading.state != State::Synchronised);
+            self.not_synchronised += u64::from(reading.state != ClockState::Synchronised);
+            for ablation in &watch.ablations {
+                let shown = local.signed_since(truth);
+                let offset = ablation.offset_ns(number, local);
+                self.ablations
+                    .entry(ablation.without())
+                    .or_default()
+                    .extend(offset.map(|by| shown.saturating_add(by).unsigned_abs()));
+            }
             for (rival, errors) in self.rivals.iter_mut().enumerate() {
                 errors.extend(
                     chained(watch, number, local, rival)
                         .map(|at| at.signed_since(truth).unsigned_abs()),
                 );
             }
+        }
+    }
+}
+
+impl Looks {
+    /// The results that readings alone give.
+    fn results(mut self) -> Results {
+        let readings = self.whole.len() as u64;
+        let share = |count: u64| count as f64 / readings.max(1) as f64;
+        let [ntp, ptp] = &mut self.rivals;
+        let without = self.ablations.iter_mut();
+        Results {
+            error_us: Spread::of(&mut self.error),
+            whole_error_us: Spread::of(&mut self.whole),
+            proven_us: Spread::of(&mut self.proven),
+            assumed_us: Spread::of(&mut self.assumed),
+            coverage: share(self.within[0]),
+            proven_coverage: share(self.within[1]),
+            ntp_error_us: Spread::of(ntp),
+            ptp_error_us: Spread::of(ptp),
+            without_us: without.map(|(parts, errors)| (parts.name(), Spread::of(errors))).collect(),
+            readings,
+            not_synchronised: self.not_synchronised,
+            ..Results::default()
         }
     }
 }
@@ -348,8 +392,13 @@ pub fn run(params: &Params, progress: &mut dyn FnMut(Duration, Duration)) -> Res
     let pairs = graph::pairs(params.nodes, graph::degree(params.nodes), params.seed | 1 << 63);
     let mut asymmetry = forced(params, world.network(), &pairs, SimTime::ZERO);
     let mut watch = Watch {
-        masters: masters(params.nodes, &pairs),
+        masters: parts::shortest_chains(params.nodes, &pairs),
         followers: vec![Follower::default(); params.nodes as usize],
+        ablations: params
+            .without
+            .iter()
+            .map(|without| Ablation::new(*without, &params.config, params.nodes))
+            .collect(),
         liars: Vec::new(),
         surplus_ns: 0.0,
         bytes: 0,
@@ -370,29 +419,17 @@ pub fn run(params: &Params, progress: &mut dyn FnMut(Duration, Duration)) -> Res
         progress(at, end);
         at += LOOK;
     }
+    let kbit = watch.bytes as f64 * 8.0 / 1e3 / end.as_secs_f64() / f64::from(params.nodes);
     let named = |honest: bool| {
         watch.liars.iter().filter(|named| liars.contains(named) != honest).count() as u64
     };
-    let readings = looks.whole.len() as u64;
-    let share = |count: u64| count as f64 / readings.max(1) as f64;
-    let kbit = watch.bytes as f64 * 8.0 / 1e3 / end.as_secs_f64() / f64::from(params.nodes);
-    let [mut ntp, mut ptp] = looks.rivals;
     Results {
-        error_us: Spread::of(&mut looks.error),
-        whole_error_us: Spread::of(&mut looks.whole),
-        proven_us: Spread::of(&mut looks.proven),
-        assumed_us: Spread::of(&mut looks.assumed),
-        coverage: share(looks.within[0]),
-        proven_coverage: share(looks.within[1]),
-        ntp_error_us: Spread::of(&mut ntp),
-        ptp_error_us: Spread::of(&mut ptp),
-        readings,
-        not_synchronised: looks.not_synchronised,
         liars: [liars.len() as u64, named(false), named(true)],
         surplus_ns: watch.surplus_ns,
         sent_kbit_s: kbit,
         hops: world.tally().hops,
         digest: format!("{:016x}", world.digest()),
+        ..looks.results()
     }
 }
 

@@ -47,3 +47,29 @@ fn the_paths_and_clocks_of_a_model_keep_the_proven_bounds() {
     assert!(results.whole_error_us.p99 > 2.0 * run(&short()).whole_error_us.p99, "{results:?}");
     assert!(results.whole_error_us.p99 < results.assumed_us.p99, "{results:?}");
 }
+
+#[test]
+fn clocks_of_the_study_with_all_parts_are_those_of_the_machines() {
+    let without = [&[PartsLeftOut::default()], &PartsLeftOut::EACH_AND_ALL[..]].concat();
+    let results = run(&Params { without, ..short() });
+    let errors = |parts: &str| results.without_us[parts];
+    // A verdict takes some 20 us from the reference to its node.
+    let apart = (errors("").p99 - results.whole_error_us.p99).abs();
+    assert!(apart < 0.002, "{results:?}");
+    assert_eq!(errors("").p50, results.whole_error_us.p50, "{results:?}");
+    // Without all parts the clocks are far worse, and each part alone helps.
+    let whole = results.whole_error_us.p99;
+    assert!(errors("codes+hulls+loops").p99 > 10.0 * whole, "{results:?}");
+    assert!(errors("hulls").p99 > 2.0 * whole, "{results:?}");
+    assert!(errors("loops").p99 > whole, "{results:?}");
+}
+
+#[test]
+fn bounds_hold_in_a_fat_tree_whose_flows_are_hashed() {
+    let mut params = short();
+    params.paths.fabric = Some(paths::FabricSpec::default());
+    let results = run(&params);
+    assert!(results.proven_coverage == 1.0, "{results:?}");
+    assert!(results.coverage >= 0.999, "{results:?}");
+    assert!(results.whole_error_us.p99 < 1.0, "{results:?}");
+}

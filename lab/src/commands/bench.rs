@@ -4,8 +4,10 @@ mod consensus;
 pub(super) mod cross;
 mod files;
 mod mpi;
+mod ports;
 mod rank;
 mod shuffle;
+mod signing;
 mod store;
 
 use std::time::Duration;
@@ -34,6 +36,10 @@ pub struct Args {
 enum Command {
     /// Processor time of the sending side per delivered copy, and the highest loss-free rate.
     Fanout(Fanout),
+    /// Processor time of a hop by each kind of port, beside bare calls of the kernel.
+    Ports(ports::Args),
+    /// Processor time that signatures take at a root and at a receiver.
+    Signing(signing::Args),
     /// Records per second that the store takes, and how fast it gives them back.
     Store(self::store::Args),
     /// Replicated files over loopback, beside `sendfile`, and beside other servers of WebHDFS.
@@ -86,6 +92,8 @@ struct Fanout {
 pub fn main(args: &Args) -> Outcome {
     match &args.command {
         Command::Fanout(args) => fanout(args),
+        Command::Ports(args) => ports::main(args),
+        Command::Signing(args) => signing::main(args),
         Command::Store(args) => self::store::main(args),
         Command::Files(args) => files::main(args),
         Command::Shuffle(args) => shuffle::main(args),

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Subcommand;
-use evenfall_clock_service::laboratory::{self, Found, Planted, Sample};
+use evenfall_clock_service::laboratory::{self, ClockSample, LaboratoryResults, Planted};
 use evenfall_clock_service::{ClockSettings, Planting, plant};
 use evenfall_host::lab;
 use evenfall_host::{Error, interrupt};
@@ -133,8 +133,8 @@ struct Results {
 
 /// Differences of two meshes: of the k-th samples of each host. The samples of both are at most
 /// some tens of milliseconds apart.
-fn between(one: &[Sample], two: &[Sample]) -> (Spread, f64) {
-    let mut other: BTreeMap<u32, VecDeque<&Sample>> = BTreeMap::new();
+fn between(one: &[ClockSample], two: &[ClockSample]) -> (Spread, f64) {
+    let mut other: BTreeMap<u32, VecDeque<&ClockSample>> = BTreeMap::new();
     two.iter().for_each(|sample| other.entry(sample.node).or_default().push_back(sample));
     let (mut apart, mut within) = (Vec::new(), 0);
     for sample in one {
@@ -150,13 +150,13 @@ fn between(one: &[Sample], two: &[Sample]) -> (Spread, f64) {
     (Spread::of(&mut apart), share)
 }
 
-fn results(args: &Lab, nodes: &'static str, found: &Found) -> Results {
+fn results(args: &Lab, nodes: &'static str, found: &LaboratoryResults) -> Results {
     let samples = &found.samples;
-    let spread = |of: fn(&Sample) -> Option<u64>| {
+    let spread = |of: fn(&ClockSample) -> Option<u64>| {
         Spread::of(&mut samples.iter().filter_map(of).collect::<Vec<u64>>())
     };
-    let within = |bound: fn(&Sample) -> Option<u64>| {
-        let fits = |sample: &&Sample| {
+    let within = |bound: fn(&ClockSample) -> Option<u64>| {
+        let fits = |sample: &&ClockSample| {
             bound(sample).is_some_and(|bound| sample.error_ns.unsigned_abs() <= bound)
         };
         samples.iter().filter(fits).count() as f64 / samples.len().max(1) as f64
@@ -227,7 +227,7 @@ fn found(
     args: &Lab,
     lab: Option<&lab::Lab>,
     planted: &Planted,
-) -> Result<(Found, Option<Found>), String> {
+) -> Result<(LaboratoryResults, Option<LaboratoryResults>), String> {
     let one = |mesh| match lab {
         Some(lab) => processes::run(lab, planted, mesh),
         None => laboratory::run(planted).map_err(|error| error.to_string()),

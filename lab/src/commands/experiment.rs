@@ -2,9 +2,9 @@
 
 use evenfall_host::interrupt;
 use evenfall_placement_survey::experiment::command::{self, Args};
-use evenfall_placement_survey::experiment::field::Watch;
-use evenfall_placement_survey::experiment::file::{On, Simulated};
-use evenfall_placement_survey::experiment::{ExperimentError, Field, RunPlan, Survey};
+use evenfall_placement_survey::experiment::field::RunWatch;
+use evenfall_placement_survey::experiment::file::{On, SimulatedPool};
+use evenfall_placement_survey::experiment::{ExperimentError, RunField, RunPlan, SurveyedRuns};
 use evenfall_runtime::program::Outcome;
 
 use crate::model::Model;
@@ -12,15 +12,15 @@ use crate::survey::pool::{PoolSpec, survey};
 
 /// Agents and surveyor in the simulator. Every run has a world of its own, so that runs of one
 /// repetition have the same pool and the same random numbers.
-struct InSimulator(Simulated, Model);
+struct InSimulator(SimulatedPool, Model);
 
-impl Field for InSimulator {
+impl RunField for InSimulator {
     fn carry_out(
         &mut self,
         runs: Vec<RunPlan>,
-        watch: &mut dyn Watch,
+        watch: &mut dyn RunWatch,
     ) -> Result<(), ExperimentError> {
-        let Self(Simulated { hosts, slow, slow_factor, .. }, model) = self;
+        let Self(SimulatedPool { hosts, slow, slow_factor, .. }, model) = self;
         for plan in runs {
             let spec = PoolSpec {
                 model: model.clone(),
@@ -31,7 +31,7 @@ impl Field for InSimulator {
             };
             let names = (0..*hosts).map(|host| format!("h{host}")).collect();
             let rate_hz = plan.probe.rate;
-            let mut program = Survey::new(names, vec![plan], watch);
+            let mut program = SurveyedRuns::new(names, vec![plan], watch);
             survey(&spec, rate_hz, &mut program, &mut interrupt::raised);
             if interrupt::raised() || program.is_stopped() {
                 break;

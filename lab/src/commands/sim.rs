@@ -23,8 +23,8 @@ use crate::multicast::campaign::FAULTS;
 use crate::multicast::{Params, Progress as Seen, Run, run_seen};
 use crate::studies::overlay::Effort;
 use crate::studies::{
-    Table, clocks, consensus as consensus_study, hedging, hold, overlay, replacement, sensitivity,
-    time, trading as trading_study,
+    Table, clock_parts, clocks, consensus as consensus_study, hedging, hold, overlay, replacement,
+    rivals, sensitivity, time, trading as trading_study,
 };
 use clap::{Subcommand, ValueEnum};
 use evenfall_core::Hedging;
@@ -64,7 +64,7 @@ enum Command {
     Files(files::Args),
     /// One order of requests over sites or racks: rate, times, bytes on wide links.
     #[command(alias = "order")]
-    Consensus(consensus::Args),
+    Consensus(Box<consensus::Args>),
     /// One time for all nodes: errors and bounds of clocks, compared with NTP-style and PTP-style.
     Clock(Box<clock::Args>),
     /// Four participants trade on a feed: whose orders come first, by the way of sending.
@@ -80,6 +80,8 @@ enum Name {
     Clocks,
     /// Errors and bounds of clocks that nodes find by themselves, by load, budget and fault.
     Time,
+    /// What coded probes, hulls and loops each gain: errors of clocks without them.
+    ClockParts,
     /// Hedging over random links, with independent copies and with real siblings.
     Hedging,
     /// Overall latency (OML) by depth and fan-out.
@@ -88,6 +90,9 @@ enum Name {
     Modes,
     /// The published runs of 1,000 receivers and more, and variants of 100.
     Scale,
+    /// A copy made by a switch, two machines for each participant, and the shapes that a linear
+    /// cost picks, beside unicast and trees.
+    Rivals,
     /// Every published curve of the multicast beside ours, and the error of each.
     Figures,
     /// The profit of four participants by the way of sending, and what cheating gains.
@@ -121,7 +126,7 @@ struct Study {
     /// The table to make.
     name: Name,
     /// Numbers of receivers. fairness and goal take all of them. curve and clocks take the first,
-    /// and time takes the first as its number of nodes.
+    /// and time and clock-parts take the first as their number of nodes.
     #[arg(long, value_delimiter = ',', default_value = "100,1000,5000")]
     receivers: Vec<u32>,
     /// Extra copies (for curve).
@@ -143,7 +148,7 @@ struct Study {
     #[arg(long, value_name = "DIR")]
     run: Vec<PathBuf>,
     /// The cloud: aws, gcp, quiet, namespaces, or the path of a file of the same form. By default
-    /// aws; for placement gcp, whose machines were measured in pairs.
+    /// aws; for placement gcp, whose machines were measured in pairs; for consensus none.
     #[arg(long, value_name = "NAME|FILE", value_parser = Model::named)]
     model: Option<Model>,
     /// How hosts send and receive: sockets, or kernel-bypass as in the published measurements.
@@ -153,11 +158,12 @@ struct Study {
     #[arg(long, default_value_t = 1, value_parser = seeds::first_seed())]
     seed: u64,
     /// Seeds of every row of the studies of the multicast, and pools of every row of placement. By
-    /// default 5, 3 for figures and trading, 10 for replacement, and 50 for placement.
+    /// default 5, 2 for figures, 3 for trading and rivals, 10 for replacement, 50 for placement,
+    /// and 1 for consensus.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     seeds: Option<u32>,
-    /// Draw the windows (for clocks), or the loads of links (for files, figure morning), into this
-    /// file.
+    /// Draw the windows (for clocks), or the loads of links or the times of reads (for files,
+    /// figures morning and 3.3b), into this file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Processor time of a write at one replica (for consensus).
@@ -306,10 +312,13 @@ const TRIALS: usize = 100_000;
 /// Messages that a study takes of a feed: two minutes of one busy symbol.
 const FEED_MESSAGES: usize = 20_000;
 
+/// Seeds of every row of the studies of trading and of rivals, as in docs/results.
+const SEEDS_OF_TRADING: u32 = 3;
+
 /// Refuses receivers, messages and a target that no study can run with. Returns the rule of the
 /// deadline.
 fn checked(args: &Study) -> Result<Deadline, Box<dyn std::error::Error>> {
-    let least = if matches!(args.name, Name::Time) { 2 } else { 1 };
+    let least = if matches!(args.name, Name::Time | Name::ClockParts) { 2 } else { 1 };
     let fits = |receivers: &u32| (least..=RECEIVERS_MAX).contains(&u64::from(*receivers));
     if let Some(wrong) = args.receivers.iter().find(|receivers| !fits(receivers)) {
         let error =
@@ -328,8 +337,11 @@ fn checked(args: &Study) -> Result<Deadline, Box<dyn std::error::Error>> {
 fn effort_of(args: &Study, model: &Model) -> Effort {
     let standard = Effort::on(model.clone());
     let (messages, seeds) = match args.name {
-        Name::Figures => (figures::MESSAGES, figures::SEEDS),
-        Name::Trading => (standard.messages, figures::SEEDS),
+        Name::Figures => {
+            let size = args.figures.row_size();
+            (size.messages, size.seeds)
+        }
+        Name::Trading | Name::Rivals => (standard.messages, SEEDS_OF_TRADING),
         _ => (standard.messages, standard.seeds),
     };
     let messages = args.messages.unwrap_or(messages);
@@ -351,7 +363,7 @@ fn study(args: &Study) -> Outcome {
     let deadline = checked(args)?;
     let most = args.messages.map_or(FEED_MESSAGES, |most| FEED_MESSAGES.min(most as usize));
     let feed = args.feed.as_deref().map(|path| times(path, 1.0, most)).transpose()?;
-    if let Some(tables) = study_of_tables(args, progress) {
+    if let Some(tables) = study_of_tables(args, &effort, progress) {
         shown.end();
         return show(&tables?, args.json);
     }
@@ -402,7 +414,12 @@ fn study(args: &Study) -> Outcome {
             placement::table(&args.placement, model, seed, seeds, messages, progress)?
         }
         // These make several tables, and have been made.
-        Name::Figures | Name::Shuffle | Name::Files | Name::Consensus => return Ok(()),
+        Name::Figures
+        | Name::Rivals
+        | Name::Shuffle
+        | Name::Files
+        | Name::Consensus
+        | Name::ClockParts => return Ok(()),
     };
     shown.end();
     show(&[table], args.json)
@@ -411,6 +428,7 @@ fn study(args: &Study) -> Outcome {
 /// The tables of a study that has several; `None` for a study of one table.
 fn study_of_tables(
     args: &Study,
+    effort: &Effort,
     progress: &mut dyn FnMut(&str),
 ) -> Option<Result<Vec<Table>, String>> {
     Some(match args.name {
@@ -419,7 +437,24 @@ fn study_of_tables(
             let shuffle_study::Args { figure, runs, .. } = &args.shuffle;
             files::tables(figure, args.seed, *runs, args.svg.as_deref(), progress)
         }
-        Name::Consensus => consensus_study::tables(&args.shuffle.figure, args.write_cost, progress),
+        Name::Consensus => {
+            let effort = consensus_study::ConsensusEffort {
+                write_cost: args.write_cost,
+                model: args.model.clone(),
+                seed: args.seed,
+                seeds: args.seeds.unwrap_or(1),
+            };
+            consensus_study::tables(&args.shuffle.figure, &effort, progress)
+        }
+        Name::ClockParts => {
+            let nodes = args.receivers.first().copied().unwrap_or(100);
+            Ok(clock_parts::tables(nodes, args.seed, effort.seeds, progress))
+        }
+        Name::Rivals => {
+            let participants = args.receivers.first().copied().unwrap_or(100);
+            let ways = rivals::table(effort, participants, progress);
+            Ok(vec![ways, rivals::shapes_by_cost(effort, &[100, 1_000], progress)])
+        }
         _ => return None,
     })
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use evenfall_consensus_machine::{
-    Change, Config, ConsensusError, Event, Reason, State, Table, VnodeId,
+    AgreedChange, Config, ConsensusError, EmulationTable, Event, LeavingReason, VnodeId, VnodeState,
 };
 use evenfall_core::Prng;
 use evenfall_sim::{NodeIndex, Run, Seen, SimTime, Violation};
@@ -39,7 +39,7 @@ struct Begun {
 /// Everything that happened in a run.
 #[derive(Default)]
 pub struct History {
-    cycles: BTreeMap<u64, (Arc<State>, u64)>,
+    cycles: BTreeMap<u64, (Arc<VnodeState>, u64)>,
     /// The last cycle that a node told in this life, and the number of the life.
     told: BTreeMap<NodeIndex, (u64, u64)>,
     /// A digest of all requests up to a cycle, which stands for what they have made.
@@ -130,7 +130,7 @@ impl History {
     }
 
     /// Applies the changes of all cycles to a table. Returns the first cycle that no replica told.
-    pub fn apply(&self, table: &mut Table, config: &Config) -> u64 {
+    pub fn apply(&self, table: &mut EmulationTable, config: &Config) -> u64 {
         for (cycle, (state, _)) in &self.cycles {
             state.changes.iter().for_each(|change| table.apply(*change, *cycle, config));
         }
@@ -141,10 +141,10 @@ impl History {
     pub fn left_as_planned(&self, leaf: VnodeId) -> bool {
         let changes = self.cycles.values().rev().flat_map(|(state, _)| &state.changes);
         let reasons = changes.filter_map(|change| match change {
-            Change::Retire(of, _, reason) if *of == leaf => Some(*reason),
+            AgreedChange::Retire(of, _, reason) if *of == leaf => Some(*reason),
             _ => None,
         });
-        reasons.take(1).any(|reason| reason == Reason::Planned)
+        reasons.take(1).any(|reason| reason == LeavingReason::Planned)
     }
 
     /// A replica told something.
@@ -273,7 +273,9 @@ impl History {
         let changes = self.cycles.values().flat_map(|(state, _)| &state.changes);
         let retired = |planned: bool| {
             let of = changes.clone().filter(move |change| match change {
-                Change::Retire(_, _, reason) => (*reason == Reason::Planned) == planned,
+                AgreedChange::Retire(_, _, reason) => {
+                    (*reason == LeavingReason::Planned) == planned
+                }
                 _ => false,
             });
             of.collect::<BTreeSet<_>>().len() as u64
@@ -484,7 +486,7 @@ pub fn snapshot(made: u64) -> Vec<u8> {
 }
 
 /// A digest of the requests of a cycle and of all cycles before it.
-fn digest(before: u64, state: &State) -> u64 {
+fn digest(before: u64, state: &VnodeState) -> u64 {
     let requests = state.sets.iter().flat_map(|set| &set.requests);
     requests.fold(before.wrapping_add(state.cycle), |digest, request| {
         (digest ^ request.sequence).wrapping_mul(0x0000_0100_0000_01b3)

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenfall_consensus_machine::outside::{self, Wanted};
+use evenfall_consensus_machine::outside::{self, WantedChange};
 use evenfall_consensus_machine::{Canopus, ConsensusError, SecondRound, VnodeId};
 use evenfall_core::Prng;
 use evenfall_sim::{NodeIndex, Plan, Seen, SimTime};
@@ -25,7 +25,7 @@ pub struct Membership {
     value: Option<Bytes>,
     takes_all: bool,
     /// Changes that have not taken effect, each with its time.
-    late: Vec<(SimTime, Wanted)>,
+    late: Vec<(SimTime, WantedChange)>,
     /// What each node read at its look before.
     read: BTreeMap<NodeIndex, Option<Bytes>>,
     /// The nodes that do not reach the service, from when until when.
@@ -60,7 +60,7 @@ impl Membership {
     pub fn look(&mut self, seen: Seen, replica: &mut Canopus) -> Result<(), ConsensusError> {
         let (is_due, late) = self.late.drain(..).partition(|(at, _)| *at <= seen.at);
         self.late = late;
-        let due: Vec<(SimTime, Wanted)> = is_due;
+        let due: Vec<(SimTime, WantedChange)> = is_due;
         for (_, wanted) in due {
             if wanted.old == self.value || self.takes_all {
                 self.value = Some(wanted.new);

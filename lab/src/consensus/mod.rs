@@ -26,8 +26,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_consensus_machine::{
-    Canopus, Config, Event, LeaseKey, Member, Request, SecondRound, SuperLeaf, Table, Tree,
-    VnodeId, journal,
+    Canopus, ClientRequest, Config, EmulationTable, Event, LeafMember, LeafOnlyTree, LeaseKey,
+    SecondRound, SuperLeaf, VnodeId, journal,
 };
 use evenfall_core::{Disk as _, NodeId, Prng, Timestamp};
 use evenfall_sim::campaign::Outline;
@@ -141,7 +141,8 @@ fn is_down_for_good(plan: &Plan, node: NodeIndex) -> bool {
 /// A log with the number of the disk alone.
 fn disk_record(log: &Bytes) -> Bytes {
     let (records, _) = journal::read(log).expect("a log that a replica wrote");
-    let is_disk = |record: &&journal::Record| matches!(record, journal::Record::Disk(_));
+    let is_disk =
+        |record: &&journal::ReplicaRecord| matches!(record, journal::ReplicaRecord::Disk(_));
     evenfall_core::journal::log_of(records.iter().rev().find(is_disk).map(journal::body))
 }
 
@@ -168,7 +169,7 @@ enum Kind {
 }
 
 /// Trees by the knob `tree`: how many super-leaves there are below each of how many vnodes.
-fn tree(knob: u64) -> Tree {
+fn tree(knob: u64) -> LeafOnlyTree {
     let paths: Vec<Vec<u8>> = match knob {
         0 => vec![vec![]],
         1 => vec![vec![1], vec![2]],
@@ -178,11 +179,11 @@ fn tree(knob: u64) -> Tree {
     let mut node = 0..;
     let leaf = |path: Vec<u8>| {
         let members = node.by_ref().take(3);
-        let members =
-            members.map(|node| Member { node: NodeId(node), address: NodeIndex(node).address() });
+        let members = members
+            .map(|node| LeafMember { node: NodeId(node), address: NodeIndex(node).address() });
         SuperLeaf { path, members: members.collect() }
     };
-    Tree::new(paths.into_iter().map(leaf).collect()).expect("a tree of ours")
+    LeafOnlyTree::new(paths.into_iter().map(leaf).collect()).expect("a tree of ours")
 }
 
 fn config(plan: &Plan) -> Config {
@@ -213,7 +214,7 @@ fn lease_cycles(plan: &Plan) -> u64 {
 /// The owner of all replicas, their disks and their clients.
 struct Owner {
     plan: Plan,
-    tree: Tree,
+    tree: LeafOnlyTree,
     mutant: Option<Mutant>,
     disks: Vec<SimDisk>,
     lives: BTreeMap<NodeIndex, u64>,
@@ -287,7 +288,7 @@ impl Owner {
     /// needed them, and that do not leave. With a service outside, all but one may have vanished,
     /// and the last one has the only disks that count.
     fn needed(&self) -> Vec<VnodeId> {
-        let mut table = Table::new(&self.tree);
+        let mut table = EmulationTable::new(&self.tree);
         let next = self.history.apply(&mut table, &config(&self.plan));
         let leaves = self.tree.leaves().map(|(leaf, _)| leaf);
         let is_needed = |leaf: &VnodeId| {
@@ -303,7 +304,7 @@ impl Owner {
     /// Whether the next cycle needs another super-leaf than that of a node, and the nodes of the
     /// other one have their disks.
     fn others_remember(&self, node: NodeIndex) -> bool {
-        let table = Table::new(&self.tree);
+        let table = EmulationTable::new(&self.tree);
         let home = |node: NodeIndex| table.home(NodeId(node.0));
         let learns = |leaf| self.learning.iter().any(|node| home(*node) == Some(leaf));
         self.needed().into_iter().any(|leaf| Some(leaf) != home(node) && !learns(leaf))
@@ -312,7 +313,7 @@ impl Owner {
     /// Whether a majority lives of some super-leaf that the next cycle needs. Without one, and
     /// with a service outside, nobody may go on.
     fn may_resume(&self, live: &[NodeIndex]) -> bool {
-        let table = Table::new(&self.tree);
+        let table = EmulationTable::new(&self.tree);
         let lives = |leaf: &VnodeId| {
             let of = |node: &&NodeIndex| table.home(NodeId(node.0)) == Some(*leaf);
             live.iter().filter(of).count() > 1
@@ -323,7 +324,7 @@ impl Owner {
 
     /// Notes whether the super-leaf of a node that starts again still takes part.
     fn note_start(&mut self, node: NodeIndex) {
-        let mut table = Table::new(&self.tree);
+        let mut table = EmulationTable::new(&self.tree);
         let Some(leaf) = table.home(NodeId(node.0)) else { return };
         self.history.apply(&mut table, &config(&self.plan));
         match table.leaf_incarnation(leaf, u64::MAX) {
@@ -335,7 +336,7 @@ impl Owner {
     /// Whether a node waits for another start. A super-leaf that left as planned comes back when
     /// its nodes start, and these had started before it left.
     fn awaits_start(&self, node: NodeIndex) -> bool {
-        let mut table = Table::new(&self.tree);
+        let mut table = EmulationTable::new(&self.tree);
         let Some(leaf) = table.home(NodeId(node.0)) else { return false };
         if !self.early.contains(&leaf) || !self.history.left_as_planned(leaf) {
             return false;
@@ -351,7 +352,7 @@ impl Owner {
             true => replica.read_of(seen.local, token, key),
             false => {
                 let body = history::body(token);
-                replica.submit_to(seen.local, Request { client, sequence: token, body }, key)
+                replica.submit_to(seen.local, ClientRequest { client, sequence: token, body }, key)
             }
         });
         if taken.is_ok() {
@@ -489,7 +490,8 @@ impl Campaign for CanopusCampaign {
         let hosts = Outline {
             name: "consensus",
             about: "Canopus in trees of height 1 to 3 under faults of hosts, slow and full disks",
-            seeds: 1_000,
+            // A seed takes .2 to .4 CPU seconds: the three campaigns with these seeds take longest.
+            seeds: 400,
             once_failed: &[
                 979, 1079, 1765, 2194, 2388, 3614, 5832, 6794, 23841, 25264, 35524, 45086, 91693,
             ],
@@ -523,27 +525,27 @@ impl Campaign for CanopusCampaign {
                 ("super-leaves ended outside", 20),
             ],
             mutants: &[
-                (Mutant::SendsEarly, Check::Agreement, 400),
-                (Mutant::BelievesAnything, Check::Agreement, 400),
-                (Mutant::SortsByName, Check::Agreement, 10),
-                (Mutant::RepeatsCycles, Check::Order, 10),
-                (Mutant::InventsRequests, Check::Nontriviality, 10),
-                (Mutant::ChangesBytes, Check::Nontriviality, 10),
-                (Mutant::CutsSnapshots, Check::Agreement, 400),
-                (Mutant::ReversesSets, Check::Fifo, 20),
-                (Mutant::KeepsTheDead, Check::SameTable, 100),
-                (Mutant::ReadsAtOnce, Check::Linearizable, 20),
-                (Mutant::StaysAway, Check::Resumes, 100),
-                (Mutant::SnapsEarly, Check::Agreement, 100),
-                (Mutant::StopsWhenFull, Check::Resumes, 100),
-                (Mutant::CompactsPromises, Check::Resumes, 20),
-                (Mutant::ReadsUnderLeases, Check::Linearizable, 40),
-                (Mutant::LeasesAnotherKey, Check::Linearizable, 40),
-                (Mutant::OutlivesVouches, Check::Linearizable, 1_000),
-                (Mutant::VotesWithoutPast, Check::Agreement, 1_000),
-                (Mutant::BelievesBallots, Check::Agreement, 1_000),
-                (Mutant::NeverReturns, Check::Resumes, 1_000),
-                (Mutant::TakesEveryChange, Check::Agreement, 1_000),
+                (Mutant::SendsEarly, Check::Agreement, 130..400),
+                (Mutant::BelievesAnything, Check::Agreement, 0..400),
+                (Mutant::SortsByName, Check::Agreement, 0..10),
+                (Mutant::RepeatsCycles, Check::Order, 0..10),
+                (Mutant::InventsRequests, Check::Nontriviality, 0..10),
+                (Mutant::ChangesBytes, Check::Nontriviality, 0..10),
+                (Mutant::CutsSnapshots, Check::Agreement, 0..400),
+                (Mutant::ReversesSets, Check::Fifo, 0..20),
+                (Mutant::KeepsTheDead, Check::SameTable, 0..100),
+                (Mutant::ReadsAtOnce, Check::Linearizable, 0..20),
+                (Mutant::StaysAway, Check::Resumes, 0..100),
+                (Mutant::SnapsEarly, Check::Agreement, 0..100),
+                (Mutant::StopsWhenFull, Check::Resumes, 0..100),
+                (Mutant::CompactsPromises, Check::Resumes, 0..20),
+                (Mutant::ReadsUnderLeases, Check::Linearizable, 0..40),
+                (Mutant::LeasesAnotherKey, Check::Linearizable, 0..40),
+                (Mutant::OutlivesVouches, Check::Linearizable, 30..1_000),
+                (Mutant::VotesWithoutPast, Check::Agreement, 100..1_000),
+                (Mutant::BelievesBallots, Check::Agreement, 160..1_000),
+                (Mutant::NeverReturns, Check::Resumes, 0..1_000),
+                (Mutant::TakesEveryChange, Check::Agreement, 640..1_000),
             ],
         };
         match self.0 {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use evenfall_consensus_machine::{
-    Canopus, Config, ConsensusError, Event, LeaseKey, Read, Request, RequestSet, Requests,
-    SecondRound, State, Tree, VnodeId,
+    Canopus, ClientRequest, Config, ConsensusError, DueRead, Event, LeafOnlyTree, LeaseKey,
+    RequestSet, Requests, SecondRound, VnodeId, VnodeState,
 };
 use evenfall_core::{NodeId, Timestamp, any_machine};
 
@@ -36,7 +36,7 @@ any_machine! {
 fn event(told: Told, me: u32) -> Event {
     match told {
         Told::Read(tokens) => {
-            let reads = tokens.iter().map(|&token| Read { token, after: 0 });
+            let reads = tokens.iter().map(|&token| DueRead { token, after: 0 });
             committed(0, Vec::new(), reads.collect())
         }
         Told::Executed(batch) if batch.origin == me => executed(batch, 0),
@@ -47,14 +47,14 @@ fn event(told: Told, me: u32) -> Event {
 /// An executed batch as a cycle of Canopus in which one node has requests.
 pub fn executed(batch: Batch, cycle: u64) -> Event {
     let (node, after) = (NodeId(batch.origin), batch.writes.len());
-    let reads = batch.reads.iter().map(|read| Read { token: read.sequence, after });
+    let reads = batch.reads.iter().map(|read| DueRead { token: read.sequence, after });
     let reads = reads.collect();
     let set = RequestSet { node, incarnation: 0, number: 0, requests: batch.writes };
     committed(cycle, vec![set], reads)
 }
 
-fn committed(cycle: u64, sets: Vec<RequestSet>, reads: Vec<Read>) -> Event {
-    let state = State { cycle, vnode: VnodeId::ROOT, number: 0, changes: Vec::new(), sets };
+fn committed(cycle: u64, sets: Vec<RequestSet>, reads: Vec<DueRead>) -> Event {
+    let state = VnodeState { cycle, vnode: VnodeId::ROOT, number: 0, changes: Vec::new(), sets };
     Event::Committed { state: Arc::new(state), reads, table: 0 }
 }
 
@@ -65,7 +65,7 @@ pub struct Replicas<'a> {
     /// The settings of Canopus. A rival has the same batches, datagrams and patience.
     pub config: Config,
     /// The replicas. A rival ignores the super-leaves.
-    pub tree: &'a Tree,
+    pub tree: &'a LeafOnlyTree,
     /// The first leader of a rival that has one.
     pub leader: u32,
     /// Whether the first byte of a request is its key, for EPaxos.
@@ -120,7 +120,7 @@ impl Ordered {
     pub fn write(
         &mut self,
         now: Timestamp,
-        request: Request,
+        request: ClientRequest,
         key: LeaseKey,
     ) -> Result<(), ConsensusError> {
         match self {
@@ -137,7 +137,7 @@ impl Ordered {
     pub fn read(
         &mut self,
         now: Timestamp,
-        request: Request,
+        request: ClientRequest,
         key: LeaseKey,
     ) -> Result<(), ConsensusError> {
         match self {

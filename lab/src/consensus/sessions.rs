@@ -92,9 +92,9 @@ pub fn outline(hosts: &Outline<Mutant, Check>) -> Outline<Mutant, Check> {
         about: "Canopus with clients whose reads are answered by their own replicas",
         once_failed: &[],
         mutants: &[
-            (Mutant::ReadsUnopened, Check::SessionOrder, 100),
-            (Mutant::ReadsAtOnce, Check::Linearizable, 20),
-            (Mutant::SnapsEarly, Check::Agreement, 100),
+            (Mutant::ReadsUnopened, Check::SessionOrder, 0..100),
+            (Mutant::ReadsAtOnce, Check::Linearizable, 0..20),
+            (Mutant::SnapsEarly, Check::Agreement, 0..100),
         ],
         ..*hosts
     }

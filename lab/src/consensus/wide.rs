@@ -17,17 +17,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use evenfall_consensus_machine::config::REQUEST_HEAD_BYTES;
 use evenfall_consensus_machine::{
-    Config, Event, LeaseKey, Member, Request, SecondRound, SuperLeaf, Tree,
+    ClientRequest, Config, Event, LeafMember, LeafOnlyTree, LeaseKey, SecondRound, SuperLeaf,
 };
 use evenfall_core::{
     Arrival, Class, ClockReading, Destination, Head, Install, Machine, Malformed, NodeId, Prng,
     Reader, Timestamp, Transmit, any_machine,
 };
 use evenfall_sim::network::{Agenda, Network, Packet, Rates, Verdict};
-use evenfall_sim::{HostIndex, HostSpec, NodeIndex, Observer, Seen, SimTime, World};
+use evenfall_sim::{Cloud, HostIndex, HostSpec, NodeIndex, Observer, Seen, SimTime, World};
 
 use super::ordered::{Ordered, Replicas};
 use super::rivals::Protocol;
+use crate::model::{Model, Simulated, Stack};
 
 /// Bytes of the longest datagram.
 pub const DATAGRAM_BYTES: usize = 1_400;
@@ -76,6 +77,10 @@ const SITES_MS: [[u64; 7]; 7] = [
 const INSIDE: Duration = Duration::from_micros(100);
 /// One way between two racks of a data centre.
 const BETWEEN_RACKS: Duration = Duration::from_micros(150);
+/// Racks of a group, which share a vnode in a tree of height 3.
+const GROUP: usize = 3;
+/// One way between two racks of different groups: a further switch, as far as from rack to rack.
+const BETWEEN_GROUPS: Duration = Duration::from_micros(200);
 
 /// The replicas, the network and the load of a simulation.
 #[derive(Clone, Debug)]
@@ -104,7 +109,12 @@ pub struct Scenario {
     pub keys: u64,
     /// How long the clients are watched, after a warm-up.
     pub watched: Duration,
-    /// Seed of the replicas.
+    /// Whether super-leaves stand below vnodes of three each, which stand below the root.
+    pub is_high: bool,
+    /// The cloud whose paths, losses and hosts take the place of [`INSIDE`] and of hosts that only
+    /// work on writes.
+    pub model: Option<Model>,
+    /// Seed of the replicas and of the network.
     pub seed: u64,
 }
 
@@ -181,9 +191,19 @@ impl Scenario {
 
     /// Three racks of `size` replicas each.
     pub fn racks(size: u32) -> Self {
-        let one = |a: usize, b: usize| if a == b { INSIDE } else { BETWEEN_RACKS };
-        let one_way = (0..3).map(|a| (0..3).map(|b| one(a, b)).collect()).collect();
-        Self::of(vec![size; 3], one_way)
+        Self::many_racks(3, size)
+    }
+
+    /// This many racks of `size` replicas each. Racks stand in groups of three, and groups are
+    /// farther apart.
+    pub fn many_racks(racks: usize, size: u32) -> Self {
+        let one = |a: usize, b: usize| match (a == b, a / GROUP == b / GROUP) {
+            (true, _) => INSIDE,
+            (_, true) => BETWEEN_RACKS,
+            _ => BETWEEN_GROUPS,
+        };
+        let one_way = (0..racks).map(|a| (0..racks).map(|b| one(a, b)).collect()).collect();
+        Self::of(vec![size; racks], one_way)
     }
 
     fn of(leaf_sizes: Vec<u32>, one_way: Vec<Vec<Duration>>) -> Self {
@@ -200,6 +220,8 @@ impl Scenario {
             second_round: SecondRound::Off,
             keys: 10_000,
             watched: Duration::from_secs(1),
+            is_high: false,
+            model: None,
             seed: 1,
         }
     }
@@ -282,8 +304,15 @@ impl Scenario {
 
     fn host(&self) -> HostSpec {
         let writes = (DATAGRAM_BYTES / WRITE_BYTES) as u32;
+        let work = self.write_cost * writes;
+        if let Some(model) = &self.model {
+            let host = model.host(Stack::Sockets);
+            let receive_cost = host.receive_cost + work;
+            // A replica drops nothing that its card took.
+            return HostSpec { receive_cost, receive_queue: 1 << 20, ..host };
+        }
         HostSpec {
-            receive_cost: self.write_cost * writes,
+            receive_cost: work,
             // A copy costs the same in a call of its own and in a call for many destinations.
             send_cost: Duration::ZERO,
             copy_cost: Duration::from_micros(2),
@@ -298,7 +327,12 @@ impl Scenario {
     pub fn run(&self) -> Outcome {
         let warm_up = SimTime::ZERO + self.farthest() + Duration::from_millis(50);
         let end = warm_up + self.watched;
-        let network = Sites { one_way: self.one_way.clone(), hosts: Vec::new(), next: Vec::new() };
+        let network = Sites {
+            one_way: self.one_way.clone(),
+            hosts: Vec::new(),
+            next: Vec::new(),
+            cloud: self.model.as_ref().map(|model| Cloud::new(model.cloud(), self.seed)),
+        };
         let mut world: World<Node, Sites> = World::new(network, self.seed);
         let count = self.replicas();
         let leaf_of: Vec<usize> = (0..)
@@ -306,7 +340,7 @@ impl Scenario {
             .flat_map(|(leaf, size)| core::iter::repeat_n(leaf, *size as usize))
             .collect();
         world.network_mut().next = leaf_of.iter().chain(&leaf_of).copied().rev().collect();
-        let tree = tree(&self.leaf_sizes);
+        let tree = tree(&self.leaf_sizes, self.is_high);
         let replicas = Replicas {
             protocol: self.protocol,
             config: self.config(),
@@ -363,35 +397,47 @@ impl Scenario {
     }
 }
 
-fn tree(leaf_sizes: &[u32]) -> Tree {
+fn tree(leaf_sizes: &[u32], is_high: bool) -> LeafOnlyTree {
     let mut nodes = 0..;
     let leaf = |(number, size): (u8, &u32)| {
         let members = nodes.by_ref().take(*size as usize);
-        let member = |node| Member { node: NodeId(node), address: NodeIndex(node).address() };
-        let path = if leaf_sizes.len() > 1 { vec![number] } else { Vec::new() };
+        let member = |node| LeafMember { node: NodeId(node), address: NodeIndex(node).address() };
+        let path = match (leaf_sizes.len() > 1, is_high) {
+            (true, true) => vec![number / GROUP as u8, number % GROUP as u8],
+            (true, false) => vec![number],
+            _ => Vec::new(),
+        };
         SuperLeaf { path, members: members.map(member).collect() }
     };
-    Tree::new((0..).zip(leaf_sizes).map(leaf).collect()).expect("a tree of ours")
+    LeafOnlyTree::new((0..).zip(leaf_sizes).map(leaf).collect()).expect("a tree of ours")
 }
 
-/// Delays between super-leaves; nothing is lost.
+/// Delays between super-leaves. Without a cloud nothing is lost.
 struct Sites {
     one_way: Vec<Vec<Duration>>,
     /// The super-leaf of each host.
     hosts: Vec<usize>,
     /// The super-leaves of the hosts to come, the next one last.
     next: Vec<usize>,
+    /// The paths inside a rack. Longer ways add what they are longer than [`INSIDE`].
+    cloud: Option<Cloud>,
 }
 
 impl Network for Sites {
-    fn add_host(&mut self, _: &HostSpec) {
+    fn add_host(&mut self, spec: &HostSpec) {
         self.hosts.push(self.next.pop().unwrap_or(0));
+        self.cloud.iter_mut().for_each(|cloud| cloud.add_host(spec));
     }
 
-    fn route(&mut self, packet: &Packet, _: &mut Prng, _: &mut Agenda) -> Verdict {
+    fn route(&mut self, packet: &Packet, prng: &mut Prng, agenda: &mut Agenda) -> Verdict {
         let leaf = |host: HostIndex| self.hosts[host.0 as usize];
         let delay = self.one_way[leaf(packet.from_host)][leaf(packet.to_host)];
-        Verdict::Deliver(packet.at + delay)
+        let Some(cloud) = &mut self.cloud else { return Verdict::Deliver(packet.at + delay) };
+        let farther = delay.saturating_sub(INSIDE);
+        match cloud.route(packet, prng, agenda) {
+            Verdict::Deliver(at) => Verdict::Deliver(at + farther),
+            lost => lost,
+        }
     }
 
     fn set_rates(&mut self, _: Rates) {}
@@ -461,7 +507,7 @@ impl Replica {
         let mut body = vec![0; bundle.count as usize * each - REQUEST_HEAD_BYTES];
         body[0] = bundle.conflicts.into();
         // A client has one request under way.
-        let request = Request { client: sequence, sequence, body: Bytes::from(body) };
+        let request = ClientRequest { client: sequence, sequence, body: Bytes::from(body) };
         let key = LeaseKey(self.keys.1.below(self.keys.0));
         let is_in = match bundle.is_write {
             true => self.inner.write(now, request, key),
@@ -711,6 +757,36 @@ mod tests {
             let most = outcome.write_times.quantile(1.0);
             assert!(most < Duration::from_millis(300), "{protocol}: a commit in {most:?}");
         }
+    }
+
+    #[test]
+    fn every_protocol_answers_over_the_paths_and_hosts_of_a_model() {
+        let model = Model::named("aws").ok();
+        for protocol in Protocol::ALL {
+            let watched = Duration::from_millis(100);
+            let scenario =
+                Scenario { protocol, watched, model: model.clone(), ..Scenario::sites(3) };
+            let outcome = scenario.run();
+            let done = outcome.writes_per_s + outcome.reads_per_s;
+            assert!(done > 98_000.0, "{protocol}: {done} of 100,000 requests");
+            assert!(outcome.median() > Duration::from_millis(60), "{protocol}");
+        }
+        let racks = Scenario { watched: Duration::from_millis(50), model, ..Scenario::racks(3) };
+        let seeds = [1, 2].map(|seed| Scenario { seed, ..racks.clone() }.run().median());
+        assert!(seeds[0] != seeds[1], "the network of a model has its seed: {seeds:?}");
+    }
+
+    #[test]
+    fn a_tree_of_height_three_pays_one_more_round() {
+        let scenario = |is_high| {
+            let watched = Duration::from_millis(50);
+            Scenario { watched, is_high, ..Scenario::many_racks(9, 3) }.run()
+        };
+        let [flat, high] = [false, true].map(scenario);
+        let done = high.writes_per_s + high.reads_per_s;
+        assert!((99_000.0..101_000.0).contains(&done), "{done} of 100,000 requests");
+        assert!(high.median() > flat.median(), "{:?} {:?}", high.median(), flat.median());
+        assert!(high.median() < RACK_LIMIT, "{:?}", high.median());
     }
 
     #[test]

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenfall_consensus_machine::wire::{self, Message, Status};
-use evenfall_consensus_machine::{Canopus, Event, Request, journal};
+use evenfall_consensus_machine::wire::{self, ReplicaMessage, Status};
+use evenfall_consensus_machine::{Canopus, ClientRequest, Event, journal};
 use evenfall_core::durable::{Change, Write, WriteId};
 use evenfall_core::{Arrival, NodeId, StorageError, Timestamp, Transmit};
 use evenfall_sim::{Alteration, Asked};
@@ -21,17 +21,17 @@ pub struct Wrong {
 impl Alteration<Canopus> for Wrong {
     fn arrival(&mut self, machine: &Canopus, _: Timestamp, arrival: Arrival) -> Option<Arrival> {
         let digest = arrival.datagram.get(8..16)?.try_into().map(u64::from_le_bytes).ok()?;
-        let (from, message) = Message::decode(&arrival.datagram, digest).ok()?;
+        let (from, message) = ReplicaMessage::decode(&arrival.datagram, digest).ok()?;
         let changed = match (self.mutant, message) {
-            (Mutant::BelievesAnything, Message::Status(mut status)) => {
+            (Mutant::BelievesAnything, ReplicaMessage::Status(mut status)) => {
                 exaggerate(&mut status, machine.node());
-                Message::Status(status)
+                ReplicaMessage::Status(status)
             }
-            (Mutant::BelievesBallots, Message::Ballot(mut ballot)) => {
+            (Mutant::BelievesBallots, ReplicaMessage::Ballot(mut ballot)) => {
                 ballot.groups.iter_mut().for_each(|(.., report)| report.next += 10);
-                Message::Ballot(ballot)
+                ReplicaMessage::Ballot(ballot)
             }
-            (Mutant::NeverReturns, Message::Join(..))
+            (Mutant::NeverReturns, ReplicaMessage::Join(..))
                 if !vanish::is_one_leaf(machine.node(), from) =>
             {
                 return None;
@@ -63,16 +63,16 @@ impl Alteration<Canopus> for Wrong {
             Mutant::KeepsTheDead if self.node == 0 && !changed.changes.is_empty() => table ^= 1,
             Mutant::ReversesSets => {
                 for set in &mut changed.sets {
-                    let mut requests: Vec<Request> = set.requests.iter().collect();
+                    let mut requests: Vec<ClientRequest> = set.requests.iter().collect();
                     requests.reverse();
                     set.requests = requests.iter().collect();
                 }
             }
             Mutant::ChangesBytes => {
                 for set in &mut changed.sets {
-                    let body = |request: Request| {
+                    let body = |request: ClientRequest| {
                         let body = Bytes::from(vec![0; request.body.len()]);
-                        Request { body, ..request }
+                        ClientRequest { body, ..request }
                     };
                     set.requests =
                         set.requests.iter().map(body).collect::<Vec<_>>().iter().collect();
@@ -80,9 +80,9 @@ impl Alteration<Canopus> for Wrong {
             }
             Mutant::InventsRequests => {
                 let body = Bytes::from_static(&[0; 9]);
-                let request = Request { client: u64::MAX, sequence: changed.cycle, body };
+                let request = ClientRequest { client: u64::MAX, sequence: changed.cycle, body };
                 for set in changed.sets.iter_mut().take(1) {
-                    let mut requests: Vec<Request> = set.requests.iter().collect();
+                    let mut requests: Vec<ClientRequest> = set.requests.iter().collect();
                     requests.push(request.clone());
                     set.requests = requests.iter().collect();
                 }
@@ -130,7 +130,7 @@ pub(crate) fn exaggerate(status: &mut Status, owner: NodeId) {
 fn without_groups(write: Write) -> Write {
     let Change::Replace(bytes) = &write.change else { return write };
     let (records, _) = journal::read(bytes).expect("a log that a replica wrote");
-    let mut kept = journal::Journal::new(journal::LOG, Duration::ZERO);
+    let mut kept = journal::ReplicaJournal::new(journal::LOG, Duration::ZERO);
     kept.replace(records[..2].iter().map(journal::body), []);
     let change = kept.poll().expect("a checkpoint").change;
     Write { change, ..write }

@@ -28,7 +28,8 @@ use std::time::Duration;
 
 use evenfall_core::{Prng, Timestamp};
 use evenfall_files_flow::{
-    Count, FlowId, Leg, NodeIndex, Patience, Policy, Read, Reroute, Route, ThreeTier,
+    BeginningRead, Count, FlowId, FlowLeg, FlowRoute, Patience, Policy, Reroute, ThreeTier,
+    TopologyNode,
 };
 
 use crate::files::rivals::links_between;
@@ -58,8 +59,8 @@ const REST: Duration = Duration::from_secs(2);
 
 /// The record that the two hosts of a flow keep.
 struct Seen {
-    from: NodeIndex,
-    to: NodeIndex,
+    from: TopologyNode,
+    to: TopologyNode,
     moved: f64,
     at: Timestamp,
     /// Bytes a second since the last measurement; before the first, the rate that the cards
@@ -71,7 +72,7 @@ struct Seen {
     ports: u32,
     /// When the last packet came, and the bytes up to that packet.
     heard: (Timestamp, f64),
-    copies: Vec<NodeIndex>,
+    copies: Vec<TopologyNode>,
     /// The other flow of the same read, if there is one.
     beside: FlowId,
 }
@@ -83,10 +84,10 @@ pub struct Agentless {
     flows: BTreeMap<FlowId, Seen>,
     /// For each host, the rate of its fastest flow to or from another rack, in bytes a second. The
     /// rate shows what the links between racks carry, whatever the cards promise.
-    widest: BTreeMap<NodeIndex, f64>,
+    widest: BTreeMap<TopologyNode, f64>,
     patience: Patience,
     /// Hosts that fell silent, with the time until which they are not read.
-    silent: BTreeMap<NodeIndex, Timestamp>,
+    silent: BTreeMap<TopologyNode, Timestamp>,
 }
 
 impl Agentless {
@@ -115,13 +116,13 @@ impl Agentless {
     }
 
     /// Whether two hosts are in one rack. A real client would see this in the base round trip.
-    fn is_near(&self, one: NodeIndex, other: NodeIndex) -> bool {
+    fn is_near(&self, one: TopologyNode, other: TopologyNode) -> bool {
         links_between(&self.spec, one, other) <= 2
     }
 
     /// The rate that a flow between two hosts may reach: the lower share of both cards, and between
     /// racks at most the fastest rate that either host has seen there.
-    fn both(&self, from: NodeIndex, to: NodeIndex, but: Option<FlowId>) -> f64 {
+    fn both(&self, from: TopologyNode, to: TopologyNode, but: Option<FlowId>) -> f64 {
         let sends = self.promise(|seen| seen.from == from, but);
         let cards = sends.min(self.promise(|seen| seen.to == to, but));
         if self.is_near(from, to) {
@@ -131,7 +132,13 @@ impl Agentless {
         seen.reduce(f64::max).map_or(cards, |widest| cards.min(widest))
     }
 
-    fn leg(&mut self, now: Timestamp, read: &Read<'_>, leg: usize, copy: NodeIndex) -> Leg {
+    fn leg(
+        &mut self,
+        now: Timestamp,
+        read: &BeginningRead<'_>,
+        leg: usize,
+        copy: TopologyNode,
+    ) -> FlowLeg {
         let (flow, port) = (read.flows[leg], self.prng.next_u64() as u16);
         let rate = self.both(copy, read.client, None);
         let (from, to) = (copy, read.client);
@@ -149,11 +156,11 @@ impl Agentless {
             beside: read.flows[1 - leg],
         };
         self.flows.insert(flow, seen);
-        Leg { flow, copy, route: Route::Port(port), bytes: read.bytes }
+        FlowLeg { flow, copy, route: FlowRoute::Port(port), bytes: read.bytes }
     }
 
     /// Whether the host fell silent a moment ago, so that a probe of it would get no answer.
-    fn rests(&self, now: Timestamp, host: NodeIndex) -> bool {
+    fn rests(&self, now: Timestamp, host: TopologyNode) -> bool {
         self.silent.get(&host).is_some_and(|until| now < *until)
     }
 
@@ -164,8 +171,8 @@ impl Agentless {
         let (own, to) = (seen.from, seen.to);
         let beside = self.flows.get(&seen.beside).map(|other| other.from);
         self.silent.insert(own, now + REST);
-        let awake = |copy: &NodeIndex| *copy != own && !self.rests(now, *copy);
-        let promise = |copy: &NodeIndex| self.both(*copy, to, Some(flow));
+        let awake = |copy: &TopologyNode| *copy != own && !self.rests(now, *copy);
+        let promise = |copy: &TopologyNode| self.both(*copy, to, Some(flow));
         let others = seen.copies.iter().copied().filter(awake);
         let free = others.clone().filter(|copy| Some(*copy) != beside);
         let best = free.max_by(|one, other| promise(one).total_cmp(&promise(other)));
@@ -174,13 +181,13 @@ impl Agentless {
         let seen = self.flows.get_mut(&flow)?;
         (seen.from, seen.rate, seen.port, seen.heard.0) = (copy, rate, port, now);
         (seen.trial, seen.ports) = (None, 1);
-        Some(Reroute { flow, copy: Some(copy), route: Route::Port(port) })
+        Some(Reroute { flow, copy: Some(copy), route: FlowRoute::Port(port) })
     }
 }
 
 impl Policy for Agentless {
-    fn choose(&mut self, now: Timestamp, read: &Read<'_>) -> Vec<Leg> {
-        let mut copies: Vec<(bool, f64, u32, u64, NodeIndex)> = Vec::new();
+    fn choose(&mut self, now: Timestamp, read: &BeginningRead<'_>) -> Vec<FlowLeg> {
+        let mut copies: Vec<(bool, f64, u32, u64, TopologyNode)> = Vec::new();
         for &copy in read.copies {
             // A real client would see the distance of a copy in the base round trip.
             let away = links_between(&self.spec, copy, read.client);
@@ -247,7 +254,7 @@ impl Policy for Agentless {
                 && rate < before * BETTER
             {
                 seen.port = port;
-                moves.push(Reroute { flow, copy: None, route: Route::Port(port) });
+                moves.push(Reroute { flow, copy: None, route: FlowRoute::Port(port) });
                 continue;
             }
             // Within a rack there is only one path, so a new port gives no other path.
@@ -255,7 +262,7 @@ impl Policy for Agentless {
                 seen.trial = Some((seen.port, rate));
                 seen.port = self.prng.next_u64() as u16;
                 seen.ports += 1;
-                moves.push(Reroute { flow, copy: None, route: Route::Port(seen.port) });
+                moves.push(Reroute { flow, copy: None, route: FlowRoute::Port(seen.port) });
             }
         }
         moves

@@ -87,10 +87,10 @@ pub fn mean_s(spec: &ThreeTier, jobs: &[Job]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenfall_files_flow::NodeIndex;
+    use evenfall_files_flow::TopologyNode;
 
     fn job(at_s: f64, client: u32, copies: [u32; 3], bytes: u64) -> Job {
-        Job { at_s, client: NodeIndex(client), copies: copies.map(NodeIndex), bytes }
+        Job { at_s, client: TopologyNode(client), copies: copies.map(TopologyNode), bytes }
     }
 
     #[test]

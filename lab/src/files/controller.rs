@@ -17,7 +17,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use evenfall_files_flow::FlowId;
-use evenfall_files_flow::openflow::{Event, FlowMod, FlowStat, Match, Rule, Session};
+use evenfall_files_flow::openflow::{
+    Event, FlowMod, FlowRule, FlowStat, PacketMatch, SwitchSession,
+};
 use evenfall_host::lab::{CONTROLLER_PORT, Lab};
 
 /// Priority of the rules of reads, which is above that of all rules of the lab.
@@ -37,7 +39,7 @@ const HEADER_BYTES: u64 = 14 + 20 + 32;
 /// The connection of one switch.
 struct Switch {
     stream: TcpStream,
-    session: Arc<Mutex<Session>>,
+    session: Arc<Mutex<SwitchSession>>,
 }
 
 /// The number of a connection, and what came over it; `Err` when it has ended.
@@ -64,7 +66,7 @@ pub struct Steps {
     pub ports: Vec<(usize, u32)>,
 }
 
-fn write(stream: &TcpStream, session: &Mutex<Session>) -> io::Result<()> {
+fn write(stream: &TcpStream, session: &Mutex<SwitchSession>) -> io::Result<()> {
     let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
     if session.is_behind() {
         return Err(io::Error::other("the switch does not read what it is sent"));
@@ -75,7 +77,12 @@ fn write(stream: &TcpStream, session: &Mutex<Session>) -> io::Result<()> {
 }
 
 /// Reads what a switch sends until the connection ends.
-fn listen(number: usize, mut stream: &TcpStream, session: &Mutex<Session>, tell: &Sender<Told>) {
+fn listen(
+    number: usize,
+    mut stream: &TcpStream,
+    session: &Mutex<SwitchSession>,
+    tell: &Sender<Told>,
+) {
     let mut piece = vec![0; PIECE_BYTES];
     let ended = loop {
         let length = match stream.read(&mut piece) {
@@ -121,7 +128,7 @@ impl Controller {
                     stream.set_nonblocking(false)?;
                     stream.set_nodelay(true)?;
                     stream.set_write_timeout(Some(PATIENCE))?;
-                    let session = Arc::new(Mutex::new(Session::new()));
+                    let session = Arc::new(Mutex::new(SwitchSession::new()));
                     write(&stream, &session)?;
                     let number = connections.len();
                     let (own, shared, tell) = (stream.try_clone()?, session.clone(), tell.clone());
@@ -166,7 +173,7 @@ impl Controller {
     pub fn set_up(&mut self, flow: FlowId, steps: &Steps) -> Result<(), String> {
         let begun = Instant::now();
         let [from, to] = steps.ends;
-        let fits = Match {
+        let fits = PacketMatch {
             from: Some(*from.ip()),
             to: Some(*to.ip()),
             from_port: Some(from.port()),
@@ -175,7 +182,7 @@ impl Controller {
         let mut waiting = BTreeMap::new();
         for &(switch, port) in &steps.ports {
             let cookie = cookie(flow);
-            let rule = Rule { cookie, fits, priority: PRIORITY, idle_s: IDLE_S, port };
+            let rule = FlowRule { cookie, fits, priority: PRIORITY, idle_s: IDLE_S, port };
             let barrier = self.send(switch, |session| {
                 session.change(FlowMod::Add(rule));
                 session.barrier()
@@ -220,7 +227,7 @@ impl Controller {
         if self.paths.is_empty() {
             return Ok(BTreeMap::new());
         }
-        let asked = self.send(switch, Session::ask_flows)?;
+        let asked = self.send(switch, SwitchSession::ask_flows)?;
         loop {
             match self.event()? {
                 (connection, Event::Flows(xid, all))
@@ -238,7 +245,11 @@ impl Controller {
         self.send(switch, |session| session.change(FlowMod::Delete { cookie })).map(drop)
     }
 
-    fn send(&self, switch: usize, say: impl FnOnce(&mut Session) -> u32) -> Result<u32, String> {
+    fn send(
+        &self,
+        switch: usize,
+        say: impl FnOnce(&mut SwitchSession) -> u32,
+    ) -> Result<u32, String> {
         let of = &self.switches[switch];
         let xid = say(&mut of.session.lock().unwrap_or_else(PoisonError::into_inner));
         write(&of.stream, &of.session).map_err(|error| format!("switch {switch}: {error}"))?;

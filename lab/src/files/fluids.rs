@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenfall_files_flow::{FlowId, LinkIndex, NodeIndex, Policy, ThreeTier};
+use evenfall_files_flow::{FlowId, LinkIndex, Policy, ThreeTier, TopologyNode};
 use evenfall_sim::{Fluid, FluidFlow, FluidLink, SimTime};
 
 use super::scene::{self, Network, Plan, Times, Way};
@@ -12,9 +12,9 @@ struct Fluids {
     fluid: Fluid,
     flows: BTreeMap<FlowId, FluidFlow>,
     /// The sender and the path of each flow.
-    ways: BTreeMap<FlowId, (NodeIndex, Vec<FluidLink>)>,
+    ways: BTreeMap<FlowId, (TopologyNode, Vec<FluidLink>)>,
     /// Hosts that send nothing. Their flows cross one more link, which carries next to nothing.
-    hung: BTreeSet<NodeIndex>,
+    hung: BTreeSet<TopologyNode>,
     blocked: FluidLink,
     names: BTreeMap<FluidFlow, FlowId>,
 }
@@ -84,7 +84,7 @@ impl Network for Fluids {
         self.fluid.reroute(SimTime::from_nanos(now), self.flows[&flow], &self.links(flow));
     }
 
-    fn hang(&mut self, now: u64, host: NodeIndex, is_hung: bool) {
+    fn hang(&mut self, now: u64, host: TopologyNode, is_hung: bool) {
         match is_hung {
             true => self.hung.insert(host),
             false => self.hung.remove(&host),

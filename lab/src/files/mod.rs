@@ -276,6 +276,9 @@ impl Params {
     }
 }
 
+/// Percentiles of the distribution of reads.
+pub const PERCENTS: [u32; 13] = [1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99];
+
 /// Figures of several seeds: each list has one value per seed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
@@ -287,6 +290,8 @@ pub struct Summary {
     pub p95_s: Vec<f64>,
     /// 99th percentile.
     pub p99_s: Vec<f64>,
+    /// The percentiles of [`PERCENTS`].
+    pub percentiles_s: Vec<Vec<f64>>,
     /// Mean time of a wave: of a query, where queries read.
     pub waves_s: Vec<f64>,
     /// Mean time of the background flows, seconds.
@@ -312,6 +317,7 @@ impl Summary {
         self.p50_s.push(at(0.5));
         self.p95_s.push(at(0.95));
         self.p99_s.push(at(0.99));
+        self.percentiles_s.push(PERCENTS.map(|percent| at(f64::from(percent) / 100.0)).to_vec());
         self.waves_s.push(mean(&times.waves_s).unwrap_or(f64::NAN));
         let done: Vec<f64> = times.strangers_s.iter().copied().filter(|s| s.is_finite()).collect();
         self.strangers_s.push(mean(&done).unwrap_or(f64::NAN));

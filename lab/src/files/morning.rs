@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 use evenfall_core::Prng;
 use evenfall_core::statistics::mean;
-use evenfall_files_flow::{NodeIndex, ThreeTier};
+use evenfall_files_flow::{ThreeTier, TopologyNode};
 
 use crate::files::scene::Plan;
 use crate::files::workload::{self, Job, Placement};
@@ -67,7 +67,7 @@ struct Run {
 fn reads(spec: &ThreeTier, seed: u64) -> Vec<Job> {
     let mut prng = Prng::new(seed);
     let copies = workload::place(&mut prng, spec, Placement::Spread);
-    let mut clients: Vec<NodeIndex> = Vec::new();
+    let mut clients: Vec<TopologyNode> = Vec::new();
     while clients.len() < READERS {
         let fits = |host| !copies.contains(&host) && !clients.contains(&host);
         clients.push(workload::host(&mut prng, spec, fits));

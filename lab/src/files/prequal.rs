@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use evenfall_core::{Prng, Timestamp};
-use evenfall_files_flow::{FlowId, NodeIndex, Read};
+use evenfall_files_flow::{BeginningRead, FlowId, TopologyNode};
 
 /// Age above which an answer is not used. The paper uses one second.
 const FRESH: Duration = Duration::from_secs(1);
@@ -28,7 +28,7 @@ const LATENCIES_MAX: usize = 16;
 /// The answer of a server to a probe.
 #[derive(Clone, Copy)]
 struct Answer {
-    server: NodeIndex,
+    server: TopologyNode,
     in_flight: u32,
     latency_s: f64,
     at: Timestamp,
@@ -60,13 +60,18 @@ impl Server {
 /// The servers, and the answers that clients keep.
 #[derive(Default)]
 pub struct Prequal {
-    servers: BTreeMap<NodeIndex, Server>,
-    answers: BTreeMap<NodeIndex, Vec<Answer>>,
+    servers: BTreeMap<TopologyNode, Server>,
+    answers: BTreeMap<TopologyNode, Vec<Answer>>,
 }
 
 impl Prequal {
     /// Picks a copy.
-    pub fn pick(&mut self, now: Timestamp, read: &Read<'_>, prng: &mut Prng) -> NodeIndex {
+    pub fn pick(
+        &mut self,
+        now: Timestamp,
+        read: &BeginningRead<'_>,
+        prng: &mut Prng,
+    ) -> TopologyNode {
         let known = self.answers.entry(read.client).or_default();
         known.retain(|answer| now.since(answer.at) <= FRESH && answer.uses < USES_MAX);
         for &server in read.copies {
@@ -102,7 +107,7 @@ impl Prequal {
     }
 
     /// Records the end of a request and its duration.
-    pub fn ended(&mut self, server: NodeIndex, flow: FlowId, took: Duration) {
+    pub fn ended(&mut self, server: TopologyNode, flow: FlowId, took: Duration) {
         let server = self.servers.entry(server).or_default();
         let Some(at) = server.open.remove(&flow) else { return };
         server.in_flight -= 1;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use evenfall_core::{Prng, Timestamp};
 use evenfall_files_flow::{
-    Config, Count, FlowId, Leg, LinkIndex, NodeIndex, Policy, Read, Reroute, Route, Selector,
-    ThreeTier, Topology, Two,
+    BeginningRead, Config, Count, FlowId, FlowLeg, FlowRoute, LinkIndex, Policy, Reroute, Selector,
+    ThreeTier, Topology, TopologyNode, Two,
 };
 use evenfall_sim::{Fluid, FluidLink, SimTime};
 
@@ -38,8 +38,8 @@ pub enum Paths {
 
 /// The record of a flow that its hosts keep.
 struct Seen {
-    from: NodeIndex,
-    to: NodeIndex,
+    from: TopologyNode,
+    to: TopologyNode,
     /// Bytes a second in the last interval; before the first count, the rate that the policy
     /// expects.
     rate: f64,
@@ -68,7 +68,7 @@ const FIRST_FIT_EVERY: Duration = Duration::from_secs(5);
 const LARGE: f64 = 0.1;
 
 /// Number of links on the shortest path between two hosts.
-pub fn links_between(spec: &ThreeTier, one: NodeIndex, other: NodeIndex) -> u32 {
+pub fn links_between(spec: &ThreeTier, one: TopologyNode, other: TopologyNode) -> u32 {
     if one == other {
         0
     } else if spec.rack_of(one) == spec.rack_of(other) {
@@ -102,13 +102,13 @@ impl Rival {
     /// A random copy among the copies for which the number is least.
     fn least(
         &mut self,
-        copies: &[NodeIndex],
-        mut number: impl FnMut(NodeIndex) -> f64,
-    ) -> NodeIndex {
+        copies: &[TopologyNode],
+        mut number: impl FnMut(TopologyNode) -> f64,
+    ) -> TopologyNode {
         let numbers: Vec<f64> = copies.iter().map(|&copy| number(copy)).collect();
         let least = numbers.iter().copied().fold(f64::INFINITY, f64::min);
         let equals = copies.iter().zip(&numbers).filter(|(_, number)| **number <= least);
-        let equals: Vec<NodeIndex> = equals.map(|(&copy, _)| copy).collect();
+        let equals: Vec<TopologyNode> = equals.map(|(&copy, _)| copy).collect();
         equals[self.prng.below(equals.len() as u64) as usize]
     }
 
@@ -116,7 +116,7 @@ impl Rival {
     /// that leave its rack, and at the links that leave its pod. Hosts know their own rates and
     /// receivers. The load of the higher links is the sum of these rates, divided equally among the
     /// links.
-    fn room(&self, copy: NodeIndex, client: NodeIndex) -> f64 {
+    fn room(&self, copy: TopologyNode, client: TopologyNode) -> f64 {
         let spec = &self.spec;
         let sum = |fits: &dyn Fn(&Seen) -> bool| -> f64 {
             self.flows.values().filter(|flow| fits(flow)).map(|flow| flow.rate).sum()
@@ -137,7 +137,7 @@ impl Rival {
         room
     }
 
-    fn copy(&mut self, now: Timestamp, read: &Read<'_>) -> NodeIndex {
+    fn copy(&mut self, now: Timestamp, read: &BeginningRead<'_>) -> TopologyNode {
         let spec = self.spec.clone();
         let away = |copy| f64::from(links_between(&spec, copy, read.client));
         match &mut self.copies {
@@ -154,7 +154,7 @@ impl Rival {
 
     /// The expected rate of a new flow until its first byte count: the free bandwidth, but at least
     /// an equal share of its host's link.
-    fn expected(&self, copy: NodeIndex, client: NodeIndex) -> f64 {
+    fn expected(&self, copy: TopologyNode, client: TopologyNode) -> f64 {
         let beside = self.flows.values().filter(|flow| flow.from == copy).count();
         let even = self.spec.host_bytes_per_s / (beside + 1) as f64;
         self.room(copy, client).max(even).min(self.spec.host_bytes_per_s)
@@ -180,7 +180,7 @@ impl Rival {
                 let first = (0..paths.len()).find(|&number| fits(&room, paths.path(number)));
                 if let Some(number) = first.filter(|&number| number != seen.path) {
                     seen.path = number;
-                    moves.push(Reroute { flow, copy: None, route: Route::Path(number) });
+                    moves.push(Reroute { flow, copy: None, route: FlowRoute::Path(number) });
                 }
             }
             for link in paths.path(seen.path) {
@@ -210,25 +210,25 @@ fn demands(spec: &ThreeTier, flows: &BTreeMap<FlowId, Seen>) -> Vec<f64> {
 }
 
 impl Policy for Rival {
-    fn choose(&mut self, now: Timestamp, read: &Read<'_>) -> Vec<Leg> {
+    fn choose(&mut self, now: Timestamp, read: &BeginningRead<'_>) -> Vec<FlowLeg> {
         let copy = self.copy(now, read);
         let flow = read.flows[0];
         let rate = self.expected(copy, read.client);
         let (from, to) = (copy, read.client);
         let mut seen = Seen { from, to, rate, moved: 0.0, at: now, begun: now, path: 0 };
         let route = match &mut self.paths {
-            Paths::Hash => Route::Port(self.prng.next_u64() as u16),
+            Paths::Hash => FlowRoute::Port(self.prng.next_u64() as u16),
             Paths::Cost(selector) => {
-                selector.choose(now, &Read { copies: &[copy], ..*read })[0].route
+                selector.choose(now, &BeginningRead { copies: &[copy], ..*read })[0].route
             }
             Paths::FirstFit(topology) => {
                 let paths = topology.paths(copy, read.client);
                 seen.path = self.prng.below(paths.len() as u64) as usize;
-                Route::Path(seen.path)
+                FlowRoute::Path(seen.path)
             }
         };
         self.flows.insert(flow, seen);
-        vec![Leg { flow, copy, route, bytes: read.bytes }]
+        vec![FlowLeg { flow, copy, route, bytes: read.bytes }]
     }
 
     fn ended(&mut self, now: Timestamp, flow: FlowId) {

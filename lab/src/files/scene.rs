@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use evenfall_core::Timestamp;
 use evenfall_files_flow::{
-    Count, FlowId, Leg, LinkIndex, NodeIndex, Parts, Policy, Read, Route, ThreeTier, Topology,
+    BeginningRead, Count, FlowId, FlowLeg, FlowRoute, LinkIndex, Policy, ReadDivision, ThreeTier,
+    Topology, TopologyNode,
 };
 
 use crate::files::workload::{Hang, Job, Stranger};
@@ -16,9 +17,9 @@ use crate::files::workload::{Hang, Job, Stranger};
 #[derive(Clone, Copy, Debug)]
 pub struct Way<'a> {
     /// The host that sends, and the host that receives.
-    pub ends: [NodeIndex; 2],
+    pub ends: [TopologyNode; 2],
     /// What the policy asked for.
-    pub route: Route,
+    pub route: FlowRoute,
     /// The path, where the route names it or the simulator hashes the port.
     pub path: &'a [LinkIndex],
 }
@@ -38,7 +39,7 @@ pub trait Network {
     fn reroute(&mut self, now: u64, flow: FlowId, way: Way<'_>);
     /// From now on the host sends nothing, or sends again. A network that cannot plant such faults
     /// does nothing.
-    fn hang(&mut self, now: u64, host: NodeIndex, is_hung: bool) {
+    fn hang(&mut self, now: u64, host: TopologyNode, is_hung: bool) {
         let _ = (now, host, is_hung);
     }
     /// The bytes of flows that the switch of a rack has counted. A flow that is absent is counted
@@ -85,8 +86,8 @@ pub struct Times {
 
 /// A flow on the network.
 struct Live {
-    from: NodeIndex,
-    to: NodeIndex,
+    from: TopologyNode,
+    to: TopologyNode,
     /// The number of the read and the number of its leg; `None` for a background flow.
     leg: Option<(usize, usize)>,
     /// Bytes of the parts before the present part, and the length of the present part.
@@ -97,7 +98,7 @@ struct Live {
 
 /// A read on its way.
 struct Open {
-    parts: Option<Parts>,
+    parts: Option<ReadDivision>,
     legs: usize,
 }
 
@@ -177,7 +178,7 @@ impl Scene<'_> {
         let turn_ns = (self.policy.interval().as_nanos() as u64 / racks).max(1);
         let (mut arrived, mut strange, mut poll) = (0, 0, 0u64);
         let mut faults = self.faults();
-        let mut chosen: VecDeque<(u64, usize, Vec<Leg>)> = VecDeque::new();
+        let mut chosen: VecDeque<(u64, usize, Vec<FlowLeg>)> = VecDeque::new();
         let mut ended = 0;
         while ended < jobs.len() {
             let arrival = jobs.get(arrived).map_or(u64::MAX, |job| nanos(job.at_s));
@@ -212,7 +213,7 @@ impl Scene<'_> {
     }
 
     /// When hosts begin and cease to hang, in order.
-    fn faults(&self) -> VecDeque<(u64, NodeIndex, bool)> {
+    fn faults(&self) -> VecDeque<(u64, TopologyNode, bool)> {
         let ends = |hang: &Hang| {
             [(nanos(hang.at_s), hang.host, true), (nanos(hang.until_s), hang.host, false)]
         };
@@ -221,20 +222,21 @@ impl Scene<'_> {
         faults.into()
     }
 
-    fn choose(&mut self, now: u64, number: usize) -> Vec<Leg> {
+    fn choose(&mut self, now: u64, number: usize) -> Vec<FlowLeg> {
         let job = &self.plan.jobs[number];
         let flows = [0, 1].map(|leg| FlowId(2 * number as u64 + leg));
-        let read = Read { client: job.client, copies: &job.copies, bytes: job.bytes, flows };
+        let read =
+            BeginningRead { client: job.client, copies: &job.copies, bytes: job.bytes, flows };
         let legs = self.policy.choose(Timestamp::from_nanos(now), &read);
         assert!(matches!(legs.len(), 1 | 2), "a policy reads one copy or two");
         legs
     }
 
-    fn path(&mut self, [from, to]: [NodeIndex; 2], route: Route) -> Vec<LinkIndex> {
+    fn path(&mut self, [from, to]: [TopologyNode; 2], route: FlowRoute) -> Vec<LinkIndex> {
         let paths = self.topology.paths(from, to);
         let number = match route {
-            Route::Path(number) => number,
-            Route::Port(port) => {
+            FlowRoute::Path(number) => number,
+            FlowRoute::Port(port) => {
                 let words = [from.0.into(), to.0.into(), port.into(), self.plan.seed];
                 (hashed(words) % paths.len() as u64) as usize
             }
@@ -242,7 +244,14 @@ impl Scene<'_> {
         paths.path(number).to_vec()
     }
 
-    fn flow(&mut self, now: u64, id: FlowId, ends: [NodeIndex; 2], route: Route, bytes: u64) {
+    fn flow(
+        &mut self,
+        now: u64,
+        id: FlowId,
+        ends: [TopologyNode; 2],
+        route: FlowRoute,
+        bytes: u64,
+    ) {
         let path = self.path(ends, route);
         self.network.start(now, id, Way { ends, route, path: &path }, bytes);
         let leg = (id.0 < STRANGERS).then_some((id.0 as usize / 2, id.0 as usize % 2));
@@ -253,11 +262,11 @@ impl Scene<'_> {
         }
     }
 
-    fn start(&mut self, now: u64, number: usize, legs: &[Leg]) {
+    fn start(&mut self, now: u64, number: usize, legs: &[FlowLeg]) {
         let job = &self.plan.jobs[number];
         let (client, bytes) = (job.client, job.bytes);
         let mut parts =
-            (legs.len() > 1).then(|| Parts::new(bytes, self.plan.part_bytes, legs.len()));
+            (legs.len() > 1).then(|| ReadDivision::new(bytes, self.plan.part_bytes, legs.len()));
         let mut lengths = Vec::new();
         for copy in 0..legs.len() {
             let range = parts.as_mut().map_or(Some(0..bytes), |parts| parts.next(copy, &[0.0; 2]));
@@ -278,7 +287,7 @@ impl Scene<'_> {
         let stranger = &self.plan.strangers[number];
         let (ends, bytes) = ([stranger.from, stranger.to], stranger.bytes);
         let id = FlowId(STRANGERS + number as u64);
-        self.flow(now, id, ends, Route::Port(number as u16), bytes);
+        self.flow(now, id, ends, FlowRoute::Port(number as u16), bytes);
     }
 
     /// Ends a part or a flow. Returns whether a read has finished.

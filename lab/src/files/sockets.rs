@@ -24,7 +24,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use evenfall_files_flow::{FlowId, LinkIndex, NodeIndex, Policy, Route, ThreeTier, Topology};
+use evenfall_files_flow::{
+    FlowId, FlowRoute, LinkIndex, Policy, ThreeTier, Topology, TopologyNode,
+};
 use evenfall_host::interrupt;
 use evenfall_host::lab::{Fabric, Lab};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};
@@ -207,7 +209,7 @@ impl Sockets {
     ) -> Result<SocketAddrV4, String> {
         let to = way.ends[1].0 as usize;
         Ok(match (way.route, &self.steered) {
-            (Route::Path(_), Some(steered)) => {
+            (FlowRoute::Path(_), Some(steered)) => {
                 let mut steered = lock(steered);
                 let from = before.unwrap_or_else(|| {
                     steered.port = (steered.port + 1) % STEERED_PORTS.1;
@@ -226,18 +228,18 @@ impl Sockets {
                 steered.controller.set_up(flow, &steps)?;
                 from
             }
-            (Route::Path(_), None) => {
+            (FlowRoute::Path(_), None) => {
                 let path = self.path(topology, way.path);
                 SocketAddrV4::new(self.fabric.address(to, path), 0)
             }
-            (Route::Port(port), _) => {
+            (FlowRoute::Port(port), _) => {
                 let port = PORTS.0 + port % PORTS.1;
                 SocketAddrV4::new(self.fabric.address(to, None), port)
             }
         })
     }
 
-    fn server(&self, from: NodeIndex) -> SocketAddrV4 {
+    fn server(&self, from: TopologyNode) -> SocketAddrV4 {
         SocketAddrV4::new(self.fabric.address(from.0 as usize, None), PORT)
     }
 

@@ -8,14 +8,20 @@ use std::time::Duration;
 use evenfall_files_flow::ThreeTier;
 
 use crate::files::workload::{Locality, Placement};
-use crate::files::{Params, RACK_RATIO, Steering, Summary, TOTAL_RATIO};
+use crate::files::{FILES, PERCENTS, Params, RACK_RATIO, Steering, Summary, TOTAL_RATIO};
 use crate::seeds::mean_and_half_width;
+use crate::shuffle::curves::Curves;
 use crate::studies::Table;
 
 /// The available figures: number and title.
-pub const FIGURES: [(&str, &str); 13] = [
+pub const FIGURES: [(&str, &str); 15] = [
     ("3.3", "3.3, time of a read by policy, seconds"),
+    ("3.3b", "3.3b, distribution of the times of reads, seconds"),
     ("3.4", "3.4, mean time by locality (rack, pod, beyond), seconds"),
+    (
+        "locality",
+        "3.4, growth of the mean time from locality (.5, .3, .2), by what the thesis leaves open",
+    ),
     ("3.5", "3.5, mean time by reads per second and host, seconds"),
     ("3.6", "3.6, mean time by oversubscription, seconds"),
     ("3.7a", "3.7a, mean time of reads beside flows of others, by rate of reads, seconds"),
@@ -60,6 +66,12 @@ pub fn table(figure: &str, first: u64, seeds: u64, progress: &mut dyn FnMut(&str
         let mut params = Params::default();
         params.load.queries = Some(TPCH_FACTOR);
         return policies(title, method, first, seeds, &params, progress);
+    }
+    if figure == "3.3b" {
+        return distribution_of_reads(first, seeds, progress).table();
+    }
+    if figure == "locality" {
+        return growth_by_locality(title, method, first, seeds, progress);
     }
     let (rows, settings) = settings(figure);
     let mut columns = vec!["policy".to_owned()];
@@ -211,6 +223,69 @@ fn background(columns: Vec<Setting>) -> (Vec<(String, Change)>, Vec<Setting>) {
         (name.to_owned(), Box::new(change))
     };
     (all.iter().map(row).collect(), columns)
+}
+
+/// Figure 3.3b: percentiles of the times of reads by policy, over seeds.
+pub fn distribution_of_reads(first: u64, seeds: u64, progress: &mut dyn FnMut(&str)) -> Curves {
+    let curve = |&steering: &Steering| {
+        progress(&format!("figure 3.3b: {}", steering.name()));
+        let summary = Params { steering, ..Params::default() }.runs(first, seeds);
+        let at = |at: usize| summary.percentiles_s.iter().map(|run| run[at]).collect();
+        (steering.name().to_owned(), (0..PERCENTS.len()).map(at).collect())
+    };
+    let all: Vec<Steering> = MOST.into_iter().chain([Steering::MayflowerB]).collect();
+    Curves {
+        number: "3.3b",
+        title: "seconds of a read, by percentile",
+        x: "percentile",
+        at: PERCENTS.map(f64::from).to_vec(),
+        worst: 90,
+        curves: all.iter().map(curve).collect(),
+    }
+}
+
+/// What the thesis leaves open about figure 3.4: oversubscription at the racks, of 8:1 in all, and
+/// the number of files.
+const OPEN: [(f64, usize); 6] =
+    [(4.0, FILES), (1.0, FILES), (2.0, FILES), (8.0, FILES), (4.0, 3_000), (2.0, 3_000)];
+
+/// Figure 3.4: the factor by which the mean time grows when clients stand farther from the primary
+/// copy, seed by seed.
+fn growth_by_locality(
+    title: &str,
+    method: String,
+    first: u64,
+    seeds: u64,
+    progress: &mut dyn FnMut(&str),
+) -> Table {
+    let name = |(rack, files): (f64, usize), to: &str| {
+        format!("{rack}:1 at racks, {files} files, to {to}")
+    };
+    let heads = OPEN.map(|open| [name(open, "(.3, .5, .2)"), name(open, "(.2, .3, .5)")]);
+    let mut columns = vec!["policy".to_owned()];
+    columns.extend(heads.into_iter().flatten().flat_map(|head| [head, "+-".to_owned()]));
+    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+    let mut table = Table::new(title, method, &columns);
+    for steering in MOST {
+        let mut values = Vec::new();
+        for (rack, files) in OPEN {
+            progress(&format!("locality: {}, {rack}:1, {files} files", steering.name()));
+            let mut params = Params { steering, ..Params::default() };
+            params.spec = ThreeTier::thesis(rack, TOTAL_RATIO);
+            params.load.files = files;
+            let near = params.runs(first, seeds).mean_s;
+            for (rack, pod) in [(0.3, 0.5), (0.2, 0.3)] {
+                params.load.locality = Locality { rack, pod };
+                let far = params.runs(first, seeds).mean_s;
+                let factors: Vec<f64> =
+                    far.iter().zip(&near).map(|(far, near)| far / near).collect();
+                let (mean, half) = mean_and_half_width(&factors);
+                values.extend([mean, half]);
+            }
+        }
+        table.row(steering.name().to_owned(), values);
+    }
+    table
 }
 
 /// The scale factor of the table of TPC-H. The 53 blocks of the largest table then are one wave of

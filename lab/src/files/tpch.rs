@@ -13,7 +13,7 @@
 //!   thesis draws.
 
 use evenfall_core::Prng;
-use evenfall_files_flow::{NodeIndex, ThreeTier};
+use evenfall_files_flow::{ThreeTier, TopologyNode};
 
 use crate::files::workload::{self, Job, Load};
 
@@ -71,12 +71,12 @@ fn blocks(bytes: u64, block_bytes: u64) -> impl Iterator<Item = u64> {
 pub fn jobs(spec: &ThreeTier, load: &Load, factor: u64, seed: u64) -> Vec<Job> {
     let mut root = Prng::new(seed);
     let [mut places, mut times, mut choices] = [1, 2, 3].map(|part| root.fork(part));
-    let mut file = |name: char| -> Vec<(u64, [NodeIndex; 3])> {
+    let mut file = |name: char| -> Vec<(u64, [TopologyNode; 3])> {
         let blocks = blocks(bytes(name, factor), load.bytes);
         blocks.map(|length| (length, workload::place(&mut places, spec, load.placement))).collect()
     };
     let files: Vec<_> = TABLES.iter().map(|(name, _)| (*name, file(*name))).collect();
-    let reads_of = |query: &str| -> Vec<(u64, [NodeIndex; 3])> {
+    let reads_of = |query: &str| -> Vec<(u64, [TopologyNode; 3])> {
         let named = files.iter().filter(|(name, _)| query.contains(*name));
         named.flat_map(|(_, blocks)| blocks.iter().copied()).collect()
     };

@@ -1,7 +1,7 @@
 //! The reads of a run: their start times, clients and copies (the workload of the thesis, 3.4.1).
 
 use evenfall_core::{Prng, math};
-use evenfall_files_flow::{NodeIndex, ThreeTier};
+use evenfall_files_flow::{ThreeTier, TopologyNode};
 
 use crate::files::tpch;
 
@@ -11,9 +11,9 @@ pub struct Job {
     /// Start, in seconds.
     pub at_s: f64,
     /// The host that reads.
-    pub client: NodeIndex,
+    pub client: TopologyNode,
     /// The hosts that have a copy, the primary first.
-    pub copies: [NodeIndex; 3],
+    pub copies: [TopologyNode; 3],
     /// Length in bytes.
     pub bytes: u64,
 }
@@ -65,14 +65,15 @@ pub struct Load {
 pub(super) fn host(
     prng: &mut Prng,
     spec: &ThreeTier,
-    fits: impl Fn(NodeIndex) -> bool,
-) -> NodeIndex {
-    let hosts: Vec<_> = (0..spec.host_count()).map(NodeIndex).filter(|&host| fits(host)).collect();
+    fits: impl Fn(TopologyNode) -> bool,
+) -> TopologyNode {
+    let hosts: Vec<_> =
+        (0..spec.host_count()).map(TopologyNode).filter(|&host| fits(host)).collect();
     hosts[prng.below(hosts.len() as u64) as usize]
 }
 
 /// Random hosts for the three copies of a file, the primary first.
-pub(super) fn place(prng: &mut Prng, spec: &ThreeTier, placement: Placement) -> [NodeIndex; 3] {
+pub(super) fn place(prng: &mut Prng, spec: &ThreeTier, placement: Placement) -> [TopologyNode; 3] {
     let primary = host(prng, spec, |_| true);
     let (rack, pod) = (spec.rack_of(primary), spec.pod_of(primary));
     let second = host(prng, spec, |host| match placement {
@@ -92,8 +93,8 @@ pub(super) fn client(
     prng: &mut Prng,
     spec: &ThreeTier,
     locality: Locality,
-    copies: &[NodeIndex],
-) -> NodeIndex {
+    copies: &[TopologyNode],
+) -> TopologyNode {
     let (rack, pod) = (spec.rack_of(copies[0]), spec.pod_of(copies[0]));
     let draw = prng.unit();
     host(prng, spec, |host| {
@@ -140,9 +141,9 @@ pub struct Stranger {
     /// Start, in seconds.
     pub at_s: f64,
     /// The host that sends.
-    pub from: NodeIndex,
+    pub from: TopologyNode,
     /// The host that receives.
-    pub to: NodeIndex,
+    pub to: TopologyNode,
     /// Length in bytes.
     pub bytes: u64,
 }
@@ -176,7 +177,7 @@ pub fn strangers(spec: &ThreeTier, rate: f64, until_s: f64, seed: u64) -> Vec<St
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Hang {
     /// The host.
-    pub host: NodeIndex,
+    pub host: TopologyNode,
     /// When the host falls silent, in seconds.
     pub at_s: f64,
     /// When the host sends again.

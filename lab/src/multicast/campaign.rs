@@ -1,12 +1,13 @@
-//! The fault campaigns of the overlay: one with all kinds of faults at once, and four scenes that
+//! The fault campaigns of the overlay: one with all kinds of faults at once, and five scenes that
 //! each test one promise on an otherwise quiet network.
 
 use evenfall_sim::campaign::{Outline, Trap};
-use evenfall_sim::{Campaign, FaultKind, Run, Transcript};
+use evenfall_sim::{Campaign, FaultKind, NodeIndex, Run, Transcript};
 
 use super::checks::Check;
 use super::faults::Scene;
 use super::mutants::Mutant;
+use super::node::Node;
 
 /// A campaign of the overlay.
 pub struct Overlay {
@@ -36,19 +37,19 @@ pub static FAULTS: Overlay = Overlay {
         ],
         mutants: {
             const TRAPS: &[Trap<Mutant, Check>] = &[
-                (Mutant::ReleasesTwice, Check::Twice, 400),
-                (Mutant::SwapsFrames, Check::Order, 400),
-                (Mutant::ReleasesEarly, Check::Early, 400),
-                (Mutant::ForgetsRepair, Check::Repaired, 400),
-                (Mutant::SwallowsLost, Check::Accounted, 400),
-                (Mutant::SkipsQuietly, Check::Accounted, 400),
-                (Mutant::TrustsTampered, Check::Content, 400),
-                (Mutant::LowersDeadline, Check::Monotone, 400),
-                (Mutant::ForgetsToReparent, Check::Healed, 400),
-                (Mutant::BelievesForgedReport, Check::Counted, 400),
-                (Mutant::IgnoresLimits, Check::Bounded, 400),
-                (Mutant::IgnoresRoot, Check::RootLost, 400),
-                (Mutant::ReportsTooMuch, Check::Bounded, 400),
+                (Mutant::ReleasesTwice, Check::Twice, 0..400),
+                (Mutant::SwapsFrames, Check::Order, 0..400),
+                (Mutant::ReleasesEarly, Check::Early, 0..400),
+                (Mutant::ForgetsRepair, Check::Repaired, 0..400),
+                (Mutant::SwallowsLost, Check::Accounted, 0..400),
+                (Mutant::SkipsQuietly, Check::Accounted, 0..400),
+                (Mutant::TrustsTampered, Check::Content, 0..400),
+                (Mutant::LowersDeadline, Check::Monotone, 0..400),
+                (Mutant::ForgetsToReparent, Check::Healed, 0..400),
+                (Mutant::BelievesForgedReport, Check::Counted, 0..400),
+                (Mutant::IgnoresLimits, Check::Bounded, 0..400),
+                (Mutant::IgnoresRoot, Check::RootLost, 0..400),
+                (Mutant::ReportsTooMuch, Check::Bounded, 0..400),
             ];
             TRAPS
         },
@@ -74,8 +75,8 @@ pub static RECORDER: Overlay = Overlay {
         // The pauses test the recorder only if receivers lose frames in them.
         counts_min: &[("late joiners caught up", 12), ("frames lost", 1)],
         mutants: &[
-            (Mutant::NeverCatchesUp, Check::CaughtUp, 1),
-            (Mutant::ForgetsRepair, Check::Repaired, 1),
+            (Mutant::NeverCatchesUp, Check::CaughtUp, 0..1),
+            (Mutant::ForgetsRepair, Check::Repaired, 0..1),
         ],
     },
 };
@@ -90,7 +91,7 @@ pub static SLOW_RECEIVER: Overlay = Overlay {
         once_failed: &[],
         kinds: &[FaultKind::Slow],
         counts_min: &[],
-        mutants: &[(Mutant::ServesTheSlowFirst, Check::Siblings, 5)],
+        mutants: &[(Mutant::ServesTheSlowFirst, Check::Siblings, 0..5)],
     },
 };
 
@@ -104,7 +105,7 @@ pub static SLOW_PROXY: Overlay = Overlay {
         once_failed: &[],
         kinds: &[FaultKind::Slow],
         counts_min: &[],
-        mutants: &[(Mutant::BreaksBeforeMaking, Check::Switched, 1)],
+        mutants: &[(Mutant::BreaksBeforeMaking, Check::Switched, 0..1)],
     },
 };
 
@@ -122,17 +123,43 @@ pub static CLOCK: Overlay = Overlay {
             ("clocks beyond their bound", 200),
             ("roots beyond their bound", 50),
             ("late joiners caught up", 100),
+            ("signed feeds", 100),
         ],
         mutants: &[
-            (Mutant::RootTrustsItsHost, Check::Stamped, 50),
-            (Mutant::ReceiverTrustsItsHost, Check::Early, 50),
-            (Mutant::BelievesDisproved, Check::Early, 50),
-            (Mutant::RootBelievesDisproved, Check::Stamped, 50),
-            (Mutant::HoldsLonger, Check::Held, 50),
-            (Mutant::ForgetsRepair, Check::Repaired, 50),
+            (Mutant::RootTrustsItsHost, Check::Stamped, 0..50),
+            (Mutant::ReceiverTrustsItsHost, Check::Early, 0..50),
+            (Mutant::BelievesDisproved, Check::Early, 0..50),
+            (Mutant::RootBelievesDisproved, Check::Stamped, 0..50),
+            (Mutant::MarsSignatures, Check::Signed, 0..50),
+            (Mutant::HoldsLonger, Check::Held, 0..50),
+            (Mutant::ForgetsRepair, Check::Repaired, 0..50),
         ],
     },
 };
+
+/// See [`Scene::with_old_keys`].
+pub static OLD_KEYS: Overlay = Overlay {
+    draw: Scene::with_old_keys,
+    outline: Outline {
+        name: "old-keys",
+        about: "a node that was shut out writes frames under keys that are out of use, for nobody",
+        seeds: 200,
+        once_failed: &[],
+        kinds: &[FaultKind::Loss, FaultKind::Duplicate, FaultKind::Reorder],
+        counts_min: &[("frames refused", 500)],
+        mutants: &[(Mutant::TakesOldKeys, Check::Content, 0..5)],
+    },
+};
+
+/// Datagrams that this machine refused because of their key or their code.
+fn forged_at(node: &Node) -> u64 {
+    match node {
+        Node::Root(root) => root.status().refusals.forged,
+        Node::Relay(relay) => relay.status().refusals.forged,
+        Node::Receiver(receiver) => receiver.status().refusals.forged,
+        Node::Recorder(_) | Node::Keeper(_) => 0,
+    }
+}
 
 impl Campaign for Overlay {
     type Check = Check;
@@ -162,6 +189,8 @@ impl Campaign for Overlay {
             text.insert_str(0, &format!("{:#?}\n", scene.config));
         }
         let (checks, made) = (owner.checks, owner.replacements);
+        let nodes = (0..world.node_count() as u32).map(NodeIndex);
+        let refused: u64 = nodes.map(|node| forged_at(world.machine(node).machine())).sum();
         let counts = vec![
             ("hops", world.tally().hops),
             ("frames released", checks.released),
@@ -175,6 +204,8 @@ impl Campaign for Overlay {
             ("steps of clocks", scene.clock_steps()),
             ("clocks beyond their bound", scene.disproved_clocks()),
             ("roots beyond their bound", scene.disproved_roots()),
+            ("signed feeds", scene.is_signed().into()),
+            ("frames refused", refused),
         ];
         let violations = checks.violations;
         let mut run = Run { violations, digest: world.digest(), counts, story: text };

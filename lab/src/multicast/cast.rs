@@ -4,9 +4,10 @@ use core::time::Duration;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use evenfall_core::{NodeId, Timestamp};
+use evenfall_core::{MasterKey, NodeId, Prng, Timestamp};
+use evenfall_multicast_machine::fuzzing::{ToySigner, ToyVerifier};
 use evenfall_multicast_machine::{
-    Begin, Config, Identity, Receiver, Recorder, Relay, Root, Run, SharedKey,
+    Begin, Config, Identity, Receiver, Recorder, Relay, ReleaseAfter, Root, Run, SharedKey,
 };
 
 use super::archive::Archive;
@@ -19,6 +20,8 @@ pub struct Cast {
     pub config: Arc<Config>,
     /// The shared key, if there is one.
     pub key: Option<SharedKey>,
+    /// The master key, if control datagrams are under keys of their two ends.
+    pub master: Option<MasterKey>,
     /// Number of the tree.
     pub stream: u32,
     /// Name of the root.
@@ -27,6 +30,23 @@ pub struct Cast {
     pub root_address: SocketAddr,
     /// Addresses of the roots that may take over.
     pub standbys: Vec<SocketAddr>,
+    /// Whether the root signs the feed and receivers check it, and when they release.
+    pub signed: Option<ReleaseAfter>,
+}
+
+/// Whether the roots of a seed sign the feed, each by its own key, and when receivers then release.
+pub(crate) fn draw_signed(seed: u64) -> Option<ReleaseAfter> {
+    let rules = [Some(ReleaseAfter::Deadline), Some(ReleaseAfter::Verified), None];
+    rules[Prng::new(seed).fork(0x73_69_67_6e).below(3) as usize]
+}
+
+/// How long a key of the run is in use, so that every run has several.
+const KEY_LIFETIME: Duration = Duration::from_millis(700);
+
+/// The master key of every second seed.
+pub(crate) fn draw_master(seed: u64) -> Option<MasterKey> {
+    let has_node_keys = Prng::new(seed).fork(0x6e_6f_64_65).chance(0.5);
+    has_node_keys.then(|| MasterKey::new([seed as u8; 32]))
 }
 
 impl Cast {
@@ -34,33 +54,75 @@ impl Cast {
     pub fn root(&self, epoch: u32, now: Timestamp) -> Node {
         let run = Run::new(epoch, [epoch as u8; 24]);
         let root = Root::new(*self.config, self.root, self.stream, run, self.key.as_ref(), now);
-        Node::Root(Box::new(root))
+        Node::Root(Box::new(self.equip_root(root)))
     }
 
     /// A proxy.
     pub fn relay(&self, id: NodeId, incarnation: u64, now: Timestamp) -> Node {
         let who = self.identity(id, incarnation);
-        Node::Relay(Box::new(Relay::new(self.config.clone(), who, self.key.as_ref(), now)))
+        let relay = Relay::new(self.config.clone(), who, self.key.as_ref(), now);
+        Node::Relay(Box::new(match &self.master {
+            Some(master) => relay.with_node_key(master.node(id)),
+            None => relay,
+        }))
     }
 
     /// A receiver.
     pub fn receiver(&self, id: NodeId, incarnation: u64, now: Timestamp) -> Node {
         let who = self.identity(id, incarnation);
-        Node::Receiver(Box::new(Receiver::new(self.config.clone(), who, self.key.as_ref(), now)))
+        Node::Receiver(Box::new(self.new_receiver(who, now)))
     }
 
     /// A receiver that joins a running feed and begins with an earlier frame.
     pub fn late_receiver(&self, id: NodeId, begin: Begin, now: Timestamp) -> Node {
         let who = self.identity(id, 1);
-        let receiver = Receiver::new(self.config.clone(), who, self.key.as_ref(), now);
-        Node::Receiver(Box::new(receiver.beginning(begin)))
+        Node::Receiver(Box::new(self.new_receiver(who, now).beginning(begin)))
     }
 
     /// A recorder.
     pub fn recorder(&self, id: NodeId, incarnation: u64, now: Timestamp) -> Node {
         let who = self.identity(id, incarnation);
         let recorder = Recorder::new(*self.config, who, self.key.as_ref(), now);
+        let recorder = match self.signed {
+            Some(rule) => recorder.check_signatures(self.known_roots(), rule),
+            None => recorder,
+        };
+        let recorder = match &self.master {
+            Some(master) => recorder.with_node_key(master.node(id)),
+            None => recorder,
+        };
         Node::Recorder(Box::new(Archive::new(recorder)))
+    }
+
+    /// The root with the master key, and with a signing key of its own if the feed is signed.
+    pub fn equip_root(&self, root: Root) -> Root {
+        let root = match &self.master {
+            Some(master) => root.with_node_keys(master.clone(), KEY_LIFETIME),
+            None => root,
+        };
+        let me = 1 + (root.id().0 - self.root.0) as u8;
+        match self.signed {
+            Some(_) => root.sign_frames(Arc::new(ToySigner(me))),
+            None => root,
+        }
+    }
+
+    fn new_receiver(&self, who: Identity, now: Timestamp) -> Receiver {
+        let id = who.id;
+        let receiver = Receiver::new(self.config.clone(), who, self.key.as_ref(), now);
+        let receiver = match &self.master {
+            Some(master) => receiver.with_node_key(master.node(id)),
+            None => receiver,
+        };
+        match self.signed {
+            Some(rule) => receiver.check_signatures(self.known_roots(), rule),
+            None => receiver,
+        }
+    }
+
+    /// Knows the keys of the root and its standbys.
+    fn known_roots(&self) -> Arc<ToyVerifier> {
+        Arc::new(ToyVerifier((1..=1 + self.standbys.len() as u8).collect()))
     }
 
     fn identity(&self, id: NodeId, incarnation: u64) -> Identity {

@@ -54,6 +54,9 @@ named_variants! {
         Held,
         /// A late joiner of a recorded run gets all that it asked for, and reaches the live feed.
         CaughtUp,
+        /// No receiver takes a frame of the root for another's, and at the end every message of a
+        /// signed feed is verified.
+        Signed,
     }
 }
 
@@ -400,6 +403,9 @@ impl Checks {
                 self.end(seen.node, End::TooSlow);
             }
             ReceiverEvent::RootLost => life.root_lost = true,
+            ReceiverEvent::Broken(broken) => {
+                self.fail(Check::Signed, seen.at, seen.node, broken.to_string());
+            }
             _ => {}
         }
     }

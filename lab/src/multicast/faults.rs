@@ -10,20 +10,20 @@
 use core::time::Duration;
 
 use evenfall_core::time::DRIFT_PPM_MAX;
-use evenfall_core::{ClockError, Hedging, NodeId, Prng, Timestamp};
+use evenfall_core::{ClockError, Hedging, MasterKey, NodeId, Prng, Timestamp};
 use evenfall_multicast_machine::config::{Replace, Rule, Scheme};
-use evenfall_multicast_machine::{Config, Mode, SharedKey};
+use evenfall_multicast_machine::{Config, Mode, ReleaseAfter, SharedKey};
 use evenfall_sim::{
     Action, Bounds, Bursts, ClockSpec, Cloud, CloudProfile, Fault, FaultKind, HostSpec, Late,
     NodeIndex, Plan, Quantiles, Rates, SimTime, StallSpec, Victims, World,
 };
 
-use super::cast::{Cast, Pace};
+use super::cast::{Cast, Pace, draw_master, draw_signed};
 use super::checks::{Checks, Expectations, Replaced, Steps};
 use super::mutants::{Mutant, Mutation};
 use super::node::Node;
 use super::owner::{JOIN, LEAVE, Owner, SWITCH, TICK, TICK_EVERY};
-use super::subject::{Subject, Tamper};
+use super::subject::{OldKeyAttack, Subject, Tamper};
 
 /// The ranges from which the knobs of a seed are drawn.
 const KNOBS: [(&str, core::ops::RangeInclusive<u64>); 25] = [
@@ -75,6 +75,16 @@ const MILD: [FaultKind; 5] = [
 /// before it is given up. At this rate all nine requests, or their answers, are lost once in 10^9
 /// gaps.
 const MILD_LOSS: f64 = 0.05;
+
+/// Rates at which every gap can be repaired.
+fn draw_mild_rates(prng: &mut Prng) -> Rates {
+    Rates {
+        loss: prng.unit() * MILD_LOSS,
+        duplicate: prng.unit() * 0.2,
+        reorder: prng.unit() * 0.2,
+        reorder_by: Duration::from_millis(5),
+    }
+}
 
 /// The bounds within which the faults of a seed are drawn.
 pub fn bounds() -> Bounds {
@@ -134,6 +144,8 @@ pub struct Scene {
     disproved: Option<(NodeIndex, i64)>,
     /// Whether the other nodes disprove the root's clock for a while.
     root_disproved: bool,
+    /// Whether a node that was shut out writes frames under keys that are out of use.
+    pub(super) old_keys: bool,
 }
 
 /// By how much the clocks of hosts step, in seconds: an operator's typing error, a wrong time zone,
@@ -280,6 +292,7 @@ impl Scene {
             steps: None,
             disproved: None,
             root_disproved: false,
+            old_keys: false,
         }
     }
 
@@ -351,12 +364,7 @@ impl Scene {
         let victim = NodeIndex(first + prng.below(5) as u32);
         let at = SimTime::from_millis(200 + prng.below(400));
         let pause = Duration::from_millis(900 + prng.below(1_000));
-        let rates = Rates {
-            loss: prng.unit() * MILD_LOSS,
-            duplicate: prng.unit() * 0.2,
-            reorder: prng.unit() * 0.2,
-            reorder_by: Duration::from_millis(5),
-        };
+        let rates = draw_mild_rates(&mut prng);
         // A burst of losses is short beside the time in which a gap is asked for, so that one of
         // the requests and its answer get through.
         let bursts = Bursts {
@@ -383,6 +391,25 @@ impl Scene {
         scene.acts = vec![
             (SimTime::from_millis(400 + prng.below(2_000)), JOIN),
             (SimTime::from_millis(2_500 + prng.below(2_000)), JOIN + 1),
+        ];
+        scene
+    }
+
+    /// A tree in which keys of the run rotate twice. From then on, a node that was shut out writes
+    /// frames with other messages under the first keys, in the place of frames of the feed. The
+    /// network loses, doubles and reorders packets, and no receiver may miss a message.
+    pub fn with_old_keys(seed: u64) -> Self {
+        let mut prng = Prng::new(seed).fork(0x6f_6c_64_6b);
+        let knobs = [("receivers", 3 + prng.below(4)), ("fanout", 2), ("rate", 200)];
+        let mut scene = Self::calm(seed, &[&knobs[..], &[("key", 1), ("tamper", 0)]].concat());
+        scene.old_keys = true;
+        scene.calm = SimTime::from_millis(6_500);
+        // The feed ends a second after the last fault.
+        scene.pace.count = 1_490;
+        let rates = draw_mild_rates(&mut prng);
+        scene.plan.faults = vec![
+            (SimTime::from_millis(100), Fault::Rates(rates)),
+            (scene.calm, Fault::Rates(Rates::default())),
         ];
         scene
     }
@@ -423,12 +450,7 @@ impl Scene {
         faults.sort_by_key(|(at, _)| *at);
         let calm = !seed.is_multiple_of(3);
         if !calm {
-            let rates = Rates {
-                loss: prng.unit() * MILD_LOSS,
-                duplicate: prng.unit() * 0.2,
-                reorder: prng.unit() * 0.2,
-                reorder_by: Duration::from_millis(5),
-            };
+            let rates = draw_mild_rates(&mut prng);
             faults.push((SimTime::from_millis(100), Fault::Rates(rates)));
             faults.push((scene.calm, Fault::Rates(Rates::default())));
         }
@@ -521,6 +543,18 @@ impl Scene {
             && self.root_dies.is_none()
     }
 
+    /// Whether the feed is signed, and when receivers then release. A receiver that loses a
+    /// signature for good must end, so only feeds of which nothing may be lost are signed.
+    fn signed(&self) -> Option<ReleaseAfter> {
+        // A signature would refuse what a receiver must refuse by its keys.
+        draw_signed(self.plan.seed).filter(|_| self.lossless() && !self.old_keys)
+    }
+
+    /// Whether this scene's feed is signed.
+    pub(super) fn is_signed(&self) -> bool {
+        self.signed().is_some()
+    }
+
     fn tampers(&self) -> bool {
         self.key.is_some() && self.plan.knob("tamper") > 0
     }
@@ -573,8 +607,19 @@ impl Scene {
             let seed = self.plan.seed ^ u64::from(number) << 48;
             Tamper::new(seed, 0.02, now + bounds().window.end().since(at))
         });
-        let altered = self.mutant.is_some() || tamper.is_some();
-        Subject::new(node, altered.then(|| Mutation::new(self.mutant, tamper)))
+        let attack = self.master_key().filter(|_| self.old_keys).map(|master| {
+            let seed = self.plan.seed ^ u64::from(number) << 48;
+            OldKeyAttack::new(seed, master, 0.05, now + self.calm.since(at))
+        });
+        let altered = self.mutant.is_some() || tamper.is_some() || attack.is_some();
+        let mutation = || Mutation::new(self.mutant, tamper).with_attack(attack);
+        Subject::new(node, altered.then(mutation))
+    }
+
+    /// The master key, where nodes have keys of their own.
+    fn master_key(&self) -> Option<MasterKey> {
+        let drawn = draw_master(self.plan.seed).filter(|_| self.key.is_some());
+        if self.old_keys { Some(MasterKey::new([self.plan.seed as u8; 32])) } else { drawn }
     }
 
     fn owner(&self, world: &mut World<Subject, Cloud>) -> Owner {
@@ -585,10 +630,12 @@ impl Scene {
         let cast = Cast {
             config: config.into(),
             key: self.key.clone(),
+            master: self.master_key(),
             stream: 3,
             root: NodeId(0),
             root_address: world.address(NodeIndex(0)),
             standbys: Vec::new(),
+            signed: self.signed(),
         };
         let mut checks = Checks::new(Expectations {
             seed: self.plan.seed,

@@ -9,7 +9,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use evenfall_clock_machine::{Config, Reading, Seat, State, Timekeeper};
+use evenfall_clock_machine::{BoundedReading, ClockSeat, ClockState, Config, Timekeeper};
 use evenfall_core::{ClockError, ClockReading, Machine, Timestamp, nearest_rank};
 use evenfall_sim::{Cloud, HostIndex, NodeIndex, World};
 use serde::Serialize;
@@ -60,7 +60,8 @@ pub(super) fn add(world: &mut World<Node, Cloud>, origins: &[Timestamp], seed: u
     let hosts = origins.len() as u32;
     let addresses: Vec<_> = (first..first + hosts).map(|n| NodeIndex(n).address()).collect();
     for (number, origin) in (0..).zip(origins) {
-        let seat = Seat { addresses: addresses.clone(), number, run: seed | 1 << 63, started: 0 };
+        let seat =
+            ClockSeat { addresses: addresses.clone(), number, run: seed | 1 << 63, started: 0 };
         let keeper = Timekeeper::new(Config::default(), seat, None, *origin);
         world.add_node(Node::Keeper(Box::new(keeper)), HostIndex(number));
     }
@@ -77,7 +78,7 @@ pub(super) fn add(world: &mut World<Node, Cloud>, origins: &[Timestamp], seed: u
 
 /// What a keeper tells its roles until it tells them again: the offset of the middle of that time,
 /// with a bound that includes the drift up to its ends.
-fn told(now: Reading, next: Reading, is_left_out: bool) -> ClockReading {
+fn told(now: BoundedReading, next: BoundedReading, is_left_out: bool) -> ClockReading {
     let meanwhile = Duration::from_nanos(now.offset_ns.abs_diff(next.offset_ns) / 2 + 1);
     let within = |ns| ClockError::Within(Duration::from_nanos(ns) + meanwhile);
     let error = match is_left_out {
@@ -107,7 +108,7 @@ impl Keepers {
             }
             let Node::Keeper(keeper) = world.machine(index) else { continue };
             let now = keeper.read(local);
-            if now.state == State::Unknown {
+            if now.state == ClockState::Unknown {
                 continue;
             }
             if !core::mem::replace(&mut self.in_use[host], true) {

@@ -13,7 +13,7 @@ use evenfall_multicast_machine::{ReceiverEvent, Release, RootEvent, wire};
 use evenfall_sim::{Alteration, named_variants};
 
 use super::node::{Node, NodeEvent};
-use super::subject::Tamper;
+use super::subject::{OldKeyAttack, Tamper};
 
 named_variants! {
     /// The defect of a mutant.
@@ -60,6 +60,10 @@ named_variants! {
         ReportsTooMuch,
         /// Does not say that it has caught up.
         NeverCatchesUp,
+        /// The signatures of the root are damaged on their way.
+        MarsSignatures,
+        /// Takes frames under a key of the run that has been out of use for long.
+        TakesOldKeys,
     }
 }
 
@@ -70,6 +74,8 @@ pub struct Mutation {
     mutant: Option<Mutant>,
     /// Tampering on the path.
     tamper: Option<Tamper>,
+    /// Frames under keys that are out of use.
+    attack: Option<OldKeyAttack>,
     /// Counts events, because the defect strikes only some of them.
     count: u64,
     kept: Option<NodeEvent>,
@@ -96,7 +102,21 @@ const REPORT_RELEASED: usize = wire::HEADER_BYTES + 8;
 impl Mutation {
     /// A mutant that has not acted yet, with tampering on the path.
     pub fn new(mutant: Option<Mutant>, tamper: Option<Tamper>) -> Self {
-        Self { mutant, tamper, count: 0, kept: None, placed: false, starved: 0, broken: false }
+        Self {
+            mutant,
+            tamper,
+            attack: None,
+            count: 0,
+            kept: None,
+            placed: false,
+            starved: 0,
+            broken: false,
+        }
+    }
+
+    /// The same with an attacker that has an old key of the run.
+    pub fn with_attack(self, attack: Option<OldKeyAttack>) -> Self {
+        Self { attack, ..self }
     }
 }
 
@@ -104,6 +124,10 @@ impl Alteration<Node> for Mutation {
     fn arrival(&mut self, node: &Node, now: Timestamp, mut arrival: Arrival) -> Option<Arrival> {
         if let Some(tamper) = &mut self.tamper {
             arrival = tamper.maybe(now, arrival);
+        }
+        if let Some(attack) = &mut self.attack {
+            let takes_old_keys = self.mutant == Some(Mutant::TakesOldKeys);
+            arrival = attack.maybe_forge(now, arrival, takes_old_keys);
         }
         let Some(mutant) = self.mutant else { return Some(arrival) };
         let kind = arrival.datagram.get(KIND_OFFSET).copied();
@@ -163,6 +187,10 @@ impl Alteration<Node> for Mutation {
         let kind = transmit.head.as_slice().get(KIND_OFFSET).copied();
         if self.mutant == Some(Mutant::ReportsTooMuch) && kind == Some(wire::Kind::Report as u8) {
             transmit.body = Bytes::from([&transmit.body[..], &[0; 1_500]].concat());
+        }
+        if self.mutant == Some(Mutant::MarsSignatures) && kind == Some(wire::Kind::Signature as u8)
+        {
+            transmit.body = mar_signature(&transmit.body);
         }
         if self.starved > 0 && transmit.class == Class::Live {
             self.starved -= 1;
@@ -227,6 +255,16 @@ impl Alteration<Node> for Mutation {
             (_, event) => out.push_back(event),
         }
     }
+}
+
+/// The same body of a signature with another last byte: of a digest, or of the seal's tag where the
+/// feed has a key.
+pub(crate) fn mar_signature(body: &Bytes) -> Bytes {
+    let mut body = body.to_vec();
+    if let Some(last) = body.last_mut() {
+        *last ^= 1;
+    }
+    body.into()
 }
 
 /// The same release with one bit of its body changed.

@@ -180,6 +180,12 @@ impl Owner {
         }
         for node in self.checks.alive() {
             let Node::Receiver(receiver) = world.machine(node).node() else { continue };
+            let status = receiver.status();
+            let checked = status.trust.map(|trust| trust.verified + trust.unsigned);
+            if checked.is_some_and(|checked| checked != status.tally.released) {
+                let what = format!("{status:?} at the end");
+                self.checks.fail(Check::Signed, now, node, what);
+            }
             let Some(place) = receiver.place() else {
                 self.checks.fail(Check::Healed, now, node, "has no place".into());
                 continue;

@@ -172,10 +172,12 @@ impl Params {
         Cast {
             config: config.into(),
             key: self.key.clone(),
+            master: None,
             stream: tree,
             root: NodeId(root),
             root_address: world.address(evenfall_sim::NodeIndex(root)),
             standbys: Vec::new(),
+            signed: None,
         }
     }
 

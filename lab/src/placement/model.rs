@@ -15,7 +15,7 @@ use core::time::Duration;
 
 use evenfall_core::time::nanos;
 use evenfall_placement_planner::delays::{Delays, EdgeStats};
-use evenfall_placement_planner::tree::Tree;
+use evenfall_placement_planner::tree::PlacedTree;
 use evenfall_sim::network::Network;
 use evenfall_sim::{Cloud, CloudProfile, HostIndex, HostSpec, SimTime};
 
@@ -111,7 +111,7 @@ impl Pool {
     /// The statistics of the leaf whose 90th percentile is worst, over this many messages that a
     /// tree carries after the measurements. Plans are compared on the same messages at the same
     /// times, and no planner has seen these times.
-    pub fn judge(&self, tree: &Tree, messages: u32) -> EdgeStats {
+    pub fn judge(&self, tree: &PlacedTree, messages: u32) -> EdgeStats {
         let (shape, hosts) = (tree.shape(), tree.hosts());
         let sent = |number: u64| nanos(JUDGED_AFTER) + number * nanos(SPACING);
         let mut worst: Option<EdgeStats> = None;
@@ -192,7 +192,7 @@ pub fn fit(model: &Model, pools: u64) -> Table {
 #[cfg(test)]
 mod tests {
     use evenfall_core::math;
-    use evenfall_placement_planner::tree::Shape;
+    use evenfall_placement_planner::tree::TreeShape;
 
     use super::*;
 
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn routes_change_between_measurement_and_judgement_only_where_delays_drift() {
-        let tree = Tree::new(Shape { depth: 1, fanout: 1 }, vec![0, 1]);
+        let tree = PlacedTree::new(TreeShape { depth: 1, fanout: 1 }, vec![0, 1]);
         let change = |drift: bool| {
             let pairs = (1..30).map(|seed| {
                 let pool = Pool::new(&gcp(), 2, drift, seed);

@@ -3,15 +3,18 @@
 
 use core::time::Duration;
 
+use evenfall_core::Hedging;
 use evenfall_core::statistics::{half_width, mean};
-use evenfall_placement_planner::builder::{BuildPlan, Builder, Part, Racing, RootRule, Step};
+use evenfall_placement_planner::builder::{
+    BuildPlan, BuilderStep, Racing, RootRule, TreeBuilder, TreePart,
+};
 use evenfall_placement_planner::delays::{Delays, EdgeStats};
 use evenfall_placement_planner::explorer::{self, Explorer, PAIRS_PER_HOST};
-use evenfall_placement_planner::lemondrop::{LEMON_SETTINGS, Method as Lemon};
+use evenfall_placement_planner::lemondrop::{AssignmentMethod, LEMON_SETTINGS};
 use evenfall_placement_planner::minmax::MinMax;
-use evenfall_placement_planner::planner::{Method, Plan, Planner};
+use evenfall_placement_planner::planner::{PlanMethod, Planner, TreePlan};
 use evenfall_placement_planner::strategy::{Pick, Strategy};
-use evenfall_placement_planner::tree::{Shape, Tree};
+use evenfall_placement_planner::tree::{PlacedTree, TreeShape};
 
 use super::model::Pool;
 use crate::model::Model;
@@ -63,13 +66,13 @@ fn four(stats: &EdgeStats) -> [f64; 4] {
 }
 
 /// The planner of a row. `root` is the number of a host; with `None` the planner chooses the root.
-fn planner(method: Method, shape: Shape, root: Option<usize>) -> Planner {
+fn planner(method: PlanMethod, shape: TreeShape, root: Option<usize>) -> Planner {
     let root = root.map_or(RootRule::Random, RootRule::Host);
     Planner { root, ..Planner::new(method, shape) }
 }
 
 /// The plan that a planner makes from these measurements.
-fn choose(planner: &Planner, delays: &Delays, seed: u64) -> Result<Plan, String> {
+fn choose(planner: &Planner, delays: &Delays, seed: u64) -> Result<TreePlan, String> {
     let hosts: Vec<usize> = (0..delays.hosts()).collect();
     let planner = Planner { seed, ..planner.clone() };
     planner.plan(delays, &hosts).map_err(|error| error.to_string())
@@ -82,31 +85,35 @@ type ThesisRow = (&'static str, Option<[f64; 4]>, Planner);
 /// Rows for depth 3 and fan-out 2. The two roots of the thesis are the hosts 0 and 1 of every pool,
 /// and K is 2 F.
 fn thesis_rows() -> Vec<ThesisRow> {
-    let shape = Shape { depth: 3, fanout: 2 };
-    let best = |strategy, root| planner(Method::best(strategy), shape, Some(root));
+    let shape = TreeShape { depth: 3, fanout: 2 };
+    let best = |strategy, root| planner(PlanMethod::best(strategy), shape, Some(root));
     let printed = |setting: usize| {
         let (_, epsilon, iterations_max) = LEMON_SETTINGS[setting];
-        let method = Lemon::Printed { epsilon, iterations_max };
-        planner(Method::LemonDrop(method), shape, None)
+        let method = AssignmentMethod::Printed { epsilon, iterations_max };
+        planner(PlanMethod::LemonDrop(method), shape, None)
     };
-    let worst = Method::TreeBuilder(Strategy::p90(), Pick::Worst);
+    let worst = PlanMethod::TreeBuilder(Strategy::p90(), Pick::Worst);
     let (first, second) = ("BEST-WEIGHTED, first root", "BEST-WEIGHTED, second root");
+    let (p90_first, p90_second) = ("BEST-P90, first root", "BEST-P90, second root");
+    let (p50_first, p50_second) = ("BEST-P50, first root", "BEST-P50, second root");
     vec![
         (first, Some([358.0, 247.0, 261.4, 79.0]), best(Strategy::weighted(), 0)),
         (second, Some([312.0, 208.0, 223.1, 68.6]), best(Strategy::weighted(), 1)),
-        ("BEST-P90", Some([364.0, 246.0, 262.1, 159.2]), best(Strategy::p90(), 0)),
-        ("BEST-P50", Some([392.0, 269.0, 282.6, 83.6]), best(Strategy::p50(), 0)),
-        ("RAND", Some([383.0, 256.0, 281.1, 308.3]), planner(Method::random(), shape, Some(0))),
+        (p90_first, Some([364.0, 246.0, 262.1, 159.2]), best(Strategy::p90(), 0)),
+        (p90_second, Some([306.0, 210.0, 226.5, 153.9]), best(Strategy::p90(), 1)),
+        (p50_first, Some([392.0, 269.0, 282.6, 83.6]), best(Strategy::p50(), 0)),
+        (p50_second, Some([288.0, 186.0, 205.3, 156.1]), best(Strategy::p50(), 1)),
+        ("RAND", Some([383.0, 256.0, 281.1, 308.3]), planner(PlanMethod::random(), shape, Some(0))),
         ("WORST-P90", Some([498.0, 318.0, 353.7, 352.3]), planner(worst, shape, Some(0))),
         ("LEMON printed, 1e-4 (LEMON-1)", Some([338.0, 236.0, 249.5, 94.9]), printed(0)),
         ("LEMON printed, 1e-4 (LEMON-2)", Some([325.0, 223.0, 236.7, 76.4]), printed(0)),
         ("LEMON printed, 1e-4 (LEMON-A-1)", None, printed(0)),
         ("LEMON printed, 2.2e-5 (LEMON-B-1)", None, printed(1)),
         (LONG_ROW, None, printed(2)),
-        ("LemonDrop, correct step", None, planner(Method::lemondrop(1), shape, None)),
-        ("greedy on all pairs, first root", None, planner(Method::Greedy, shape, Some(0))),
-        ("min-max, first root", None, planner(Method::MinMax, shape, Some(0))),
-        ("min-max, own root", None, planner(Method::MinMax, shape, None)),
+        ("LemonDrop, correct step", None, planner(PlanMethod::lemondrop(1), shape, None)),
+        ("greedy on all pairs, first root", None, planner(PlanMethod::Greedy, shape, Some(0))),
+        ("min-max, first root", None, planner(PlanMethod::MinMax, shape, Some(0))),
+        ("min-max, own root", None, planner(PlanMethod::MinMax, shape, None)),
     ]
 }
 
@@ -184,7 +191,7 @@ pub fn rebuilds(effort: &Effort) -> Result<Table, String> {
         ),
         &["part", "p90", "+-", "measurements of a candidate"],
     );
-    let shape = Shape { depth: 3, fanout: 2 };
+    let shape = TreeShape { depth: 3, fanout: 2 };
     let mut rows = [
         ("before", vec![], vec![]),
         ("leaf layer", vec![], vec![]),
@@ -204,17 +211,17 @@ pub fn rebuilds(effort: &Effort) -> Result<Table, String> {
             racing: Racing::OFF,
         };
         let said = |error: evenfall_placement_planner::builder::BuildError| error.to_string();
-        let mut builder = Builder::new(plan.clone(), &hosts, seed).map_err(said)?;
+        let mut builder = TreeBuilder::new(plan.clone(), &hosts, seed).map_err(said)?;
         let tree = builder.run_on(&delays).map_err(said)?;
         let slow = tree.hosts()[if seed % 2 == 0 { 3 } else { 7 }];
         let slowed = pool.slowed(slow);
         let delays = slowed.measure(effort.probes);
-        let p90 = |tree: &Tree| f64::from(slowed.judge(tree, effort.messages).p90_us);
+        let p90 = |tree: &PlacedTree| f64::from(slowed.judge(tree, effort.messages).p90_us);
         rows[0].1.push(p90(&tree));
         rows[0].2.push(builder.probing());
-        let parts = [Part::Leaves, Part::Below(1), Part::Below(0)];
+        let parts = [TreePart::Leaves, TreePart::Below(1), TreePart::Below(0)];
         for (row, part) in rows[1..].iter_mut().zip(parts) {
-            let builder = Builder::rebuild(plan.clone(), &tree, part, &hosts, &[slow], seed);
+            let builder = TreeBuilder::rebuild(plan.clone(), &tree, part, &hosts, &[slow], seed);
             let mut builder = builder.map_err(said)?;
             let tree = builder.run_on(&delays).map_err(said)?;
             row.1.push(p90(&tree));
@@ -232,7 +239,7 @@ pub fn rebuilds(effort: &Effort) -> Result<Table, String> {
 /// # Errors
 /// The error of the planner.
 pub fn gaps(
-    cases: &[(usize, Shape)],
+    cases: &[(usize, TreeShape)],
     effort: &Effort,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Table, String> {
@@ -251,12 +258,17 @@ pub fn gaps(
         ],
     );
     for &(hosts, shape) in cases {
-        for (root, name) in [(Some(0), "given"), (None, "any")] {
+        for (hedging, root, name) in [
+            (Hedging::NONE, Some(0), "given"),
+            (Hedging::NONE, None, "any"),
+            (Hedging(1), Some(0), "given, H1"),
+        ] {
             let (mut worst, mut bound, mut gaps) = (Vec::new(), Vec::new(), Vec::new());
             for seed in effort.range() {
                 progress(&format!("{hosts} hosts, root {name}, seed {seed}"));
                 let delays = effort.pool(hosts, seed).measure(effort.probes);
-                let plan = choose(&planner(Method::MinMax, shape, root), &delays, seed)?;
+                let planner = Planner { hedging, ..planner(PlanMethod::MinMax, shape, root) };
+                let plan = choose(&planner, &delays, seed)?;
                 worst.push(plan.worst_leaf_us);
                 bound.extend(plan.bound_us);
                 gaps.extend(plan.gap().map(|gap| gap * 100.0));
@@ -284,26 +296,29 @@ fn starts(hosts: usize) -> u32 {
 }
 
 /// The rows of [`shape`].
-fn rivals(hosts: usize, shape: Shape) -> Vec<(String, Rival)> {
+fn rivals(hosts: usize, shape: TreeShape) -> Vec<(String, Rival)> {
     let own = |method| Rival::Planner(planner(method, shape, None));
     let first = |method| Rival::Planner(planner(method, shape, Some(0)));
     let named = |name: &str, rival| (name.to_owned(), rival);
     let many = starts(hosts);
     let mut rows = vec![
-        named("min-max, own root", own(Method::MinMax)),
-        named("min-max", first(Method::MinMax)),
+        named("min-max, own root", own(PlanMethod::MinMax)),
+        named("min-max", first(PlanMethod::MinMax)),
         named("min-max on some pairs", Rival::Explorer),
-        named("greedy on all pairs, own root", own(Method::Greedy)),
-        named("greedy on all pairs", first(Method::Greedy)),
-        named("LemonDrop, 1 start, own root", own(Method::lemondrop(1))),
+        named("greedy on all pairs, own root", own(PlanMethod::Greedy)),
+        named("greedy on all pairs", first(PlanMethod::Greedy)),
+        named("LemonDrop, 1 start, own root", own(PlanMethod::lemondrop(1))),
     ];
     if many > 1 {
-        rows.push((format!("LemonDrop, {many} starts, own root"), own(Method::lemondrop(many))));
+        rows.push((
+            format!("LemonDrop, {many} starts, own root"),
+            own(PlanMethod::lemondrop(many)),
+        ));
     }
     rows.extend([
-        named("BEST-WEIGHTED", first(Method::best(Strategy::weighted()))),
-        named("BEST-P90", first(Method::best(Strategy::p90()))),
-        named("RAND", first(Method::random())),
+        named("BEST-WEIGHTED", first(PlanMethod::best(Strategy::weighted()))),
+        named("BEST-P90", first(PlanMethod::best(Strategy::p90()))),
+        named("RAND", first(PlanMethod::random())),
     ]);
     rows
 }
@@ -331,12 +346,12 @@ struct Gathered {
 /// The error of a planner.
 pub fn shape(
     hosts: usize,
-    shape: Shape,
+    shape: TreeShape,
     effort: &Effort,
     clock: &dyn Fn() -> Duration,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Table, String> {
-    let Shape { depth, fanout } = shape;
+    let TreeShape { depth, fanout } = shape;
     let mut table = Table::new(
         &format!("Pool {hosts}, D{depth}, F{fanout}: worst leaf p90, microseconds"),
         format!(
@@ -419,14 +434,14 @@ fn pairs_read(planner: &Planner, hosts: usize) -> u64 {
 
 /// The result of an explorer.
 struct Explored {
-    plan: Plan,
+    plan: TreePlan,
     pairs: u64,
     jobs: u64,
 }
 
 /// Runs min-max at root 0. `delays` has all pairs, and the planner reads only the pairs that it
 /// asks for.
-fn explored(delays: &Delays, shape: Shape, seed: u64) -> Result<Explored, String> {
+fn explored(delays: &Delays, shape: TreeShape, seed: u64) -> Result<Explored, String> {
     let what = MinMax { root: Some(0), seed, ..MinMax::new(shape) };
     let hosts: Vec<usize> = (0..delays.hosts()).collect();
     let budget = PAIRS_PER_HOST * hosts.len() as u64;
@@ -434,16 +449,16 @@ fn explored(delays: &Delays, shape: Shape, seed: u64) -> Result<Explored, String
     let mut jobs = 0;
     loop {
         match explorer.step() {
-            explorer::Step::Measure(ask) => {
+            explorer::ExplorerStep::Measure(ask) => {
                 let edge = |(from, to)| Some((from, to, *delays.edge(from, to)?));
                 let edges: Vec<_> = ask.pairs().into_iter().filter_map(edge).collect();
                 explorer.answer(&edges);
                 jobs += 1;
             }
-            explorer::Step::Done(plan) => {
+            explorer::ExplorerStep::Done(plan) => {
                 return Ok(Explored { plan, pairs: explorer.spent(), jobs });
             }
-            explorer::Step::Failed(error) => return Err(error.to_string()),
+            explorer::ExplorerStep::Failed(error) => return Err(error.to_string()),
         }
     }
 }
@@ -471,7 +486,7 @@ pub fn probing(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Result<Table,
         &["planner, hosts/D/F", "probes, millions", "time, s", "worst leaf p90, us", "+-"],
     );
     for (hosts, depth, fanout) in [(25, 3, 2), (100, 2, 5), (400, 3, 5)] {
-        let shape = Shape { depth, fanout };
+        let shape = TreeShape { depth, fanout };
         let candidates = 2 * fanout as usize;
         progress(&format!("{hosts} hosts"));
         let mut raced = [Vec::new(), Vec::new(), Vec::new()];
@@ -485,7 +500,7 @@ pub fn probing(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Result<Table,
                 columns.iter_mut().zip(row).for_each(|(column, value)| column.push(value));
             }
             let delays = pool.measure(effort.probes);
-            let tree = choose(&planner(Method::MinMax, shape, Some(0)), &delays, seed)?.tree;
+            let tree = choose(&planner(PlanMethod::MinMax, shape, Some(0)), &delays, seed)?.tree;
             let judge = |tree| f64::from(pool.judge(tree, effort.messages).p90_us);
             least.push(judge(&tree));
             let found = explored(&delays, shape, seed)?;
@@ -516,7 +531,7 @@ pub fn probing(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Result<Table,
 /// Returns millions of probes, seconds, and the delay of the worst leaf.
 fn race(
     pool: &Pool,
-    shape: Shape,
+    shape: TreeShape,
     candidates: usize,
     racing: Racing,
     effort: &Effort,
@@ -531,13 +546,13 @@ fn race(
         racing,
     };
     let hosts: Vec<usize> = (0..pool.hosts()).collect();
-    let mut builder = Builder::new(plan, &hosts, seed).map_err(|error| error.to_string())?;
+    let mut builder = TreeBuilder::new(plan, &hosts, seed).map_err(|error| error.to_string())?;
     let (mut rounds, mut millions) = (0u32, 0.0);
     let tree = loop {
         match builder.step() {
-            Step::Done(tree) => break tree,
-            Step::Failed(error) => return Err(error.to_string()),
-            Step::Measure(request) => {
+            BuilderStep::Done(tree) => break tree,
+            BuilderStep::Failed(error) => return Err(error.to_string()),
+            BuilderStep::Measure(request) => {
                 let share = 1.0 / f64::from(request.rounds);
                 let probes = (f64::from(effort.probes) * share).ceil() as u32;
                 let name = u64::from(request.round) + 1;
@@ -565,7 +580,7 @@ mod tests {
 
     #[test]
     fn min_max_beats_the_thesis_on_messages_nobody_saw() {
-        let (places, clock) = (Shape { depth: 3, fanout: 2 }, || Duration::ZERO);
+        let (places, clock) = (TreeShape { depth: 3, fanout: 2 }, || Duration::ZERO);
         let table = shape(25, places, &little(), &clock, &mut |_| ()).expect("plans");
         let mean = |name: &str| {
             let row = table.rows.iter().find(|row| row.0 == name).expect("a row");
@@ -578,7 +593,7 @@ mod tests {
     #[test]
     fn racing_probes_less_than_whole_measurements() {
         let pool = little().pool(25, 1);
-        let shape = Shape { depth: 3, fanout: 2 };
+        let shape = TreeShape { depth: 3, fanout: 2 };
         let raced = race(&pool, shape, 4, Racing::default(), &little(), 1).expect("a tree");
         let whole = race(&pool, shape, 4, Racing::OFF, &little(), 1).expect("a tree");
         assert!(raced[0] < whole[0], "{raced:?} {whole:?}");

@@ -84,14 +84,14 @@ impl Campaign for Calls {
 
     fn outline(&self) -> Outline<Mutant, Check> {
         const MUTANTS: &[Trap<Mutant, Check>] = &[
-            (Mutant::Tampers, Check::Whole, MUTANT_SEEDS),
-            (Mutant::MixesUp, Check::Whole, MUTANT_SEEDS),
-            (Mutant::LeavesOut, Check::Whole, MUTANT_SEEDS),
-            (Mutant::TellsTwice, Check::Once, MUTANT_SEEDS),
-            (Mutant::ForgetsEnd, Check::Ends, MUTANT_SEEDS),
-            (Mutant::ForgetsResend, Check::Ends, MUTANT_SEEDS),
-            (Mutant::HidesFailure, Check::Ends, MUTANT_SEEDS),
-            (Mutant::BlamesAnother, Check::Named, MUTANT_SEEDS),
+            (Mutant::Tampers, Check::Whole, 0..MUTANT_SEEDS),
+            (Mutant::MixesUp, Check::Whole, 0..MUTANT_SEEDS),
+            (Mutant::LeavesOut, Check::Whole, 0..MUTANT_SEEDS),
+            (Mutant::TellsTwice, Check::Once, 0..MUTANT_SEEDS),
+            (Mutant::ForgetsEnd, Check::Ends, 0..MUTANT_SEEDS),
+            (Mutant::ForgetsResend, Check::Ends, 0..MUTANT_SEEDS),
+            (Mutant::HidesFailure, Check::Ends, 0..MUTANT_SEEDS),
+            (Mutant::BlamesAnother, Check::Named, 0..MUTANT_SEEDS),
         ];
         Outline {
             name: "group",

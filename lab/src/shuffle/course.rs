@@ -229,4 +229,11 @@ mod tests {
         let last = course.samples.last().expect("samples");
         assert_eq!((last[1], last[4]), (1.0, 0.0));
     }
+
+    #[test]
+    fn senders_of_high_entropy_need_no_grants() {
+        let setup = Setup::new(4, 8, Rival::Entropy);
+        let course = Course::run(&Run { setup, skewness_percent: 0, seed: 1 }).expect("runs");
+        assert_eq!(course.samples.last().expect("samples")[1], 1.0, "all messages are there");
+    }
 }

@@ -318,13 +318,13 @@ impl Campaign for ShuffleCampaign {
 
     fn outline(&self) -> Outline<Mutant, Check> {
         const MUTANTS: &[Trap<Mutant, Check>] = &[
-            (Mutant::Tampers, Check::Whole, MUTANT_SEEDS),
-            (Mutant::TellsTwice, Check::Once, MUTANT_SEEDS),
-            (Mutant::CompletesEarly, Check::Complete, MUTANT_SEEDS),
-            (Mutant::ForgetsResend, Check::Ends, MUTANT_SEEDS),
-            (Mutant::ForgetsAck, Check::Ends, MUTANT_SEEDS),
-            (Mutant::HidesFailure, Check::Ends, MUTANT_SEEDS),
-            (Mutant::BlamesAnother, Check::Named, MUTANT_SEEDS),
+            (Mutant::Tampers, Check::Whole, 0..MUTANT_SEEDS),
+            (Mutant::TellsTwice, Check::Once, 0..MUTANT_SEEDS),
+            (Mutant::CompletesEarly, Check::Complete, 0..MUTANT_SEEDS),
+            (Mutant::ForgetsResend, Check::Ends, 0..MUTANT_SEEDS),
+            (Mutant::ForgetsAck, Check::Ends, 0..MUTANT_SEEDS),
+            (Mutant::HidesFailure, Check::Ends, 0..MUTANT_SEEDS),
+            (Mutant::BlamesAnother, Check::Named, 0..MUTANT_SEEDS),
         ];
         Outline {
             name: "shuffle",

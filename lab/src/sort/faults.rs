@@ -246,16 +246,16 @@ impl Campaign for SortCampaign {
 
     fn outline(&self) -> Outline<SortMutant, SortCheck> {
         const MUTANTS: &[Trap<SortMutant, SortCheck>] = &[
-            (SortMutant::LeavesOutOwnGroup, SortCheck::NamesTheDead, MUTANT_SEEDS),
-            (SortMutant::WeighsEndsFully, SortCheck::Split, MUTANT_SEEDS),
-            (SortMutant::CrossesLate, SortCheck::Split, MUTANT_SEEDS),
-            (SortMutant::NamesNaiveWeighted, SortCheck::Split, MUTANT_SEEDS),
-            (SortMutant::ForgetsEmptyGroup, SortCheck::EndsOnce, 3 * MUTANT_SEEDS),
-            (SortMutant::LosesChunk, SortCheck::Sorted, MUTANT_SEEDS),
-            (SortMutant::SwapsRecords, SortCheck::Sorted, MUTANT_SEEDS),
-            (SortMutant::EndsTwice, SortCheck::EndsOnce, MUTANT_SEEDS),
-            (SortMutant::HidesFailure, SortCheck::EndsOnce, MUTANT_SEEDS),
-            (SortMutant::BlamesLiving, SortCheck::NamesTheDead, MUTANT_SEEDS),
+            (SortMutant::LeavesOutOwnGroup, SortCheck::NamesTheDead, 0..MUTANT_SEEDS),
+            (SortMutant::WeighsEndsFully, SortCheck::Split, 0..MUTANT_SEEDS),
+            (SortMutant::CrossesLate, SortCheck::Split, 0..MUTANT_SEEDS),
+            (SortMutant::NamesNaiveWeighted, SortCheck::Split, 0..MUTANT_SEEDS),
+            (SortMutant::ForgetsEmptyGroup, SortCheck::EndsOnce, 0..3 * MUTANT_SEEDS),
+            (SortMutant::LosesChunk, SortCheck::Sorted, 0..MUTANT_SEEDS),
+            (SortMutant::SwapsRecords, SortCheck::Sorted, 0..MUTANT_SEEDS),
+            (SortMutant::EndsTwice, SortCheck::EndsOnce, 0..MUTANT_SEEDS),
+            (SortMutant::HidesFailure, SortCheck::EndsOnce, 0..MUTANT_SEEDS),
+            (SortMutant::BlamesLiving, SortCheck::NamesTheDead, 0..MUTANT_SEEDS),
         ];
         Outline {
             name: "sort",

@@ -5,14 +5,18 @@
 //! |---|---|
 //! | [`node`] | a rank whose work takes modelled time on cores of its own |
 //! | [`scene`] | [`BurstScene`]: one burst on the network of the thesis |
-//! | [`study`] | tables beside those of the thesis |
+//! | [`alone`] | a shuffle alone |
+//! | [`study`] | Table 2.5 beside that of the thesis |
+//! | [`figures`] | its other tables, and its figures |
 //! | [`balance`] | Table 2.2: the largest partition |
 //! | [`faults`] | the campaign of the sort: faults, checks and mutants |
 //! | [`questions`] | the campaign of a standing group that a desk asks |
 //! | [`model`] | the partition by its definition, for the check of the campaign |
 
+pub mod alone;
 pub mod balance;
 pub mod faults;
+pub mod figures;
 pub mod model;
 pub mod node;
 pub mod questions;

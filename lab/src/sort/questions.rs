@@ -357,12 +357,12 @@ impl Campaign for QuestionCampaign {
 
     fn outline(&self) -> Outline<QuestionMutant, QuestionCheck> {
         const MUTANTS: &[Trap<QuestionMutant, QuestionCheck>] = &[
-            (QuestionMutant::ChangesAnswer, QuestionCheck::Plain, MUTANT_SEEDS),
-            (QuestionMutant::HidesMissing, QuestionCheck::Accounted, MUTANT_SEEDS),
-            (QuestionMutant::NamesPresent, QuestionCheck::Accounted, MUTANT_SEEDS),
-            (QuestionMutant::HidesEnd, QuestionCheck::EndsInTime, MUTANT_SEEDS),
-            (QuestionMutant::StaysAway, QuestionCheck::Recovers, MUTANT_SEEDS),
-            (QuestionMutant::LeavesOutLiving, QuestionCheck::NamesTheHit, MUTANT_SEEDS),
+            (QuestionMutant::ChangesAnswer, QuestionCheck::Plain, 0..MUTANT_SEEDS),
+            (QuestionMutant::HidesMissing, QuestionCheck::Accounted, 0..MUTANT_SEEDS),
+            (QuestionMutant::NamesPresent, QuestionCheck::Accounted, 0..MUTANT_SEEDS),
+            (QuestionMutant::HidesEnd, QuestionCheck::EndsInTime, 0..MUTANT_SEEDS),
+            (QuestionMutant::StaysAway, QuestionCheck::Recovers, 0..MUTANT_SEEDS),
+            (QuestionMutant::LeavesOutLiving, QuestionCheck::NamesTheHit, 0..MUTANT_SEEDS),
         ];
         Outline {
             name: "questions",

@@ -6,8 +6,9 @@
 //! the core, as a switch of 48 ports has. A flow, which is what one server sends to another, takes
 //! one of the 24 links by a hash.
 //!
-//! Two things differ from the thesis. The shuffles are ours (GRPF), with everything sent unasked,
-//! and not its high-entropy shuffle. And keys and values are two messages.
+//! Two things differ from the thesis. The shuffles are by default ours (GRPF), with everything sent
+//! unasked, and not its high-entropy shuffle ([`SimShuffle`] has both). And keys and values are two
+//! messages.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -15,12 +16,15 @@ use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use evenfall_collectives_machine::ShuffleConfig;
+#[cfg(feature = "program")]
+use clap::ValueEnum;
 use evenfall_collectives_machine::group::{GroupSettings, ProcessGroup};
+use evenfall_collectives_machine::{ChunkRule, ShuffleConfig};
 use evenfall_core::Prng;
 use evenfall_query_burst::burst::{Burst, BurstEvent, BurstProgram};
 use evenfall_query_burst::partition::PartitionConfig;
 use evenfall_query_burst::pivots::{SplitterRule, Weighted};
+use evenfall_query_burst::placement::KeyPlacement;
 use evenfall_query_burst::query::{
     Answer, Duplicates, MilliQuery, QUERY_PHASES, QueryOutput, answer_plainly,
 };
@@ -44,6 +48,10 @@ const SERVER_DELAY: Duration = Duration::from_nanos(600);
 const LEAF_DELAY: Duration = Duration::from_nanos(650);
 /// Payload of a packet. Omni-Path takes packets of 8 KiB.
 const PACKET_BYTES: u32 = 8_192;
+/// A chunk of the high-entropy shuffle at most (section 2.4.1).
+const CHUNK_BYTES: u32 = 40_000;
+/// Chunks that a server has under way. The thesis names no number.
+const CHUNKS_AT_ONCE: usize = 8;
 /// Packets that go unasked: more than any sender here has, because messages are short.
 const UNASKED_PACKETS: u32 = 1 << 20;
 /// A burst that lasts longer than this has failed: a thousand times the time of the largest.
@@ -80,6 +88,33 @@ impl Default for ServerModel {
     }
 }
 
+/// How the ranks of a burst shuffle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "program", derive(ValueEnum))]
+pub enum SimShuffle {
+    /// The shuffle of the product, with everything sent unasked.
+    #[default]
+    Grpf,
+    /// That of the source: chunks of 32 KB (the source: 40), eight at once, random targets, one
+    /// chunk under way to a target.
+    Entropy,
+}
+
+impl SimShuffle {
+    /// The name in options and results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Grpf => "grpf",
+            Self::Entropy => "entropy",
+        }
+    }
+
+    fn chunk_rule(self) -> Option<ChunkRule> {
+        let packets = CHUNK_BYTES / PACKET_BYTES;
+        (self == Self::Entropy).then_some(ChunkRule { packets, at_once: CHUNKS_AT_ONCE })
+    }
+}
+
 /// One burst.
 #[derive(Clone, Debug)]
 pub struct BurstScene {
@@ -93,6 +128,8 @@ pub struct BurstScene {
     pub rule: Arc<dyn SplitterRule>,
     /// How the keys of a sort are drawn.
     pub keys: KeyDraw,
+    /// How the servers shuffle.
+    pub shuffle: SimShuffle,
     /// What servers cost.
     pub model: ServerModel,
     /// Seed of the data and of all delays.
@@ -103,8 +140,8 @@ impl BurstScene {
     /// A burst of this size, with weighted splitters on two levels.
     pub fn new(servers: usize, records: usize, seed: u64) -> Self {
         let (rule, keys) = (Arc::new(Weighted), KeyDraw::Uniform);
-        let model = ServerModel::default();
-        Self { servers, records, levels: 2, rule, keys, model, seed }
+        let (model, shuffle) = (ServerModel::default(), SimShuffle::default());
+        Self { servers, records, levels: 2, rule, keys, shuffle, model, seed }
     }
 
     fn tree(&self) -> FatTree {
@@ -129,6 +166,7 @@ impl BurstScene {
         let shuffle = ShuffleConfig {
             packet_bytes: PACKET_BYTES,
             rtt_packets: UNASKED_PACKETS,
+            chunks: self.shuffle.chunk_rule(),
             // The network loses nothing.
             resend_after: Duration::from_secs(1),
             resend_after_min: Duration::from_secs(1),
@@ -136,11 +174,11 @@ impl BurstScene {
             ..ShuffleConfig::default()
         };
         let latency = Duration::from_nanos(2_500) + 2 * self.model.datagram;
-        GroupSettings { shuffle, epoch: 0, latency, per_message: self.model.datagram }
+        GroupSettings { shuffle, epoch: 0, agreed: 0, latency, per_message: self.model.datagram }
     }
 
     /// Runs the programs of all servers.
-    fn play<P: BurstProgram<Output: Debug>>(
+    pub(super) fn play<P: BurstProgram<Output: Debug>>(
         &self,
         program: impl Fn(usize) -> P,
         part: impl Fn(&P::Output) -> u64,
@@ -316,9 +354,13 @@ pub fn run_query(
     scene: &BurstScene,
     query: QueryName,
     duplicates: Duplicates,
+    placement: KeyPlacement,
 ) -> Result<BurstOutcome, String> {
     let rows = |rank| make(query, scene.seed, rank, scene.servers, scene.records);
-    let program = |rank| MilliQuery::new(scene.servers, rows(rank), duplicates);
+    let program = |rank| {
+        let query = MilliQuery::new(scene.servers, rows(rank), duplicates);
+        query.placed_by(placement, rank as u16)
+    };
     let (outputs, outcome) = scene.play(program, |output: &QueryOutput| output.summed)?;
     let all: Vec<_> = (0..scene.servers).map(rows).collect();
     let plain: Answer = answer_plainly(&all);

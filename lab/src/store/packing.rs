@@ -12,6 +12,7 @@ use evenfall_store_format::columnar::{ChunkCodec, SEGMENTS_PER_GROUP};
 use evenfall_store_format::layout::{
     CHUNK_BYTES, DataChunk, PAYLOAD_BYTES, SEGMENT_BYTES, SEGMENT_HEADER_BYTES, SEGMENTS_PER_CHUNK,
 };
+use evenfall_store_format::messages::InstalledLayouts;
 use evenfall_store_format::segment::{self, Header};
 use evenfall_store_format::{Error, FileId, Kind, Result, Schema};
 
@@ -22,7 +23,13 @@ const TOKENS_BYTES: usize = 4 * SEGMENTS_PER_CHUNK as usize;
 pub(super) struct Packing;
 
 impl ChunkCodec for Packing {
-    fn encode(&self, schema: &Schema, chunk: DataChunk, bytes: &Bytes) -> Result<Option<Bytes>> {
+    fn encode(
+        &self,
+        schema: &Schema,
+        chunk: DataChunk,
+        bytes: &Bytes,
+        _: InstalledLayouts,
+    ) -> Result<Option<Bytes>> {
         let count = schema.layout()?.records_per_segment() as u16;
         let mut head = vec![0; 8];
         head[..4].copy_from_slice(b"PAR1");

@@ -11,6 +11,8 @@ use std::time::Duration;
 use super::Table;
 use crate::consensus::rivals::Protocol;
 use crate::consensus::wide::{self, Scenario};
+use crate::model::Model;
+use crate::seeds::{in_parallel, mean_and_half_width};
 
 /// The figures, each with its title.
 const FIGURES: [(&str, &str); 4] = [
@@ -20,15 +22,22 @@ const FIGURES: [(&str, &str); 4] = [
     ("4.7", "Three sites, by the share of writes"),
 ];
 /// Heads of the columns.
-const COLUMNS: [&str; 7] = [
+const COLUMNS: [&str; 12] = [
     "run",
     "thesis, M requests/s",
     "M requests/s",
+    "+-",
     "commit p50 at 70 %, ms",
+    "+-",
     "p99",
+    "+-",
     "read p50, ms",
+    "+-",
     "bytes between super-leaves per write",
+    "+-",
 ];
+/// Requests a second of an idle system: one for each tick of the clients.
+const IDLE_PER_S: f64 = 1_000.0;
 /// Time between two batches of rivals with a leader, and of Nezha, in a data centre.
 const RACK_BATCH: Duration = Duration::from_millis(1);
 /// Time between two batches over sites, and between two cycles of Canopus. EPaxos has the batches
@@ -42,6 +51,8 @@ const WATCHED: [Duration; 2] = [Duration::from_millis(100), Duration::from_milli
 
 /// A scenario with its name and the rate that the thesis states in millions.
 type Row = (String, Scenario, Option<f64>);
+/// The end of the name of a row whose times are those of [`IDLE_PER_S`] and not of 70 % of a peak.
+const IDLE: &str = ", idle";
 
 fn with(scenario: Scenario, protocol: Protocol, cycle_every: Duration, writes: f64) -> Scenario {
     let watched = WATCHED[usize::from(scenario.farthest() > Duration::from_millis(10))];
@@ -71,6 +82,11 @@ fn data_centre() -> Vec<Row> {
             row("EPaxos, batches of 5 ms", Protocol::Epaxos, BATCH, 1.0);
         }
     }
+    for (is_high, height) in [(false, 2), (true, 3)] {
+        let name = format!("27 nodes in nine racks, Canopus of height {height}, 20 % writes");
+        let racks = with(Scenario::many_racks(9, 3), Protocol::Canopus, BATCH, 0.2);
+        rows.push((name, Scenario { is_high, ..racks }, None));
+    }
     rows
 }
 
@@ -81,7 +97,12 @@ fn observers() -> Vec<Row> {
         for (protocol, batch) in protocols {
             let (nodes, percent) = (size * 3, writes * 100.0);
             let name = format!("{nodes} nodes, {protocol}, {percent:.0} % writes");
-            rows.push((name, with(Scenario::racks(size), protocol, batch, writes), None));
+            let scenario = with(Scenario::racks(size), protocol, batch, writes);
+            if writes == 0.2 {
+                let idle = Scenario { requests_per_s: IDLE_PER_S, ..scenario.clone() };
+                rows.push((format!("{name}{IDLE}"), idle, None));
+            }
+            rows.push((name, scenario, None));
         }
     }
     rows
@@ -127,13 +148,26 @@ fn shares() -> Vec<Row> {
     rows
 }
 
+/// What all rows have in common.
+#[derive(Clone, Debug)]
+pub struct ConsensusEffort {
+    /// Processor time of a write at one replica.
+    pub write_cost: Duration,
+    /// The cloud in which all replicas are; `None` for the plain network of the thesis.
+    pub model: Option<Model>,
+    /// First seed of every row.
+    pub seed: u64,
+    /// Seeds of every row.
+    pub seeds: u32,
+}
+
 /// The tables of these figures, or of all figures when the list is empty.
 ///
 /// # Errors
 /// A name in the list is not the number of a figure.
 pub fn tables(
     figures: &[String],
-    write_cost: Duration,
+    effort: &ConsensusEffort,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Vec<Table>, String> {
     let numbers = FIGURES.map(|(number, _)| number);
@@ -154,14 +188,28 @@ pub fn tables(
             _ => shares(),
         };
         let method = format!(
-            "{write_cost:?} of a processor for a write at each replica, clients watched for \
-             {:?} in a data centre and {:?} over sites, seed 1",
-            WATCHED[0], WATCHED[1]
+            "{:?} of a processor for a write at each replica, clients watched for {:?} in a data \
+             centre and {:?} over sites, {}, seeds {} to {}, +- is 95 % by Student's t; idle is {} \
+             requests/s",
+            effort.write_cost,
+            WATCHED[0],
+            WATCHED[1],
+            effort
+                .model
+                .as_ref()
+                .map_or("no model".into(), |model| format!("model {}", model.name)),
+            effort.seed,
+            effort.seed + u64::from(effort.seeds) - 1,
+            IDLE_PER_S
         );
         let mut table = Table::new(&format!("Figure {number}: {title}"), method, &COLUMNS);
         for (name, scenario, thesis) in rows {
-            let scenario = Scenario { write_cost, ..scenario };
-            let found = known.entry(format!("{scenario:?}")).or_insert_with(|| values(&scenario));
+            let (write_cost, model) = (effort.write_cost, effort.model.clone());
+            let scenario = Scenario { write_cost, model, ..scenario };
+            let is_idle = name.ends_with(IDLE);
+            let found = known
+                .entry(format!("{is_idle} {scenario:?}"))
+                .or_insert_with(|| values(&scenario, is_idle, effort));
             table.row(name, [&[thesis], &found[..]].concat());
             progress(table.last_line().trim_end());
         }
@@ -170,14 +218,31 @@ pub fn tables(
     Ok(tables)
 }
 
-/// The values of all columns after the column `thesis`.
-fn values(scenario: &Scenario) -> [Option<f64>; 5] {
-    let (rate, _) = wide::peak(scenario);
-    let below = Scenario { requests_per_s: rate * 0.7, ..scenario.clone() }.run();
+/// The values of all columns after the column `thesis`, over the seeds.
+fn values(scenario: &Scenario, is_idle: bool, effort: &ConsensusEffort) -> Vec<Option<f64>> {
+    let one = |seed| value(&Scenario { seed, ..scenario.clone() }, is_idle);
+    let runs = in_parallel(effort.seed, effort.seeds.into(), one, |_| {});
+    let column = |at: usize| runs.iter().filter_map(|run| run[at]).collect::<Vec<f64>>();
+    (0..5)
+        .flat_map(|at| {
+            let (mean, half) = mean_and_half_width(&column(at));
+            [mean, half]
+        })
+        .collect()
+}
+
+/// The values of one seed.
+fn value(scenario: &Scenario, is_idle: bool) -> [Option<f64>; 5] {
+    let (rate, below) = if is_idle {
+        (None, scenario.run())
+    } else {
+        let (rate, _) = wide::peak(scenario);
+        (Some(rate), Scenario { requests_per_s: rate * 0.7, ..scenario.clone() }.run())
+    };
     let ms = |times: &wide::Times, share| Some(times.quantile(share).as_secs_f64() * 1e3);
     let has_reads = scenario.writes < 1.0;
     [
-        Some(rate / 1e6),
+        rate.map(|rate| rate / 1e6),
         ms(&below.write_times, 0.5),
         ms(&below.write_times, 0.99),
         ms(&below.read_times, 0.5).filter(|_| has_reads),

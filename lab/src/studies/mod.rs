@@ -2,6 +2,7 @@
 //!
 //! A table is a value that the command line prints, the documentation quotes and a test checks.
 
+pub mod clock_parts;
 pub mod clocks;
 pub mod consensus;
 pub mod figures;
@@ -9,6 +10,7 @@ pub mod hedging;
 pub mod hold;
 pub mod overlay;
 pub mod replacement;
+pub mod rivals;
 pub mod sensitivity;
 pub mod time;
 pub mod trading;

@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use evenfall_core::Timestamp;
 use evenfall_placement_machine::surveyor::guilty;
 use evenfall_placement_machine::{
-    AgentEvent, Idle, JobOutcome, Kind, Line, Reason, SurveyorEvent, TreeSurvey,
+    AgentEvent, HostFailure, Idle, JobOutcome, MeasurementKind, SurveyLine, SurveyorEvent,
+    TreeSurvey,
 };
 use evenfall_sim::{
     Cloud, Fault, FaultKind, NodeIndex, Observer, Run, Seen, SimTime, Violation, World,
@@ -54,7 +55,7 @@ pub(super) struct Owner {
     violations: Vec<Violation<Check>>,
     over: Option<SimTime>,
     life: u64,
-    kept: Vec<Line>,
+    kept: Vec<SurveyLine>,
     /// Number of the running job, its time limit and its start.
     ordered: Option<(u32, Duration, SimTime)>,
     jobs: u64,
@@ -68,7 +69,7 @@ pub(super) struct Owner {
     delivered: BTreeMap<(u64, u32, u32, u32), Delivered>,
     steps: Vec<(NodeIndex, SimTime)>,
     /// Hosts named as failed, by number in the pool.
-    named: BTreeMap<usize, Reason>,
+    named: BTreeMap<usize, HostFailure>,
     /// Hosts that failed in the last job.
     last: BTreeSet<usize>,
 }
@@ -136,7 +137,7 @@ impl Owner {
             SurveyorEvent::Greeted { failures, .. } => self.named.extend(failures),
             SurveyorEvent::Ordered { job, limit, kind, .. } => {
                 self.ordered = Some((job, limit, at));
-                self.multicast = (kind == Kind::Multicast).then_some(job);
+                self.multicast = (kind == MeasurementKind::Multicast).then_some(job);
             }
             SurveyorEvent::Finished(outcome) => self.finished(at, &outcome),
             SurveyorEvent::Over => self.over = Some(at),
@@ -231,11 +232,11 @@ impl Owner {
         let named: BTreeMap<usize, String> =
             self.named.iter().map(|(host, reason)| (*host, reason.to_string())).collect();
         let foreign = self.scene.foreign.map(|node| node as usize - 1);
-        let version = Reason::Version(FOREIGN_VERSION);
+        let version = HostFailure::Version(FOREIGN_VERSION);
         // A host that does not answer reports no version, so a silent host may count as silent
         // instead.
-        let silence = (!self.quiet()).then_some(Reason::Silent);
-        let right = |reason: &Reason| *reason == version || Some(*reason) == silence;
+        let silence = (!self.quiet()).then_some(HostFailure::Silent);
+        let right = |reason: &HostFailure| *reason == version || Some(*reason) == silence;
         if let Some(host) = foreign
             && !self.named.get(&host).is_some_and(right)
         {

@@ -8,7 +8,8 @@ use core::time::Duration;
 use evenfall_core::{Timestamp, any_machine};
 use evenfall_placement_machine::surveyor::Welcome;
 use evenfall_placement_machine::{
-    Agent, AgentConfig, JobOutcome, Program, Reason, Step, Surveyor, SurveyorConfig, SurveyorEvent,
+    Agent, AgentConfig, HostFailure, JobOutcome, Program, SurveyStep, Surveyor, SurveyorConfig,
+    SurveyorEvent,
 };
 use evenfall_sim::{ClockSpec, Cloud, HostSpec, NodeIndex, Observer, Seen, SimTime, World};
 
@@ -40,11 +41,11 @@ impl PoolSpec {
 struct Lent<'a, P>(&'a mut P);
 
 impl<P: Program> Program for Lent<'_, P> {
-    fn greeted(&mut self, pool: &[Result<Welcome, Reason>]) {
+    fn greeted(&mut self, pool: &[Result<Welcome, HostFailure>]) {
         self.0.greeted(pool);
     }
 
-    fn next(&mut self) -> Step {
+    fn next(&mut self) -> SurveyStep {
         self.0.next()
     }
 

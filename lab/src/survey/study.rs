@@ -5,12 +5,12 @@ use core::time::Duration;
 
 use evenfall_core::statistics::{half_width, mean};
 use evenfall_placement_machine::job::MESH_HOSTS_MAX;
-use evenfall_placement_machine::{Extent, Pace, TreeSurvey};
+use evenfall_placement_machine::{Extent, ProbePace, TreeSurvey};
 use evenfall_placement_planner::builder::Racing;
 use evenfall_placement_planner::explorer::PAIRS_PER_HOST;
-use evenfall_placement_planner::planner::{Method, Planner};
+use evenfall_placement_planner::planner::{PlanMethod, Planner};
 use evenfall_placement_planner::strategy::Strategy;
-use evenfall_placement_planner::tree::Shape;
+use evenfall_placement_planner::tree::TreeShape;
 
 use super::pool::{PoolSpec, survey};
 use crate::model::Model;
@@ -25,15 +25,15 @@ const MEASUREMENT: Duration = Duration::from_secs(1);
 ///
 /// # Panics
 /// When the survey ends without a plan, because this world has no faults but losses and pauses.
-fn measure(model: &Model, hosts: usize, shape: Shape, extent: Extent, seed: u64) -> [f64; 4] {
+fn measure(model: &Model, hosts: usize, shape: TreeShape, extent: Extent, seed: u64) -> [f64; 4] {
     let method = match extent {
-        Extent::ByParent => Method::best(Strategy::weighted()),
-        Extent::AllPairs | Extent::Pairs(_) => Method::MinMax,
+        Extent::ByParent => PlanMethod::best(Strategy::weighted()),
+        Extent::AllPairs | Extent::Pairs(_) => PlanMethod::MinMax,
     };
     let racing = Racing { rounds: 4, rounds_min: 3 };
     let planner = Planner { racing, seed, ..Planner::new(method, shape) };
     let names = (1..=hosts).map(|host| format!("h{host}")).collect();
-    let pace = Pace { rate_hz: RATE_HZ, duration: MEASUREMENT, ..Pace::default() };
+    let pace = ProbePace { rate_hz: RATE_HZ, duration: MEASUREMENT, ..ProbePace::default() };
     let mut program = TreeSurvey::new(planner, names, pace, extent);
     let spec = PoolSpec::new(model, hosts as u32, seed);
     let took = survey(&spec, RATE_HZ, &mut program, &mut || false);
@@ -49,7 +49,7 @@ fn measure(model: &Model, hosts: usize, shape: Shape, extent: Extent, seed: u64)
 /// The cost of a plan on pools of this model, one pool a seed.
 pub fn cost(
     model: &Model,
-    cases: &[(usize, Shape)],
+    cases: &[(usize, TreeShape)],
     seeds: core::ops::Range<u64>,
     progress: &mut dyn FnMut(&str),
 ) -> Table {

@@ -8,12 +8,12 @@ use evenfall_core::{
     Arrival, Class, ClockError, ClockReading, Destination, Install, Machine, Malformed, Timestamp,
     Transmit, any_machine,
 };
-use evenfall_placement_machine::probe::{HEADER_BYTES, MAGIC as PROBE, Probe};
+use evenfall_placement_machine::probe::{DelayProbe, HEADER_BYTES, MAGIC as PROBE};
 use evenfall_placement_machine::surveyor::Welcome;
 use evenfall_placement_machine::wire::MAGIC as CONTROL;
 use evenfall_placement_machine::{
-    Agent, AgentEvent, JobOutcome, PairDelays, Program, Reason, Step, Surveyor, SurveyorEvent,
-    TreeSurvey,
+    Agent, AgentEvent, HostFailure, JobOutcome, PairDelays, Program, SurveyStep, Surveyor,
+    SurveyorEvent, TreeSurvey,
 };
 use evenfall_sim::{Strict, named_variants};
 
@@ -27,8 +27,8 @@ pub struct Ear {
 }
 
 impl Program for Ear {
-    fn greeted(&mut self, pool: &[Result<Welcome, Reason>]) {
-        let fine = |answer: &Result<Welcome, Reason>| match answer {
+    fn greeted(&mut self, pool: &[Result<Welcome, HostFailure>]) {
+        let fine = |answer: &Result<Welcome, HostFailure>| match answer {
             Err(_) if self.deaf => {
                 Ok(Welcome { software: String::new(), clock: ClockError::Unknown })
             }
@@ -37,7 +37,7 @@ impl Program for Ear {
         self.survey.greeted(&pool.iter().map(fine).collect::<Vec<_>>());
     }
 
-    fn next(&mut self) -> Step {
+    fn next(&mut self) -> SurveyStep {
         self.survey.next()
     }
 
@@ -312,6 +312,6 @@ fn of_version(message: &Bytes, version: u8) -> Bytes {
 pub fn probe_of(
     datagram: &[u8],
     key: Option<&evenfall_placement_machine::MacKey>,
-) -> Option<Probe> {
-    Probe::decode(datagram, key).ok()
+) -> Option<DelayProbe> {
+    DelayProbe::decode(datagram, key).ok()
 }

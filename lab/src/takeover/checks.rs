@@ -37,6 +37,8 @@ named_variants! {
         Places,
         /// An author learns the numbers of all its messages, and that its line is over.
         Answered,
+        /// Every message of a signed feed is verified, whichever root signed it.
+        Signed,
     }
 }
 
@@ -212,6 +214,9 @@ impl Checks {
                     self.is_content(seen, number, message);
                 }
             }
+            ReceiverEvent::Broken(broken) => {
+                self.fail(Check::Signed, seen.at, seen.node, broken.to_string());
+            }
             ReceiverEvent::Lost { .. }
             | ReceiverEvent::Restarted { .. }
             | ReceiverEvent::RootLost => {
@@ -230,7 +235,7 @@ impl Checks {
         }
         let epoch = u32::from_le_bytes(word(datagram, EPOCH));
         match datagram[KIND] {
-            kind if kind == Kind::Data as u8 => {
+            kind if kind == Kind::Data as u8 || kind == Kind::Signature as u8 => {
                 let sequence = u64::from_le_bytes(word(datagram, SEQUENCE));
                 if sequence >= self.agreed {
                     let what = format!("frame {sequence} leaves when {} is agreed", self.agreed);

@@ -36,8 +36,8 @@ use evenfall_sim::{
 use self::actor::{Actor, Told};
 use self::checks::{Check, Checks};
 use self::mutants::{Mutant, Wrong};
-use crate::multicast::cast::Cast;
-use crate::multicast::node::NodeEvent;
+use crate::multicast::cast::{Cast, draw_master, draw_signed};
+use crate::multicast::node::{Node, NodeEvent};
 
 /// Delay of a packet.
 const DELAY: Duration = Duration::from_micros(100);
@@ -131,6 +131,7 @@ impl Owner {
         };
         let run = RunId::new(EPOCH + node.0 + ROOTS * life, [node.0 as u8 + 1; 24]);
         let root = Root::new(*self.cast.config, NodeId(node.0), 0, run, None, now);
+        let root = self.cast.equip_root(root);
         let voters = (0..ROOTS).map(NodeIndex).map(|n| (NodeId(n.0), n.address())).collect();
         let name = u64::from(node.0 + ROOTS * life);
         let seed = Prng::new(self.plan.seed).fork(name).next_u64();
@@ -328,25 +329,27 @@ impl Campaign for Takeover {
                 ("roots started again", 25),
                 ("messages acknowledged", 100_000),
                 ("messages released", 100_000),
+                ("messages verified", 50_000),
                 ("places answered", 100_000),
                 ("authors started again", 30),
             ],
             mutants: &[
-                (Mutant::BelievesAnyVote, Check::Unique, 200),
-                (Mutant::SendsAtOnce, Check::Agreed, 20),
-                (Mutant::StampsRepairAnew, Check::Nonce, 100),
-                (Mutant::SkipsQuietly, Check::Acknowledged, 10),
-                (Mutant::KeepsTheEpoch, Check::Acknowledged, 20),
-                (Mutant::StopsVoting, Check::Continues, 5),
-                (Mutant::ObeysTheOld, Check::Fenced, 100),
-                (Mutant::SeeksLate, Check::Prompt, 40),
-                (Mutant::ReportsToTheFirst, Check::Ends, 20),
-                (Mutant::KeepsTheLife, Check::Once, 20),
-                (Mutant::ForgetsThePlaces, Check::Places, 100),
-                (Mutant::BeginsTheLineAnew, Check::Places, 100),
-                (Mutant::ForgetsItsName, Check::Places, 100),
-                (Mutant::AnswersAhead, Check::Places, 20),
-                (Mutant::LosesItsLine, Check::Answered, 20),
+                (Mutant::BelievesAnyVote, Check::Unique, 0..200),
+                (Mutant::SendsAtOnce, Check::Agreed, 0..20),
+                (Mutant::StampsRepairAnew, Check::Nonce, 0..100),
+                (Mutant::SkipsQuietly, Check::Acknowledged, 0..10),
+                (Mutant::KeepsTheEpoch, Check::Acknowledged, 0..20),
+                (Mutant::MarsSignatures, Check::Signed, 0..20),
+                (Mutant::StopsVoting, Check::Continues, 0..5),
+                (Mutant::ObeysTheOld, Check::Fenced, 0..100),
+                (Mutant::SeeksLate, Check::Prompt, 0..40),
+                (Mutant::ReportsToTheFirst, Check::Ends, 0..20),
+                (Mutant::KeepsTheLife, Check::Once, 0..20),
+                (Mutant::ForgetsThePlaces, Check::Places, 0..100),
+                (Mutant::BeginsTheLineAnew, Check::Places, 0..100),
+                (Mutant::ForgetsItsName, Check::Places, 0..100),
+                (Mutant::AnswersAhead, Check::Places, 0..20),
+                (Mutant::LosesItsLine, Check::Answered, 0..20),
             ],
         }
     }
@@ -390,10 +393,12 @@ impl Campaign for Takeover {
         let cast = Cast {
             config: Owner::config(plan).into(),
             key: None,
+            master: draw_master(plan.seed),
             stream: 0,
             root: NodeId(0),
             root_address: NodeIndex(0).address(),
             standbys: (1..ROOTS).map(|n| NodeIndex(n).address()).collect(),
+            signed: draw_signed(plan.seed),
         };
         let is_alone = plan.knob("alone") == 0;
         let owner = Owner {
@@ -418,6 +423,17 @@ impl Campaign for Takeover {
         let mut run = Run { digest: world.digest(), story: watch.text, ..Run::default() };
         let first = ROOTS + plan.knob("proxies") as u32;
         let receivers = (first..members).map(NodeIndex);
+        let mut verified = 0;
+        for node in receivers.clone() {
+            let Actor::Node(Node::Receiver(receiver)) = world.machine(node).machine() else {
+                continue;
+            };
+            let status = receiver.status();
+            let is_verified = status.trust.is_none_or(|t| t.verified == status.tally.released);
+            run.expect(Check::Signed, is_verified, || format!("{node}: {status:?}"));
+            verified += status.trust.map_or(0, |trust| trust.verified);
+        }
+        run.counts.push(("messages verified", verified));
         watch.inner.checks.judge(receivers, &mut run);
         run
     }

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenfall_consensus_machine::Request;
-use evenfall_consensus_machine::wire::Message;
+use evenfall_consensus_machine::ClientRequest;
+use evenfall_consensus_machine::wire::ReplicaMessage;
 use evenfall_core::{Arrival, Class, Destination, GroupId, Head, NodeId, Timestamp, Transmit};
 use evenfall_multicast_machine::ReceiverEvent;
 use evenfall_multicast_machine::wire::{self, HEADER_BYTES, Kind};
@@ -19,6 +19,7 @@ use evenfall_sim::{Alteration, NodeIndex, named_variants};
 
 use super::actor::{Actor, Told};
 use crate::consensus::exaggerate;
+use crate::multicast::mutants::mar_signature;
 use crate::multicast::node::NodeEvent;
 
 named_variants! {
@@ -54,6 +55,8 @@ named_variants! {
         AnswersAhead,
         /// An author never tells the end of its line.
         LosesItsLine,
+        /// The signatures of a root are damaged on their way.
+        MarsSignatures,
     }
 }
 
@@ -122,17 +125,17 @@ fn with_head(transmit: &mut Transmit, change: impl FnOnce(&mut [u8])) {
 }
 
 /// The datagram of the order in a vote, with its sender and the digest of its tree.
-fn vote(datagram: &Bytes) -> Option<(NodeId, u64, Message)> {
+fn vote(datagram: &Bytes) -> Option<(NodeId, u64, ReplicaMessage)> {
     let bytes = datagram.slice(VOTE_HEAD_BYTES.min(datagram.len())..);
     let digest = u64::from_le_bytes(bytes.get(8..16)?.try_into().ok()?);
-    let (from, message) = Message::decode(&bytes, digest).ok()?;
+    let (from, message) = ReplicaMessage::decode(&bytes, digest).ok()?;
     Some((from, digest, message))
 }
 
 /// The frame of a proposal, as a datagram to the tree.
 fn to_the_tree(transmit: &Transmit) -> Option<Transmit> {
     let bytes = Bytes::from([transmit.head.as_slice(), &transmit.body[..]].concat());
-    let (_, _, Message::Entry(proposal)) = vote(&bytes)? else { return None };
+    let (_, _, ReplicaMessage::Entry(proposal)) = vote(&bytes)? else { return None };
     let body = proposal.set.requests.iter().next()?.body;
     let Ok((_, FeedEntry::Frame(_))) = FeedEntry::decode(&body) else { return None };
     let mut head = body[5..5 + 57].to_vec();
@@ -151,8 +154,8 @@ fn letter(datagram: &Bytes) -> Option<(ProducerEnvelope, Bytes)> {
 
 /// The proposal of a vote without the authors of its frames.
 fn without_places(datagram: &Bytes) -> Option<Bytes> {
-    let (from, digest, Message::Entry(mut proposal)) = vote(datagram)? else { return None };
-    let mut requests: Vec<Request> = proposal.set.requests.iter().collect();
+    let (from, digest, ReplicaMessage::Entry(mut proposal)) = vote(datagram)? else { return None };
+    let mut requests: Vec<ClientRequest> = proposal.set.requests.iter().collect();
     for request in &mut requests {
         if let Ok((term, FeedEntry::Frame(draft))) = FeedEntry::decode(&request.body) {
             request.body = FeedEntry::Frame(draft.marked(Vec::new())).encode(term);
@@ -160,7 +163,7 @@ fn without_places(datagram: &Bytes) -> Option<Bytes> {
     }
     proposal.set.requests = requests.iter().collect();
     let head = &datagram[..VOTE_HEAD_BYTES];
-    Some([head, &Message::Entry(proposal).encode(from, digest)].concat().into())
+    Some([head, &ReplicaMessage::Entry(proposal).encode(from, digest)].concat().into())
 }
 
 impl Wrong {
@@ -179,7 +182,7 @@ impl Wrong {
         }
         let (author, base) = self.anew.unwrap_or((own, 0));
         let (have, place) = (say.have.saturating_sub(base), say.place.saturating_sub(base));
-        let say = ProduceRequest { name: 0, have, place, ..say };
+        let say = ProduceRequest { have, place, ..say };
         (transmit.head, transmit.body) =
             ProducerEnvelope { author, ..envelope }.seal(None, say.encode());
     }
@@ -232,12 +235,13 @@ impl Alteration<Actor> for Wrong {
             Mutant::BelievesAnyVote => {}
             _ => return Some(arrival),
         }
-        let Some((from, digest, Message::Status(mut status))) = vote(&arrival.datagram) else {
+        let Some((from, digest, ReplicaMessage::Status(mut status))) = vote(&arrival.datagram)
+        else {
             return Some(arrival);
         };
         exaggerate(&mut status, NodeId(self.node.0));
         let head = &arrival.datagram[..VOTE_HEAD_BYTES];
-        let datagram = [head, &Message::Status(status).encode(from, digest)].concat().into();
+        let datagram = [head, &ReplicaMessage::Status(status).encode(from, digest)].concat().into();
         Some(Arrival { datagram, ..arrival })
     }
 
@@ -260,6 +264,9 @@ impl Alteration<Actor> for Wrong {
                 if self.is_root() && is(Kind::Data) && transmit.class == Class::Repair =>
             {
                 with_head(transmit, |head| head[ORIGIN] ^= 1);
+            }
+            Mutant::MarsSignatures if self.is_root() && is(Kind::Signature) => {
+                transmit.body = mar_signature(&transmit.body);
             }
             Mutant::KeepsTheEpoch if self.is_root() && is_overlay => {
                 with_head(transmit, |head| {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use evenfall_core::{
     Arrival, Class, Clock, ClockReading, Format, ForwardCounters, ForwardId, Hedging, Install,
-    Machine, Malformed, NodeId, Sent, Timestamp, Transmit,
+    Machine, Malformed, MasterKey, NodeId, Sent, Timestamp, Transmit,
 };
 use evenfall_lab::multicast::cast::Cast;
 use evenfall_lab::multicast::node::{Node, NodeEvent};
@@ -112,10 +112,12 @@ impl Play {
         let cast = Cast {
             config: self.config().into(),
             key: self.key.then(|| SharedKey::new(1, [7; 32])),
+            master: self.key.then(|| MasterKey::new([8; 32])),
             stream: 0,
             root: NodeId(0),
             root_address: at[0],
             standbys: vec![],
+            signed: None,
         };
         let id = NodeId(node as u32);
         let (part, machine) = match node {

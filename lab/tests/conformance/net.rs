@@ -69,7 +69,9 @@ impl Net {
         let open = |number| -> Box<dyn Port> {
             match self {
                 Self::Opened(kind) => {
-                    let options = Options { kind: *kind, ..Options::default() };
+                    // A kernel forwards single datagrams only.
+                    let segmentation = !kind.forwards();
+                    let options = Options { kind: *kind, segmentation, ..Options::default() };
                     evenfall_port::open(kind.test_address(number), options).expect("loopback")
                 }
                 _ => {

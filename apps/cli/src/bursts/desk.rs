@@ -5,45 +5,37 @@
 
 use std::env;
 use std::io::{BufRead, BufReader};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::ops::ControlFlow;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::{ControlFlow, RangeInclusive};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenfall_collectives_member::{
-    GroupSocket, GroupSocketOptions, packet_bytes, unlimited_settings,
-};
+use evenfall_collectives_member::{GroupSocket, GroupSocketOptions, unlimited_settings};
 use evenfall_host::process::{Signal, end_with_parent};
-use evenfall_host::{interrupt, random};
-use evenfall_port::udp::link_mtu;
 use evenfall_query_member::desk::made::{MadeFeed, play_rows};
 use evenfall_query_member::desk::nbbo::{DeskFill, read_fills};
 use evenfall_query_member::desk::plain::{PlainRows, answer_plainly};
 use evenfall_query_member::desk::recent::{RecentConfig, RecentRows};
-use evenfall_query_member::desk::{DeskAsk, DeskOutput, DeskQuestion, DeskWorkerPlan};
-use evenfall_query_member::standing_group::{
-    AskedAnswer, AskerEvent, BurstWorker, MissingWorker, StandingConfig,
+use evenfall_query_member::desk::{
+    DeskAsk, DeskOutput, DeskQuestion, DeskWorkerPlan, TimedQuestion,
 };
-use evenfall_query_member::{DeskClient, SharedRows, answer_questions};
+use evenfall_query_member::standing_group::wire::count_askable;
+use evenfall_query_member::standing_group::{AskedAnswer, AskerEvent, BurstWorker};
+use evenfall_query_member::{SharedRows, WORKER_SILENCE, WorkerAccess, answer_questions};
 use evenfall_runtime::settings::read_key;
 use humantime::parse_duration;
 
 use super::desk_output::{AskTimes, tell_answer};
-use super::ranks::{KEY_CONTEXT, LOCAL_RANKS_MAX, read_addresses, read_named};
-use super::{DeskWord, queries::BurstArgs};
+use super::queries::{BurstArgs, DeskWord, OptionUse};
+use super::ranks::{LOCAL_RANKS_MAX, read_addresses, read_named};
 use crate::Outcome;
 
 type Failure = Box<dyn std::error::Error>;
 
 /// Tells a process that this command started which worker it is.
 const WORKER: &str = "EVENFALL_LOCAL_WORKER";
-/// How long a worker may be silent by default. It is above the time that a worker of a busy host
-/// waits for a core, and a question waits that long for each failure.
-const SILENCE: Duration = Duration::from_millis(250);
-/// Silences after which a question has no answer: each of several workers may cost one.
-const SILENCES_MAX: u32 = 10;
 /// Securities of the generated feed.
 const SYMBOLS: usize = 500;
 /// Accounts of the generated positions.
@@ -52,6 +44,9 @@ const ACCOUNTS: usize = 1_000;
 const POSITIONS: usize = 100_000;
 /// Generated fills.
 const FILLS: usize = 200;
+/// Bytes of memory that a generated row takes at most, at its worker and in the plain program:
+/// measured with 300,000 rows a worker.
+const DESK_MEMORY: u128 = 350;
 
 /// Options of `reprice` and `nbbo`.
 #[derive(clap::Args, Debug)]
@@ -60,47 +55,84 @@ pub struct DeskArgs {
     /// Ask these workers: a file with the address of each, one a line. They are recorders that run
     /// with --burst.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["members", "local", "rank"])]
-    workers: Option<PathBuf>,
+    pub workers: Option<PathBuf>,
     /// With --workers: the address of this host from which the workers are asked. Needed when they
     /// are on other hosts.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0", requires = "workers")]
     own: SocketAddr,
-    /// Length of the window, which ends with the newest row of any worker.
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_duration)]
-    last: Duration,
-    /// How often to ask. The times are those of all questions, and the answer is the last.
-    #[arg(long, value_name = "COUNT", default_value_t = 20,
-          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    asks: u32,
+    /// Length of the window, which ends with the newest row of any worker: 5s by default.
+    #[arg(long, value_name = "DURATION", value_parser = parse_window)]
+    last: Option<Duration>,
+    /// How often to ask: 20 times by default. The times are those of all questions, and the answer
+    /// is the last.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    asks: Option<u32>,
     /// The fewest workers of an answer; by default more than half of them.
     #[arg(long, value_name = "COUNT")]
     workers_min: Option<usize>,
-    /// reprice: how many of the accounts that lost most to list.
-    #[arg(long, value_name = "COUNT", default_value_t = 10)]
-    worst: usize,
+    /// reprice: how many of the accounts that lost most to list: 10 by default.
+    #[arg(long, value_name = "COUNT")]
+    worst: Option<usize>,
     /// nbbo: a file of the desk's fills, lines of time_ns,symbol,side,price,shares below that
     /// heading. With --local they are generated.
     #[arg(long, value_name = "FILE")]
     fills: Option<PathBuf>,
-    /// nbbo: the time between a fill and its markout.
-    #[arg(long, value_name = "DURATION", default_value = "100ms", value_parser = parse_duration)]
-    markout: Duration,
+    /// nbbo: the time between a fill and its markout: 100ms by default.
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    markout: Option<Duration>,
+}
+
+/// Windows that may be asked about: with none no row counts.
+const WINDOWS: RangeInclusive<Duration> = Duration::from_nanos(1)..=Duration::from_secs(86_400);
+
+fn parse_window(text: &str) -> Result<Duration, String> {
+    let window = parse_duration(text).map_err(|error| error.to_string())?;
+    let allowed = WINDOWS.contains(&window).then_some(window);
+    allowed.ok_or_else(|| "must be above 0 and at most 1day".to_owned())
 }
 
 impl DeskArgs {
+    /// Length of the window.
+    fn window(&self) -> Duration {
+        self.last.unwrap_or(Duration::from_secs(5))
+    }
+
+    fn ask_count(&self) -> u32 {
+        self.asks.unwrap_or(20)
+    }
+
+    /// The use of each option in this question of a desk, or in another question.
+    pub fn option_uses(&self, word: Option<DeskWord>) -> [OptionUse; 8] {
+        let (is_desk, desks) = (word.is_some(), "reprice and nbbo");
+        let is_nbbo = word == Some(DeskWord::Nbbo);
+        let has_workers = self.workers.is_some();
+        [
+            OptionUse::new("workers", has_workers, is_desk, desks),
+            OptionUse::new("last", self.last.is_some(), is_desk, desks),
+            OptionUse::new("asks", self.asks.is_some(), is_desk, desks),
+            OptionUse::new("workers-min", self.workers_min.is_some(), is_desk, desks),
+            OptionUse::new("worst", self.worst.is_some(), is_desk && !is_nbbo, "reprice"),
+            OptionUse::new("fills", self.fills.is_some(), is_nbbo, "nbbo"),
+            OptionUse::new("fills", self.fills.is_some(), has_workers, "--workers"),
+            OptionUse::new("markout", self.markout.is_some(), is_nbbo, "nbbo"),
+        ]
+    }
+
     /// What is asked, with these fills.
     fn ask(&self, word: DeskWord, fills: Arc<[DeskFill]>) -> DeskAsk {
         let of = match word {
             DeskWord::Reprice => DeskQuestion::Reprice,
-            DeskWord::Nbbo => DeskQuestion::Nbbo { markout: self.markout },
+            DeskWord::Nbbo => {
+                let markout = self.markout.unwrap_or(Duration::from_millis(100));
+                DeskQuestion::Nbbo { markout }
+            }
         };
-        DeskAsk { of, window: self.last, worst: self.worst, fills }
+        DeskAsk { of, window: self.window(), worst: self.worst.unwrap_or(10), fills }
     }
 }
 
 /// Asks, or answers as one of the processes that ask was started with.
 pub fn ask_desk(args: &BurstArgs, word: DeskWord) -> Outcome {
-    interrupt::install()?;
     if let Ok(number) = env::var(WORKER) {
         let number = number.parse().map_err(|_| format!("{WORKER}={number}: no number"))?;
         return answer_as(args, word, number);
@@ -113,21 +145,23 @@ pub fn ask_desk(args: &BurstArgs, word: DeskWord) -> Outcome {
 
 /// The generated feed: of `nbbo` each worker is a venue, of `reprice` each has symbols of its own.
 fn made(args: &BurstArgs, word: DeskWord) -> Result<MadeFeed, String> {
-    let workers = args.local;
-    if workers == 0 || workers > LOCAL_RANKS_MAX {
-        return Err(format!("--local {workers}: between 1 and {LOCAL_RANKS_MAX} workers"));
+    let workers = args.local();
+    let any = [SocketAddr::from((Ipv4Addr::LOCALHOST, 0)); LOCAL_RANKS_MAX];
+    let most = count_askable(&any, TimedQuestion::BYTES);
+    if workers == 0 || workers > most {
+        return Err(format!("--local {workers}: between 1 and {most} workers"));
     }
     Ok(MadeFeed {
-        seed: args.seed,
+        seed: args.seed(),
         workers,
         symbols: SYMBOLS,
-        rows: args.records,
+        rows: args.rank_rows(),
         accounts: ACCOUNTS,
         positions: POSITIONS,
         fills: FILLS,
         // The feed is twice as long as the window, so that most securities have a price at its
         // begin.
-        span_ns: i64::try_from(2 * args.desk.last.as_nanos()).unwrap_or(i64::MAX / 2),
+        span_ns: i64::try_from(2 * args.desk.window().as_nanos()).unwrap_or(i64::MAX / 2),
         by_venue: word == DeskWord::Nbbo,
     })
 }
@@ -137,14 +171,15 @@ fn made(args: &BurstArgs, word: DeskWord) -> Result<MadeFeed, String> {
 fn answer_as(args: &BurstArgs, word: DeskWord, number: usize) -> Outcome {
     let feed = made(args, word)?;
     let own = feed.rows_of(number);
-    let config = RecentConfig { keep: args.desk.last, ..RecentConfig::default() };
+    let config = RecentConfig { keep: args.desk.window(), ..RecentConfig::default() };
     let mut recent = RecentRows::new(config);
     play_rows(&own, &mut recent);
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     // The workers of one machine share its cores: a worker that looks for arrivals before it sleeps
     // takes the core from the worker that is to send them.
-    let socket = GroupSocket::bind(any, GroupSocketOptions::default())?;
-    let settings = unlimited_settings(packet_bytes(link_mtu(any.ip(), any)?));
+    let options = GroupSocketOptions::default();
+    let settings = unlimited_settings(options.packet_bytes(any, any)?);
+    let socket = GroupSocket::bind(any, options)?;
     let plan = DeskWorkerPlan::new(SharedRows::new(recent), own.positions);
     println!("{}", socket.address());
     answer_questions(socket, BurstWorker::new(plan, settings), &mut |_, _| {
@@ -194,10 +229,8 @@ impl Drop for LocalWorkers {
 fn ask_local(args: &BurstArgs, word: DeskWord) -> Outcome {
     let feed = made(args, word)?;
     args.hosts.refuse_key()?;
-    if args.desk.fills.is_some() {
-        return Err("--fills: only with --workers; with --local the fills are generated".into());
-    }
-    let workers = LocalWorkers::start(args.local)?;
+    args.expect_row_memory(args.local(), DESK_MEMORY)?;
+    let workers = LocalWorkers::start(args.local())?;
     let own = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let fills: Arc<[DeskFill]> = match word {
         DeskWord::Nbbo => feed.make_fills().into(),
@@ -246,25 +279,13 @@ fn ask_workers(
 ) -> Result<AskedDesk, Failure> {
     let key = args.hosts.key_file.as_deref().map(read_key).transpose();
     let key = key.map_err(|why| format!("--key-file {why}"))?;
-    let options = GroupSocketOptions { keyed: key.is_some(), ..GroupSocketOptions::default() };
-    let is_afar = workers.iter().any(|worker| !worker.ip().is_loopback());
-    if is_afar && key.is_none() {
-        return Err("workers on other hosts: give the shared key by --key-file".into());
-    }
-    if is_afar && own.ip() == IpAddr::from(Ipv4Addr::LOCALHOST) {
-        return Err("workers on other hosts: give an address of this host by --own".into());
-    }
-    let silence = args.hosts.silence.unwrap_or(SILENCE);
-    let mut group = unlimited_settings(packet_bytes(link_mtu(own.ip(), workers[0])?));
-    group.shuffle.silence_max = silence;
-    group.shuffle.key = key.as_ref().map(|key| key.derive(KEY_CONTEXT).1);
-    let workers_min = args.desk.workers_min.unwrap_or(workers.len() / 2 + 1);
-    let config = StandingConfig { group, workers_min, answer_within: silence * SILENCES_MAX };
-    let socket = GroupSocket::bind(own, options)?;
-    let mut client = DeskClient::new(socket, workers.to_vec(), config, random::number()? as u32);
-    tracing::debug!("asking {} workers {} times", workers.len(), args.desk.asks);
+    let silence = args.hosts.silence.unwrap_or(WORKER_SILENCE);
+    let workers = workers.to_vec();
+    let access = WorkerAccess { workers, own, key, silence, workers_min: args.desk.workers_min };
+    let mut client = access.connect()?;
+    tracing::debug!("asking {} workers {} times", access.workers.len(), args.desk.ask_count());
     let (mut times, mut last, mut unanswered) = (Vec::new(), None, 0);
-    for _ in 0..args.desk.asks {
+    for _ in 0..args.desk.ask_count() {
         match client.ask(ask.clone())? {
             AskerEvent::Answered(answer) => {
                 times.push(answer.took);
@@ -272,20 +293,10 @@ fn ask_workers(
             }
             AskerEvent::Unanswered { workers: here, missing, .. } => {
                 unanswered += 1;
-                last = Some(Err(name_missing(here, workers.len(), workers_min, &missing)));
+                last = Some(Err(access.say_unanswered(here, &missing)));
             }
         }
     }
     let answer = last.ok_or("nothing was asked")??;
-    let workers = workers.to_vec();
-    Ok(AskedDesk { answer, times: AskTimes::new(times), unanswered, workers })
-}
-
-/// Why there is no answer.
-fn name_missing(here: usize, all: usize, workers_min: usize, missing: &[MissingWorker]) -> String {
-    let mut text = format!("{here} of {all} workers answer, and {workers_min} are needed");
-    for MissingWorker { address, why, .. } in missing {
-        text += &format!("\n  {address}: {why}");
-    }
-    text
+    Ok(AskedDesk { answer, times: AskTimes::new(times), unanswered, workers: access.workers })
 }

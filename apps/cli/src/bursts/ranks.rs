@@ -2,33 +2,36 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_collectives_member::{
-    GroupError, GroupMember, GroupSocket, GroupSocketOptions, local_with, packet_bytes,
-    unlimited_settings,
+    GroupError, GroupMember, GroupSocket, GroupSocketOptions, RankFailure, SEALED_MEMBERS_MAX,
+    local_with, unlimited_settings,
 };
 use evenfall_core::Timestamp;
-use evenfall_host::interrupt;
+use evenfall_core::math::{FNV_BASIS, fnv1a};
 use evenfall_host::whole_file::read_text_up_to;
-use evenfall_port::udp::link_mtu;
-use evenfall_query_member::{BurstRun, Phases};
+use evenfall_query_member::{BurstRun, Phases, parse_addresses};
 use evenfall_runtime::settings::read_key;
 use humantime::parse_duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::agree::{RankFailed, StatedOptions, expect_same_options};
 use crate::Outcome;
+
+type Failure = Box<dyn std::error::Error>;
 
 /// Ranks that one machine may be asked to run.
 pub const LOCAL_RANKS_MAX: usize = 256;
+/// Records or rows of a rank at most.
+pub const RANK_ROWS_MAX: u64 = 1 << 32;
 /// How long a waiting rank of this machine looks for arrivals before it sleeps, which spares most
 /// wake-ups of a burst.
 const YIELD_FOR: Duration = Duration::from_micros(200);
-/// What the key of a group is derived for.
-pub const KEY_CONTEXT: &str = "evenfall burst v1 datagrams";
 
 /// Where the ranks are, when they are not processes of this machine.
 #[derive(clap::Args, Debug)]
@@ -36,18 +39,29 @@ pub struct HostArgs {
     /// Take part as one rank of many hosts: a file with the address of each rank, one a line. Every
     /// host runs this command with the same file and options, and with its own --rank.
     #[arg(long, value_name = "FILE", requires = "rank")]
-    members: Option<PathBuf>,
+    pub members: Option<PathBuf>,
     /// With --members: the number of this rank, from 0. Rank 0 prints the result.
     #[arg(long, value_name = "NUMBER", requires = "members")]
-    rank: Option<usize>,
+    pub rank: Option<usize>,
     /// The file of the shared key, which is the same at every host. Nothing is sent beyond loopback
-    /// without a key. The key authenticates datagrams and does not hide them.
+    /// without a key. The key seals every datagram: no other host can read it or make one.
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
     /// How long a rank may be silent before the others name it: 3s by default, and 250ms for what a
     /// desk asks.
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_silence)]
     pub silence: Option<Duration>,
+}
+
+/// The silences that may be chosen. Below, the load of a host alone would name ranks, and above,
+/// nobody waits for a name.
+const SILENCES: RangeInclusive<Duration> = Duration::from_millis(5)..=Duration::from_secs(86_400);
+
+/// A time of silence.
+fn parse_silence(text: &str) -> Result<Duration, String> {
+    let silence = parse_duration(text).map_err(|error| error.to_string())?;
+    let allowed = SILENCES.contains(&silence).then_some(silence);
+    allowed.ok_or_else(|| "must be between 5ms and 1day".to_owned())
 }
 
 /// How long a rank may be silent by default.
@@ -69,36 +83,36 @@ pub fn read_named<T, E: std::fmt::Display>(
 
 /// The lines of the file of addresses that an option names.
 pub fn read_addresses(option: &str, file: &Path) -> Result<Vec<SocketAddr>, String> {
-    read_named(option, file, |text| {
-        let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-        let address = |(at, line): (usize, &str)| {
-            let words = format!("line {}: {line:?} is no address such as 10.0.0.1:7000", at + 1);
-            line.trim().parse().map_err(|_| words)
-        };
-        lines.map(address).collect::<Result<_, _>>()
-    })
+    read_named(option, file, parse_addresses)
 }
 
 impl HostArgs {
     /// Becomes a rank: of this many processes on this machine, which begin at `main` with the same
-    /// arguments, or of the hosts of a file.
-    pub fn join(&self, local: usize) -> Result<GroupMember, Box<dyn std::error::Error>> {
-        interrupt::install()?;
-        let options = |keyed, yield_for| GroupSocketOptions {
-            keyed,
-            yield_for,
-            ..GroupSocketOptions::default()
-        };
-        let (Some(file), Some(rank)) = (&self.members, self.rank) else {
-            self.refuse_key()?;
-            if local == 0 || local > LOCAL_RANKS_MAX {
-                return Err(format!("{local} ranks: between 1 and {LOCAL_RANKS_MAX}").into());
+    /// arguments, or of the hosts of a file, which must have been started with the same options.
+    pub fn join(&self, local: usize, options: &StatedOptions) -> Result<GroupMember, Failure> {
+        match (&self.members, self.rank) {
+            (Some(file), Some(rank)) => {
+                let member = self.join_hosts(file, rank)?;
+                let agreed = expect_same_options(member, options);
+                agreed.map_err(|error| tell_rank(rank, explain_disagreement(rank, error)))
             }
-            let any = SocketAddr::from(([127, 0, 0, 1], 9));
-            let mut settings = unlimited_settings(packet_bytes(link_mtu(any.ip(), any)?));
-            settings.shuffle.silence_max = self.silence.unwrap_or(SILENCE);
-            return Ok(local_with(local, &options(false, YIELD_FOR), &settings)?);
-        };
+            _ => self.join_local(local),
+        }
+    }
+
+    fn join_local(&self, local: usize) -> Result<GroupMember, Failure> {
+        self.refuse_key()?;
+        if local == 0 || local > LOCAL_RANKS_MAX {
+            return Err(format!("{local} ranks: between 1 and {LOCAL_RANKS_MAX}").into());
+        }
+        let any = SocketAddr::from(([127, 0, 0, 1], 9));
+        let options = GroupSocketOptions { yield_for: YIELD_FOR, ..GroupSocketOptions::default() };
+        let mut settings = unlimited_settings(options.packet_bytes(any, any)?);
+        settings.shuffle.silence_max = self.silence();
+        Ok(local_with(local, &options, &settings)?)
+    }
+
+    fn join_hosts(&self, file: &Path, rank: usize) -> Result<GroupMember, Failure> {
         let members = read_addresses("--members", file)?;
         let Some(&own) = members.get(rank) else {
             let count = members.len();
@@ -106,12 +120,41 @@ impl HostArgs {
         };
         let key = self.key_file.as_deref().map(read_key).transpose();
         let key = key.map_err(|why| format!("--key-file {why}"))?;
+        if key.is_some() && members.len() > SEALED_MEMBERS_MAX {
+            let count = members.len();
+            return Err(format!("{count} ranks with a key: at most {SEALED_MEMBERS_MAX}").into());
+        }
+        let options = GroupSocketOptions { key, ..GroupSocketOptions::default() };
         let other = members.iter().find(|&&member| member != own).copied().unwrap_or(own);
-        let mut settings = unlimited_settings(packet_bytes(link_mtu(own.ip(), other)?));
-        settings.shuffle.key = key.as_ref().map(|key| key.derive(KEY_CONTEXT).1);
-        settings.shuffle.silence_max = self.silence.unwrap_or(SILENCE);
-        let socket = GroupSocket::bind(own, options(key.is_some(), Duration::ZERO))?;
+        let mut settings = unlimited_settings(options.packet_bytes(own, other)?);
+        settings.shuffle.silence_max = self.silence();
+        settings.agreed = hash_list(&members);
+        let socket = GroupSocket::bind(own, options)?;
         Ok(socket.join(rank, members, settings)?)
+    }
+
+    /// The number of ranks, of which `local` run on this machine without a file of hosts.
+    pub fn rank_count(&self, local: usize) -> Result<usize, String> {
+        match &self.members {
+            Some(file) => Ok(read_addresses("--members", file)?.len()),
+            None => Ok(local),
+        }
+    }
+
+    fn silence(&self) -> Duration {
+        self.silence.unwrap_or(SILENCE)
+    }
+
+    /// Leaves the group. A process of this machine that has done its part, but does not end because
+    /// it is stopped, is killed and named.
+    pub fn leave(&self, member: GroupMember) {
+        for rank in member.leave_within(self.silence()) {
+            let silence = humantime::format_duration(self.silence());
+            eprintln!(
+                "evenfall: rank {rank} has done its part, did not end within {silence}, and was \
+                 killed"
+            );
+        }
     }
 
     /// Refuses a key where all ranks are processes of this machine.
@@ -126,17 +169,55 @@ impl HostArgs {
     pub fn has_one_clock(&self) -> bool {
         self.members.is_none()
     }
+
+    /// The end of a command at one rank. Where all ranks are processes of this command, a rank that
+    /// another rank made fail says nothing, because rank 0 says it.
+    pub fn end_rank(&self, rank: usize, end: Outcome) -> Outcome {
+        match end {
+            Err(error) if rank > 0 => {
+                let is_of_all = matches!(error.downcast_ref(), Some(GroupError::Failed(_)))
+                    || error.is::<RankFailed>();
+                if is_of_all && self.has_one_clock() {
+                    return Ok(());
+                }
+                Err(tell_rank(rank, error))
+            }
+            end => end,
+        }
+    }
 }
 
-/// The end of a command at one rank. A rank that another rank made fail says nothing, because rank
-/// 0 says it.
-pub fn end_rank(rank: usize, end: Outcome) -> Outcome {
-    match end {
-        Err(error) if rank > 0 => match error.downcast_ref() {
-            Some(GroupError::Failed(_) | GroupError::Interrupted) => Ok(()),
-            _ => Err(format!("rank {rank}: {error}").into()),
-        },
-        end => end,
+/// A hash of the list of addresses, in which their order counts.
+fn hash_list(members: &[SocketAddr]) -> u32 {
+    let text = members.iter().map(|member| format!("{member}\n")).collect::<String>();
+    fnv1a(FNV_BASIS, text.as_bytes()) as u32
+}
+
+/// The error of the first call, in which ranks disagree only about what they were started with.
+fn explain_disagreement(own: usize, error: Failure) -> Failure {
+    let failure = match error.downcast_ref() {
+        Some(GroupError::Failed(failure)) => *failure,
+        _ => return error,
+    };
+    let (rank, other) = match failure {
+        RankFailure::Disagrees { rank } => (rank, own),
+        RankFailure::Aborted { by, rank, disagrees: true } => (rank, by.into()),
+        _ => return error,
+    };
+    let words = format!(
+        "rank {rank} has another list of --members than rank {other}, another version of this \
+         program, or a link of another MTU"
+    );
+    RankFailed(words).into()
+}
+
+/// The error of a rank, which has its name beside the errors of others. Rank 0 speaks for all, and
+/// what all ranks say names the rank.
+fn tell_rank(rank: usize, error: Failure) -> Failure {
+    if rank == 0 || error.is::<RankFailed>() {
+        error
+    } else {
+        format!("rank {rank}: {error}").into()
     }
 }
 
@@ -172,10 +253,7 @@ impl RankReport {
     }
 
     /// Brings the reports of all ranks to rank 0; an empty list elsewhere.
-    pub fn gather(
-        &self,
-        member: &mut GroupMember,
-    ) -> Result<Vec<Self>, Box<dyn std::error::Error>> {
+    pub fn gather(&self, member: &mut GroupMember) -> Result<Vec<Self>, Failure> {
         let bodies = member.gather(0, Bytes::from(serde_json::to_vec(self)?))?;
         Ok(bodies.iter().map(|body| serde_json::from_slice(body)).collect::<Result<_, _>>()?)
     }

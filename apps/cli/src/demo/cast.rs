@@ -23,6 +23,7 @@ use evenfall_multicast_service::settings::{Node, RoleName, steps_file};
 
 use super::Args;
 use super::faults::{Fault, Harm};
+use super::trading::Exchange;
 use crate::stat;
 use evenfall_runtime::progress::Progress;
 
@@ -55,9 +56,10 @@ fn proxies_per_tree(args: &Args, receivers: u32) -> u64 {
     (wanted as u64).saturating_add(args.spares.into())
 }
 
-/// Whether the demo steps the clock of any process's host.
+/// Whether the demo makes the clock of any process's host wrong.
 pub fn steps(args: &Args) -> bool {
-    args.fault.iter().any(|fault| matches!(fault.harm, Harm::Step(_)))
+    args.trading.plants_clock_errors()
+        || args.fault.iter().any(|fault| matches!(fault.harm, Harm::Step(_)))
 }
 
 /// Whether the demo slows any process.
@@ -65,20 +67,26 @@ pub fn slows(args: &Args) -> bool {
     args.fault.iter().any(|fault| matches!(fault.harm, Harm::Slow(_)))
 }
 
-/// Delays that a comparison plants on the way to receivers, over and over: of five receivers, two
-/// are farther away. Loopback has no network, and without these delays nothing would be uneven but
-/// the scheduler of this machine, which no hold can even out.
+/// Delays that a comparison or trading plants on the way to receivers, over and over: of five
+/// receivers, two are farther away. Loopback has no network, so that the paths to all receivers
+/// are equally long without these delays.
 const FAR_US: [u32; 5] = [0, 100, 0, 300, 0];
 
 /// Whether a file of delays is in use.
 pub fn plants_delays(args: &Args) -> bool {
-    slows(args) || args.compare && !args.lab
+    slows(args) || has_far_receivers(args)
 }
 
-/// The rules of the delays that a comparison plants, and what they are in words.
+/// Whether the paths to some receivers are longer.
+fn has_far_receivers(args: &Args) -> bool {
+    (args.compare || args.trading.is_on()) && !args.lab
+}
+
+/// The lines of the delays file for the receivers with longer paths, and the same delays in words,
+/// such as `receiver-2 100 us`.
 pub fn far_receivers(args: &Args, settings: &Settings) -> (String, String) {
     let (mut rules, mut words) = (String::new(), Vec::new());
-    if args.compare && plants_delays(args) {
+    if has_far_receivers(args) {
         for (node, us) in
             receivers(settings).zip(FAR_US.into_iter().cycle()).filter(|far| far.1 > 0)
         {
@@ -191,6 +199,7 @@ fn start(
     args: &Args,
     node: &Node,
     lab: Option<&Lab>,
+    exchange: Option<&Exchange>,
     lifeline: &Lifeline,
 ) -> Result<Child, String> {
     let program = std::env::current_exe().map_err(|error| format!("own program: {error}"))?;
@@ -210,6 +219,12 @@ fn start(
     command.args(["run", role, "--lifeline", "--name", &node.name, "--config"]);
     command.arg(super::settings_path(&args.dir));
     command.args(args.set.iter().flat_map(|set| ["--set", set.as_str()]));
+    if let Some(seat) = exchange.and_then(|exchange| exchange.describe_seat(args, node)) {
+        command.args(["--trade", &seat]);
+    }
+    if let Some(file) = super::signed::key_file(node).filter(|_| args.signed) {
+        command.args(["--set", &format!("trust.signing_key_file={file}")]);
+    }
     command.stdout(Stdio::null()).stderr(stderr);
     // Ctrl-C on the terminal goes to this process alone, which ends the others in the right order.
     command.process_group(0);
@@ -261,6 +276,7 @@ pub struct Played {
 struct Stage<'a> {
     args: &'a Args,
     lab: Option<&'a Lab>,
+    exchange: Option<&'a Exchange>,
     settings: &'a Settings,
     actors: Vec<Actor>,
     faults: Vec<Planned>,
@@ -281,12 +297,14 @@ pub fn play(
     args: &Args,
     settings: &Settings,
     lab: Option<&Lab>,
+    exchange: Option<&Exchange>,
     messages: u64,
     progress: &Progress,
 ) -> Result<Played, String> {
     let mut stage = Stage {
         args,
         lab,
+        exchange,
         settings,
         actors: Vec::new(),
         faults: Vec::new(),
@@ -344,7 +362,7 @@ impl Stage<'_> {
             if interrupt::raised() {
                 return Err("stopped while its processes were started; nothing was sent".into());
             }
-            let child = start(self.args, node, self.lab, &self.lifeline)?;
+            let child = start(self.args, node, self.lab, self.exchange, &self.lifeline)?;
             self.actors.push(Actor { node: node.clone(), child, ended: None });
             progress.at(self.actors.len() as u64, count as u64);
         }
@@ -528,7 +546,7 @@ impl Stage<'_> {
     fn start_again(&mut self, name: &str) {
         let found = self.actors.iter_mut().find(|actor| actor.node.name == name);
         let Some(actor) = found else { return };
-        let text = match start(self.args, &actor.node, self.lab, &self.lifeline) {
+        let text = match start(self.args, &actor.node, self.lab, self.exchange, &self.lifeline) {
             Ok(child) => {
                 // The process that was killed is waited for, so that it leaves no zombie.
                 drop(mem::replace(&mut actor.child, child).wait());
@@ -546,7 +564,7 @@ impl Stage<'_> {
     fn now_ns(&self) -> u64 {
         let now = MonotonicClock::now();
         let Settings { run, clock, .. } = self.settings;
-        if run.clock == "same-host" || clock.plant.is_some() {
+        if run.clock == "same-host" || clock.is_planted() {
             return now.nanos();
         }
         let ahead = SyncSource::Realtime.read().map_or(0, |reading| reading.offset_ns);

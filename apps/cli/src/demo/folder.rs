@@ -7,6 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use super::cast::{DELAYS_FILE, fresh_key};
+use super::signed::KEY_FILES;
 use crate::services::CONFIG;
 
 /// A file that the demo in a directory holds locked. A demo that finds the file unlocked may
@@ -19,6 +20,8 @@ pub const SETTINGS_FILE: &str = CONFIG;
 
 /// The bytes of a feed that came by a pipe.
 pub const PIPED_FEED: &str = "piped-feed";
+/// The feed of trades (`--trading`).
+pub const TRADES_FILE: &str = "trades.itch50";
 
 /// A directory that belongs to this demo as long as this value lives.
 pub struct Folder {
@@ -31,9 +34,18 @@ fn is_ours(name: &str) -> bool {
         || name.ends_with(".stderr")
         || name.ends_with(".step")
         || name.starts_with("summary-")
+        || (name.starts_with(KEY_FILES) && (name.ends_with(".key") || name.ends_with(".key.pub")))
         || (name.starts_with("memory-") && name.ends_with(".csv"))
-        || ["run.json", "report.html", PIPED_FEED, KEY_FILE, SETTINGS_FILE, DELAYS_FILE]
-            .contains(&name)
+        || [
+            "run.json",
+            "report.html",
+            PIPED_FEED,
+            TRADES_FILE,
+            KEY_FILE,
+            SETTINGS_FILE,
+            DELAYS_FILE,
+        ]
+        .contains(&name)
 }
 
 impl Folder {

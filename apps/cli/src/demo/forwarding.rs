@@ -1,24 +1,33 @@
-//! What the ports of the proxies forwarded, and whether the packets were sound.
+//! What the ports of the proxies forwarded, what the port of the root copied, and whether the
+//! packets were sound.
 
+use std::collections::BTreeSet;
 use std::fs;
 
 use evenfall_host::lab::Lab;
 use evenfall_multicast_service::Settings;
 use evenfall_multicast_service::settings::RoleName;
 use evenfall_port::Kind;
+use evenfall_runtime::settings::AUTO;
 use serde::Serialize;
 
 use super::{Args, summary};
 
-/// The forwarding of all proxies of a run.
+/// The forwarding of all proxies of a run, and the copies of its root.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Forwarded {
-    /// The kind of port.
+    /// The kind of port: that of the proxies where each chooses its own, every kind once.
     port: String,
+    /// Why the first proxy has its kind of port; empty without a proxy.
+    port_why: String,
     /// Frames that the proxies sent on, by hand or by their ports.
     forwarded: u64,
     /// The part of these frames that the ports sent on.
     forwarded_by_port: u64,
+    /// Copies of frames that the roots sent, to all children.
+    root_copies: u64,
+    /// Copies of `root_copies` that the kernels of the roots' hosts made.
+    root_copies_by_port: u64,
     /// Datagrams with a wrong checksum, which the hosts of the lab dropped. A run without a lab has
     /// no number.
     checksum_errors: Option<u64>,
@@ -27,7 +36,8 @@ pub struct Forwarded {
 /// Makes hosts compute and check all checksums where the kernel rewrites packets. Virtual links
 /// otherwise take the sums of each other on trust.
 pub fn check_sums(settings: &Settings, lab: Option<&Lab>) -> Result<(), String> {
-    let forwards = Kind::named(&settings.io.port).is_some_and(Kind::forwards);
+    let port = settings.io.port.as_str();
+    let forwards = port == AUTO || Kind::named(port).is_some_and(Kind::forwards);
     let Some(lab) = lab.filter(|_| forwards) else { return Ok(()) };
     (0..lab.hosts()).try_for_each(|host| lab.turn_off_checksums(host)).map_err(|e| e.to_string())
 }
@@ -53,25 +63,49 @@ impl Forwarded {
     pub fn of(args: &Args, settings: &Settings, lab: Option<&Lab>) -> Self {
         let mut all = Self {
             port: settings.io.port.clone(),
+            port_why: String::new(),
             forwarded: 0,
             forwarded_by_port: 0,
+            root_copies: 0,
+            root_copies_by_port: 0,
             checksum_errors: lab.map(checksum_errors),
         };
+        let mut kinds = BTreeSet::new();
         for node in settings.nodes.iter().filter(|node| node.role == RoleName::Proxy) {
-            let status = &summary(args, &node.name)["status"];
+            let summary = summary(args, &node.name);
+            let text = |key: &str| summary["port"][key].as_str().unwrap_or_default().to_owned();
+            kinds.insert(text("kind"));
+            if all.port_why.is_empty() {
+                all.port_why = text("why");
+            }
+            let status = &summary["status"];
             all.forwarded += status["forwarded"].as_u64().unwrap_or(0);
             all.forwarded_by_port += status["forwarded_by_port"].as_u64().unwrap_or(0);
+        }
+        for node in settings.nodes.iter().filter(|node| node.role == RoleName::Root) {
+            let summary = summary(args, &node.name);
+            all.root_copies += summary["copies"].as_u64().unwrap_or(0);
+            all.root_copies_by_port += summary["copies_by_port"].as_u64().unwrap_or(0);
+        }
+        // A proxy that was killed wrote no summary.
+        kinds.remove("");
+        if all.port == AUTO && !kinds.is_empty() {
+            all.port = kinds.into_iter().collect::<Vec<_>>().join(", ");
         }
         all
     }
 
-    /// A line for people; `None` where the ports forward nothing.
+    /// A line for people; `None` where the ports neither forward nor copy.
     pub fn say(&self) -> Option<String> {
-        let Self { port, forwarded, forwarded_by_port, checksum_errors } = self;
-        (*forwarded_by_port > 0).then(|| {
-            let wrong = checksum_errors.map_or(String::new(), |n| format!(", {n} wrong checksums"));
-            format!("proxies: {forwarded_by_port} of {forwarded} frames sent on by {port}{wrong}")
-        })
+        let proxies = (self.forwarded_by_port > 0).then(|| {
+            format!("proxies: {} of {} frames sent on", self.forwarded_by_port, self.forwarded)
+        });
+        let roots = (self.root_copies_by_port > 0)
+            .then(|| format!("root: {} of {} copies", self.root_copies_by_port, self.root_copies));
+        let said: Vec<_> = roots.into_iter().chain(proxies).collect();
+        let wrong =
+            self.checksum_errors.map_or(String::new(), |n| format!(", {n} wrong checksums"));
+        (!said.is_empty()).then(|| format!("{} by {}{wrong}", said.join("; "), self.port))
     }
 }
 
@@ -93,8 +127,11 @@ mod tests {
     fn a_run_that_its_ports_did_not_help_says_nothing() {
         let none = Forwarded {
             port: "udp".into(),
+            port_why: String::new(),
             forwarded: 9,
             forwarded_by_port: 0,
+            root_copies: 20,
+            root_copies_by_port: 0,
             checksum_errors: None,
         };
         assert_eq!(none.say(), None);
@@ -102,5 +139,10 @@ mod tests {
             Forwarded { port: "tc".into(), forwarded_by_port: 8, checksum_errors: Some(0), ..none };
         let said = some.say().unwrap();
         assert_eq!(said, "proxies: 8 of 9 frames sent on by tc, 0 wrong checksums");
+        let both = Forwarded { root_copies_by_port: 20, ..some };
+        assert_eq!(
+            both.say().unwrap(),
+            "root: 20 of 20 copies; proxies: 8 of 9 frames sent on by tc, 0 wrong checksums"
+        );
     }
 }

@@ -17,13 +17,15 @@ const MODES: [Mode; 4] = [Mode::Unicast, Mode::Tree, Mode::Hedge, Mode::Release]
 /// Plays the feed in every mode and prints the comparison.
 pub fn compare(args: &Args, progress: &Progress) -> Outcome {
     let mut runs: Vec<(String, PathBuf)> = Vec::new();
-    let mut held = None;
+    let (mut held, mut traded) = (None, Vec::new());
     for mode in MODES {
         let name = mode.to_string();
         progress.note(&format!("mode {name} ({} of {})", runs.len() + 1, MODES.len()));
         let run = Args { mode, dir: args.dir.join(&name), ..args.clone() };
         let _folder = Folder::take(&run.dir)?;
-        held = Some(once(&run, progress).map_err(|error| format!("mode {name}: {error}"))?);
+        let played = once(&run, progress).map_err(|error| format!("mode {name}: {error}"))?;
+        traded.extend(played.traded.map(|outcome| (name.clone(), outcome)));
+        held = Some(played.report);
         runs.push((name, run.dir));
     }
     let held = held.ok_or("no mode was played")?;
@@ -37,10 +39,16 @@ pub fn compare(args: &Args, progress: &Progress) -> Outcome {
         let mut json = serde_json::to_value(&comparison)?;
         json["verdict"] = comparison.sentence().into();
         json["report"] = page.display().to_string().into();
+        for (name, outcome) in &traded {
+            json["trading"][name] = outcome.to_json();
+        }
         println!("{json}");
         return Ok(());
     }
     show(&comparison);
+    for (name, outcome) in &traded {
+        println!("  profit, {name:<8} {}", outcome.say_shares());
+    }
     if !args.lab {
         println!(
             "  The paths to two of five receivers were made 100 us and 300 us longer. The windows \

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use evenfall_multicast_recorder::role::{self as recorder, NAME, RecorderSummary};
+use evenfall_multicast_recorder::role::{self as recorder, NAME, RecorderExtras, RecorderSummary};
 use evenfall_multicast_service::Settings;
 use evenfall_store_engine::StoreConfig;
 use evenfall_store_recording::Catalog;
+use evenfall_store_recording::layouts::message_layouts;
 use evenfall_store_recording::verify::content_hash;
 
 use super::content::Sent;
@@ -28,7 +29,8 @@ pub struct Recording {
 impl Recording {
     /// Starts the recorder.
     pub fn start(dir: &Path, settings: &Settings) -> Result<Self, Box<dyn std::error::Error>> {
-        let config = StoreConfig { publish_every: PUBLISH_EVERY, ..StoreConfig::new(dir) };
+        let (publish_every, layouts) = (PUBLISH_EVERY, message_layouts());
+        let config = StoreConfig { publish_every, layouts, ..StoreConfig::new(dir) };
         let store = store::open_as(config)?;
         if Catalog::read(&store)?.recording(NAME).is_some() {
             let (dir, advice) = (dir.display(), "name another directory");
@@ -38,7 +40,9 @@ impl Recording {
         }
         let (settings, node) = (settings.clone(), settings.node(NODE)?.clone());
         let record = move || {
-            let recorded = recorder::run(&settings, &node, &store, None);
+            let open_tables = store::OPEN_TABLES;
+            let extras = RecorderExtras { open_tables, ..RecorderExtras::default() };
+            let recorded = recorder::run(&settings, &node, &store, extras);
             let closed = store.close().map_err(|error| error.to_string());
             let recorded = recorded.map_err(|error| error.to_string());
             recorded.and_then(|summary| closed.map(|()| summary))

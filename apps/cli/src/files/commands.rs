@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Subcommand;
-use evenfall_files_service::settings::{DATASERVER, Node};
+use evenfall_files_service::settings::{DATASERVER, FilesNode};
 use evenfall_files_service::{
-    Client, Options, ServiceError, Settings, Source, user_of_environment,
+    BytesSource, FilesClient, Options, ServiceError, Settings, user_of_environment,
 };
 use evenfall_runtime::address::{HostPort, look_up};
 use evenfall_runtime::listing::printable;
@@ -202,19 +202,19 @@ fn is_dash(local: &Path) -> bool {
 }
 
 /// The source of a transfer, and its length where that is known.
-fn source(local: &Path) -> Result<(Source, Option<u64>), String> {
+fn source(local: &Path) -> Result<(BytesSource, Option<u64>), String> {
     if is_dash(local) {
-        return Ok((Source::Stream(Box::new(io::stdin())), None));
+        return Ok((BytesSource::Stream(Box::new(io::stdin())), None));
     }
     let failed = |error| format!("open {}: {error}", local.display());
     let (file, about) = File::open(local)
         .and_then(|file| file.metadata().map(|about| (file, about)))
         .map_err(failed)?;
     match about.is_file() {
-        true => Ok((Source::File(local.to_owned()), Some(about.len()))),
+        true => Ok((BytesSource::File(local.to_owned()), Some(about.len()))),
         false if about.is_dir() => Err(format!("{} is a directory", local.display())),
         // A pipe gives its bytes once.
-        false => Ok((Source::Stream(Box::new(file)), None)),
+        false => Ok((BytesSource::Stream(Box::new(file)), None)),
     }
 }
 
@@ -263,7 +263,7 @@ fn rebuild(
         (None, Some(settings)) => {
             let all = settings.nodes.iter().filter(|node| node.plain.role == DATASERVER);
             let options = Options::of(settings, settings.nameserver()?)?;
-            (options, all.map(Node::reached_at).collect::<Result<Vec<_>, _>>()?)
+            (options, all.map(FilesNode::reached_at).collect::<Result<Vec<_>, _>>()?)
         }
         (None, None) => return Err("give --config FILE, or --names DIR and --from ADDRESS".into()),
     };
@@ -285,7 +285,7 @@ pub fn files(args: &FilesArgs) -> Outcome {
         (None, None) => "127.0.0.1:9870".to_owned(),
     };
     let key = settings.as_ref().map(Settings::key).transpose()?.flatten();
-    let client = Client::new(&nameserver, &user_of_environment(), args.patience).keyed(key);
+    let client = FilesClient::new(&nameserver, &user_of_environment(), args.patience).keyed(key);
     let flowserver = settings.as_ref().and_then(Settings::flowserver).cloned();
     let client = client.steered(flowserver).open_to_other_hosts(args.open);
     match &args.command {
@@ -336,7 +336,7 @@ pub fn files(args: &FilesArgs) -> Outcome {
 
 /// Moves a file. A rename with options never moves an entry into a directory, so the name of the
 /// entry is added to the path here.
-fn mv(client: &Client, from: &str, to: &str, force: bool) -> Outcome {
+fn mv(client: &FilesClient, from: &str, to: &str, force: bool) -> Outcome {
     let mut to = to.to_owned();
     if let Ok(there) = client.get(&to, "GETFILESTATUS", &[])
         && there["FileStatus"]["type"] == "DIRECTORY"
@@ -351,7 +351,7 @@ fn mv(client: &Client, from: &str, to: &str, force: bool) -> Outcome {
 }
 
 /// Copies a file to a local file, a device or a pipe.
-fn get(client: &Client, path: &str, local: &Path) -> Outcome {
+fn get(client: &FilesClient, path: &str, local: &Path) -> Outcome {
     if is_dash(local) {
         return stream(client, path, &mut evenfall_runtime::program::Stdout);
     }
@@ -368,7 +368,7 @@ fn get(client: &Client, path: &str, local: &Path) -> Outcome {
     Ok(file.keep().map_err(|error| failed("rename", error))?)
 }
 
-fn stream(client: &Client, path: &str, out: &mut dyn io::Write) -> Outcome {
+fn stream(client: &FilesClient, path: &str, out: &mut dyn io::Write) -> Outcome {
     client.open(path, out, &mut |_| {}, &mut |_| {})?;
     Ok(())
 }

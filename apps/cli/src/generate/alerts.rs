@@ -152,7 +152,7 @@ fn feed_rules(limits: &AlertLimits) -> Vec<AlertRule> {
     rules
 }
 
-/// The rules of nodes and clocks.
+/// The rules of nodes, their cards and their clocks.
 fn machine_rules() -> Vec<AlertRule> {
     vec![
         rule(
@@ -166,6 +166,15 @@ fn machine_rules() -> Vec<AlertRule> {
             "page",
             "sum(evenfall_leads) < 1 or absent(evenfall_leads)".into(),
             "No root sends the feed.",
+        ),
+        rule(
+            "EvenfallCloudAllowance",
+            "warn",
+            "sum by (node, counter) \
+             (increase(evenfall_card_lost_packets_total{cause=\"cloud\"}[5m])) > 0"
+                .into(),
+            "The cloud holds back or drops packets of {{ $labels.node }} beyond an allowance of \
+             its kind of machine: {{ $labels.counter }}.",
         ),
         rule(
             "EvenfallClockUnsound",

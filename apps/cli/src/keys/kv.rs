@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use clap::Subcommand;
 use evenfall_host::interrupt;
-use evenfall_keys_client::keys::{Existing, Op, Outcome as Changed, Stat};
-use evenfall_keys_client::{Client, Found, status};
+use evenfall_keys_client::keys::{Existing, KeyOutcome, Op, Stat};
+use evenfall_keys_client::{FoundKey, KeysClient, status};
 use evenfall_runtime::listing::printable;
 use humantime::parse_duration;
 use serde_json::json;
@@ -116,7 +116,7 @@ fn stat_json(stat: &Stat) -> serde_json::Value {
     json!({ "version": stat.version, "created": stat.created, "modified": stat.modified })
 }
 
-fn found_json(found: &Found) -> serde_json::Value {
+fn found_json(found: &FoundKey) -> serde_json::Value {
     let mut all = stat_json(&found.stat);
     all["key"] = found.key.as_str().into();
     all["value"] = String::from_utf8_lossy(&found.value).into();
@@ -124,8 +124,8 @@ fn found_json(found: &Found) -> serde_json::Value {
 }
 
 pub fn kv(args: &KvArgs) -> Outcome {
-    let mut client = Client::new(args.servers.clone(), args.patience);
-    let changed = |changed: Vec<Changed>| {
+    let mut client = KeysClient::new(args.servers.clone(), args.patience);
+    let changed = |changed: Vec<KeyOutcome>| {
         for one in changed {
             match args.json {
                 true => {
@@ -170,7 +170,7 @@ pub fn kv(args: &KvArgs) -> Outcome {
 }
 
 /// Takes a rack out, and waits until the replica that was asked no longer needs it.
-fn retire(args: &KvArgs, client: &mut Client, rack: u8) -> Outcome {
+fn retire(args: &KvArgs, client: &mut KeysClient, rack: u8) -> Outcome {
     let begun = Instant::now();
     client.retire(rack)?;
     let mut asked = Instant::now();
@@ -193,7 +193,7 @@ fn retire(args: &KvArgs, client: &mut Client, rack: u8) -> Outcome {
     Err(format!("rack {rack} is not out yet: look at `evenfall kv status`").into())
 }
 
-fn print_range(client: &mut Client, prefix: &str, json: bool) -> Outcome {
+fn print_range(client: &mut KeysClient, prefix: &str, json: bool) -> Outcome {
     let mut first = prefix.to_owned();
     loop {
         let (all, more) = client.range(prefix, &first, 1_000)?;
@@ -214,7 +214,7 @@ fn print_range(client: &mut Client, prefix: &str, json: bool) -> Outcome {
     }
 }
 
-fn watch(args: &KvArgs, client: Client, key: &str, below: bool) -> Outcome {
+fn watch(args: &KvArgs, client: KeysClient, key: &str, below: bool) -> Outcome {
     let json = args.json;
     interrupt::install()?;
     let mut watching = client.watch(key, below)?;
@@ -225,7 +225,8 @@ fn watch(args: &KvArgs, client: Client, key: &str, below: bool) -> Outcome {
             Err(_) if interrupt::raised() => break,
             Err(error) => {
                 eprintln!("{error}: changes may be missing, watches again");
-                watching = Client::new(args.servers.clone(), args.patience).watch(key, below)?;
+                watching =
+                    KeysClient::new(args.servers.clone(), args.patience).watch(key, below)?;
                 continue;
             }
         };

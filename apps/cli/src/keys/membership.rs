@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use evenfall_consensus_replica::Membership;
+use evenfall_consensus_replica::MembershipService;
 use evenfall_store_engine::names::shared::{self, Directory, is_unchanged, put};
 
 /// The key of a name in etcd, such as `etcd://127.0.0.1:2379/name`.
-pub fn open(address: &str) -> Result<Box<dyn Membership>, Box<dyn std::error::Error>> {
+pub fn open(address: &str) -> Result<Box<dyn MembershipService>, Box<dyn std::error::Error>> {
     if !cfg!(feature = "etcd") {
         return Err(crate::missing::words("a membership service in etcd", "etcd").into());
     }
@@ -23,7 +23,7 @@ struct Key {
     key: String,
 }
 
-impl Membership for Key {
+impl MembershipService for Key {
     fn read(&self) -> Result<Option<Bytes>, String> {
         let found = self.directory.get(&self.key).map_err(|error| error.to_string())?;
         Ok(found.map(|found| found.value))

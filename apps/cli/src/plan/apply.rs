@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use evenfall_host::whole_file::{SETTINGS_BYTES_MAX, read_text_up_to};
 use evenfall_multicast_service::Settings;
 use evenfall_multicast_service::settings::{Node, RoleName};
-use evenfall_placement_planner::tree::Tree;
+use evenfall_placement_planner::tree::PlacedTree;
 use evenfall_runtime::settings;
 use toml_edit::{DocumentMut, Item, value};
 
@@ -109,7 +109,7 @@ impl Feed {
     ///
     /// # Errors
     /// The part that does not fit, with its line and key.
-    pub fn with(&self, tree: &Tree) -> Result<(String, Vec<String>), String> {
+    pub fn with(&self, tree: &PlacedTree) -> Result<(String, Vec<String>), String> {
         let (shape, order) = (tree.shape(), self.order(tree)?);
         let mut document: DocumentMut = self.text.parse().map_err(|error| {
             format!("--apply {}: {error}", self.path.display()) // It was parsed before.
@@ -153,7 +153,7 @@ impl Feed {
     }
 
     /// The nodes in the order of the tree's places, then the spares in the order of their ids.
-    fn order(&self, tree: &Tree) -> Result<Vec<usize>, String> {
+    fn order(&self, tree: &PlacedTree) -> Result<Vec<usize>, String> {
         let mut order = Vec::new();
         for host in tree.hosts() {
             let at = self.agents.iter().position(|agent| agent == host).ok_or_else(|| {
@@ -186,7 +186,7 @@ impl Feed {
         Ok(order)
     }
 
-    fn role(&self, tree: &Tree, place: usize, at: usize) -> RoleName {
+    fn role(&self, tree: &PlacedTree, place: usize, at: usize) -> RoleName {
         let shape = tree.shape();
         match place {
             0 => RoleName::Root,
@@ -257,7 +257,7 @@ fn put(slot: &mut Item, new: impl Into<toml_edit::Value>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenfall_placement_planner::tree::Shape;
+    use evenfall_placement_planner::tree::TreeShape;
 
     const TEXT: &str = r#"# a feed
 [run] # what runs
@@ -305,7 +305,7 @@ address = "10.0.0.4:9000"
     #[test]
     fn plan_is_written_as_roles_and_ids_and_comments_stay() {
         // a3 feeds a1 and a2; a0 has no place.
-        let tree = Tree::new(Shape { depth: 1, fanout: 2 }, vec![3, 1, 2]);
+        let tree = PlacedTree::new(TreeShape { depth: 1, fanout: 2 }, vec![3, 1, 2]);
         let (text, said) = feed(TEXT).expect("it fits").with(&tree).expect("it fits");
         let wanted = TEXT
             .replace("depth = 2", "depth = 1")
@@ -325,7 +325,7 @@ address = "10.0.0.4:9000"
 
     #[test]
     fn file_that_does_not_fit_is_refused_with_line_and_key() {
-        let tree = Tree::new(Shape { depth: 1, fanout: 2 }, vec![3, 1, 2]);
+        let tree = PlacedTree::new(TreeShape { depth: 1, fanout: 2 }, vec![3, 1, 2]);
         let last = TEXT.rfind("[[node]]").expect("a node");
         let cases = [
             (

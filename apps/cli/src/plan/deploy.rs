@@ -9,9 +9,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use evenfall_host::whole_file::{SETTINGS_BYTES_MAX, read_text_up_to};
-use evenfall_placement_planner::tree::Shape;
+use evenfall_placement_planner::tree::TreeShape;
 use evenfall_placement_survey::experiment::Experiment;
-use evenfall_placement_survey::experiment::file::{Pool, Provider};
+use evenfall_placement_survey::experiment::file::{PoolSettings, Provider};
 use serde_json::json;
 
 use crate::Outcome;
@@ -70,7 +70,7 @@ fn subnet(text: &str) -> Result<(Ipv4Addr, u32), String> {
     Ok((network, 1 << (32 - bits)))
 }
 
-fn machines(args: &Args, pool: &Pool) -> Result<Vec<Machine>, String> {
+fn machines(args: &Args, pool: &PoolSettings) -> Result<Vec<Machine>, String> {
     if args.hosts.is_empty() {
         if pool.provider == Provider::Kubernetes {
             return Err("--hosts: Kubernetes runs agents on nodes that exist; name them, as in \
@@ -80,7 +80,7 @@ fn machines(args: &Args, pool: &Pool) -> Result<Vec<Machine>, String> {
         let (network, size) = subnet(&args.subnet)?;
         let room = size.saturating_sub(FIRST_HOST + 1);
         if pool.count > room {
-            let Pool { count, .. } = pool;
+            let PoolSettings { count, .. } = pool;
             return Err(format!(
                 "--subnet {}: has room for {room} machines, and [pool] has count = {count}",
                 args.subnet
@@ -150,9 +150,9 @@ fn agents(args: &Args, all: &[Machine]) -> String {
 /// The roles of the feed: the first machine is the root, the next machines are proxies.
 fn roles<'a>(
     all: &'a [Machine],
-    shape: Shape,
+    shape: TreeShape,
 ) -> Result<Vec<(String, &'static str, &'a Machine)>, String> {
-    let Shape { depth, fanout } = shape;
+    let TreeShape { depth, fanout } = shape;
     let width = |level| u64::from(fanout).saturating_pow(u32::from(level));
     let proxies = (1..depth).map(width).fold(0, u64::saturating_add);
     let needed = proxies.saturating_add(2);
@@ -172,12 +172,12 @@ fn roles<'a>(
     Ok(all.iter().enumerate().map(role).collect())
 }
 
-fn feed(args: &Args, roles: &[(String, &str, &Machine)], shape: Shape) -> String {
+fn feed(args: &Args, roles: &[(String, &str, &Machine)], shape: TreeShape) -> String {
     let mut text = settings_head(args);
     if let Some(file) = &args.feed {
         let _ = write!(text, "\n[feed]\nfile = {file:?}\n");
     }
-    let Shape { depth, fanout } = shape;
+    let TreeShape { depth, fanout } = shape;
     let _ = write!(text, "\n[multicast.shape]\ndepth = {depth}\nfanout = {fanout}\n");
     for (id, (name, role, machine)) in roles.iter().enumerate() {
         text += &node(name, id, role, machine, FEED_PORT);
@@ -188,7 +188,7 @@ fn feed(args: &Args, roles: &[(String, &str, &Machine)], shape: Shape) -> String
 /// One pod on every node of the cluster, in its host's network, because agents are known by
 /// address. An agent has the name of its host. Edited settings replace the pods, because kustomize
 /// names settings by their content.
-fn manifests(pool: &Pool, all: &[Machine]) -> serde_json::Value {
+fn manifests(pool: &PoolSettings, all: &[Machine]) -> serde_json::Value {
     let image = if pool.image.is_empty() { "evenfall:local" } else { &pool.image };
     let pod = RolePod {
         role: "agent",
@@ -221,7 +221,7 @@ pub fn main(args: &Args) -> Outcome {
     })?;
     let trees = experiment.runs.first().ok_or_else(|| format!("{name}: no [[run]]"))?;
     let all = machines(args, pool)?;
-    let shape = Shape {
+    let shape = TreeShape {
         depth: args.feed_depth.unwrap_or(trees.depth),
         fanout: args.feed_fanout.unwrap_or(trees.fanout),
     };

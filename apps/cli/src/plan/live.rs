@@ -11,17 +11,17 @@ use evenfall_host::interrupt;
 use evenfall_host::whole_file::{DELAYS_BYTES_MAX, read_text_up_to};
 use evenfall_placement_machine::job::{HOSTS_MAX, MESH_HOSTS_MAX};
 use evenfall_placement_machine::{
-    Extent, JobOutcome, Kind, Line, Pace, SurveyError, SurveyPlan, SurveyorConfig, SurveyorEvent,
-    TreeSurvey,
+    Extent, JobOutcome, MeasurementKind, PlanSurveyError, ProbePace, SurveyLine, SurveyPlan,
+    SurveyorConfig, SurveyorEvent, TreeSurvey,
 };
 use evenfall_placement_planner::accuracy::LengthError;
 use evenfall_placement_planner::builder::{Racing, RootRule};
 use evenfall_placement_planner::delays::EdgeStats;
 use evenfall_placement_planner::explorer::PAIRS_PER_HOST;
-use evenfall_placement_planner::planner::{Method, Planner};
-use evenfall_placement_planner::tree::Shape;
+use evenfall_placement_planner::planner::{PlanMethod, Planner};
+use evenfall_placement_planner::tree::TreeShape;
 use evenfall_placement_survey::Settings;
-use evenfall_placement_survey::settings::Survey;
+use evenfall_placement_survey::settings::SurveySettings;
 use evenfall_placement_survey::surveyor;
 use evenfall_runtime::{SettingsError, settings};
 use humantime::parse_duration;
@@ -168,15 +168,15 @@ fn pool(args: &Args, settings: &Settings) -> Result<Pool, Failed> {
 }
 
 /// The pairs that the method needs.
-fn extent(wanted: &Wanted, method: &Method, hosts: usize) -> Result<Extent, Failed> {
+fn extent(wanted: &Wanted, method: &PlanMethod, hosts: usize) -> Result<Extent, Failed> {
     let extent = match (wanted.pairs, method) {
-        (Some(pairs), Method::MinMax) => Extent::Pairs(pairs),
+        (Some(pairs), PlanMethod::MinMax) => Extent::Pairs(pairs),
         (Some(_), _) => {
             let why = "--pairs: needs --method minmax, which alone plans on a part of the pairs";
             return Err(why.into());
         }
         (None, _) if wanted.all_to_all => Extent::AllPairs,
-        (None, Method::MinMax) if hosts > MESH_HOSTS_MAX => {
+        (None, PlanMethod::MinMax) if hosts > MESH_HOSTS_MAX => {
             Extent::Pairs(PAIRS_PER_HOST * hosts as u64)
         }
         (None, method) => Extent::ByParent.fit(method),
@@ -192,16 +192,16 @@ fn extent(wanted: &Wanted, method: &Method, hosts: usize) -> Result<Extent, Fail
     Ok(extent)
 }
 
-fn plan_of(wanted: &Wanted, pool: &Pool) -> Result<(Planner, Extent, Pace), Failed> {
-    let pace = Pace {
+fn plan_of(wanted: &Wanted, pool: &Pool) -> Result<(Planner, Extent, ProbePace), Failed> {
+    let pace = ProbePace {
         rate_hz: wanted.rate,
         duration: wanted.duration,
         warm_up: wanted.warmup,
-        ..Pace::default()
+        ..ProbePace::default()
     };
     pace.check()?;
     let method = super::method(&wanted.method)?;
-    let random = method == Method::random();
+    let random = method == PlanMethod::random();
     let extent = extent(wanted, &method, pool.names.len())?;
     let root = match &wanted.root {
         Some(name) => {
@@ -217,14 +217,14 @@ fn plan_of(wanted: &Wanted, pool: &Pool) -> Result<(Planner, Extent, Pace), Fail
         root,
         racing: Racing { rounds, rounds_min: rounds.min(Racing::default().rounds_min) },
         seed: wanted.seed,
-        ..Planner::new(method, Shape { depth: wanted.depth, fanout: wanted.fanout })
+        ..Planner::new(method, TreeShape { depth: wanted.depth, fanout: wanted.fanout })
     };
     Ok((planner, extent, pace))
 }
 
 /// Lines that an earlier survey kept, and the file for further lines.
 struct State {
-    kept: Vec<Line>,
+    kept: Vec<SurveyLine>,
     file: Option<File>,
     written: usize,
 }
@@ -246,7 +246,7 @@ impl State {
             serde_json::from_str(line)
                 .map_err(|error| format!("--state {shown}: line {}: {error}", number + 1))
         };
-        let kept: Vec<Line> =
+        let kept: Vec<SurveyLine> =
             text[..whole].lines().enumerate().map(line).collect::<Result<_, _>>()?;
         let failed = |error| format!("--state {shown}: {error}");
         let file = File::options().create(true).append(true).open(path).map_err(failed)?;
@@ -255,7 +255,7 @@ impl State {
     }
 
     /// Writes the new lines. After a crash a line is whole or missing.
-    fn keep(&mut self, lines: &[Line]) {
+    fn keep(&mut self, lines: &[SurveyLine]) {
         let Some(file) = &mut self.file else { return };
         for line in &lines[self.written.min(lines.len())..] {
             let text = serde_json::to_string(line).unwrap_or_default() + "\n";
@@ -271,7 +271,7 @@ impl State {
 
 /// Prints one line on stderr for each event.
 fn progress(names: &[String], event: &SurveyorEvent) {
-    let list = |failures: &[(usize, evenfall_placement_machine::Reason)]| {
+    let list = |failures: &[(usize, evenfall_placement_machine::HostFailure)]| {
         for (host, reason) in failures {
             eprintln!("  {}: {reason}", names[*host]);
         }
@@ -284,12 +284,16 @@ fn progress(names: &[String], event: &SurveyorEvent) {
         SurveyorEvent::Ordered { job, kind, leader, hosts, .. } => {
             let others = hosts - 1;
             match kind {
-                Kind::Parent => eprintln!("job {job}: {} to {others} candidates", names[*leader]),
-                Kind::BothWays => {
+                MeasurementKind::Parent => {
+                    eprintln!("job {job}: {} to {others} candidates", names[*leader])
+                }
+                MeasurementKind::BothWays => {
                     eprintln!("job {job}: {} to {others} candidates and back", names[*leader]);
                 }
-                Kind::Multicast => eprintln!("job {job}: multicast over the tree, {hosts} hosts"),
-                Kind::AllToAll => eprintln!("job {job}: all to all, {hosts} hosts"),
+                MeasurementKind::Multicast => {
+                    eprintln!("job {job}: multicast over the tree, {hosts} hosts")
+                }
+                MeasurementKind::AllToAll => eprintln!("job {job}: all to all, {hosts} hosts"),
             }
         }
         SurveyorEvent::Finished(outcome) => {
@@ -313,7 +317,7 @@ fn settings_of(args: &Args) -> Result<Settings, SettingsError> {
 
 /// The error of a survey that ended without a plan. When a user stopped the survey, the error says
 /// how the survey can go on.
-fn unplanned(error: SurveyError, stopped: bool, has_state: bool) -> Box<dyn std::error::Error> {
+fn unplanned(error: PlanSurveyError, stopped: bool, has_state: bool) -> Box<dyn std::error::Error> {
     let next = match (stopped, has_state) {
         (false, _) => return error.into(),
         (true, true) => "The same command goes on where it stopped",
@@ -340,7 +344,7 @@ pub fn main(args: &Args) -> Outcome {
     let survey = TreeSurvey::new(planner, pool.names.clone(), pace, extent);
     let survey = survey.resume(std::mem::take(&mut state.kept));
     let survey = if model.is_some() { survey.keeping_records() } else { survey };
-    let timing = Survey::timing(&settings.survey);
+    let timing = SurveySettings::timing(&settings.survey);
     let config = SurveyorConfig {
         timing,
         greet: timing.lease,

@@ -6,8 +6,8 @@ use std::time::Instant;
 use clap::ValueEnum;
 use evenfall_core::Prng;
 use evenfall_host::whole_file::read_up_to;
-use evenfall_placement_planner::qap::file::{self, Known};
-use evenfall_placement_planner::qap::search::{Effort, search};
+use evenfall_placement_planner::qap::file::{self, KnownPermutation};
+use evenfall_placement_planner::qap::search::{SearchEffort, search};
 use evenfall_placement_planner::qap::{Instance, Solution, faq, printed};
 use serde_json::json;
 
@@ -101,7 +101,7 @@ fn read<T, E: std::fmt::Display>(
 }
 
 /// A known solution, after a check that it has its stated cost.
-fn checked(path: &Path, instance: &Instance) -> Result<Known, String> {
+fn checked(path: &Path, instance: &Instance) -> Result<KnownPermutation, String> {
     let name = path.display();
     let known = read(path, file::known)?;
     match known.agrees(instance) {
@@ -127,14 +127,14 @@ fn solve(args: &Args, instance: &Instance) -> Solution {
             printed::printed(instance, epsilon.unwrap_or(PRINTED_EPSILON), iterations_max)
         }
         Method::Search => {
-            let standard = Effort::standard(instance);
+            let standard = SearchEffort::standard(instance);
             let looks = args.looks.unwrap_or(standard.looks);
-            search(instance, &Effort { looks, faq: settings }, &mut prng)
+            search(instance, &SearchEffort { looks, faq: settings }, &mut prng)
         }
     }
 }
 
-fn print(args: &Args, solution: &Solution, seconds: f64, known: Option<&Known>) {
+fn print(args: &Args, solution: &Solution, seconds: f64, known: Option<&KnownPermutation>) {
     let permutation: Vec<usize> = solution.permutation.iter().map(|host| host + 1).collect();
     let gap = known.filter(|known| known.cost != 0.0);
     let gap = gap.map(|known| (solution.cost - known.cost) / known.cost.abs());

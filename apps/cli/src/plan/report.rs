@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use evenfall_placement_survey::experiment::Directory;
-use evenfall_placement_survey::experiment::report::Page;
+use evenfall_placement_survey::experiment::RunsDirectory;
+use evenfall_placement_survey::experiment::report::ExperimentPage;
 
 use crate::Outcome;
 
@@ -21,8 +21,8 @@ pub struct Args {
 }
 
 pub fn main(args: &Args) -> Outcome {
-    let directory = Directory::open(&args.dir)?;
-    let page = Page::read(&directory)?;
+    let directory = RunsDirectory::open(&args.dir)?;
+    let page = ExperimentPage::read(&directory)?;
     let path = args.html.clone().unwrap_or_else(|| args.dir.join("report.html"));
     page.write_html(&path)?;
     if args.json {

@@ -5,14 +5,11 @@ use std::time::Instant;
 
 use evenfall_core::Hedging;
 use evenfall_host::whole_file::{DELAYS_BYTES_MAX, read_up_to};
-use evenfall_placement_planner::accuracy::LengthError;
+use evenfall_placement_planner::assessed::AssessedPlan;
 use evenfall_placement_planner::builder::RootRule;
-use evenfall_placement_planner::delays::{Delays, Pool};
-use evenfall_placement_planner::minmax;
-use evenfall_placement_planner::paths::Lengths;
-use evenfall_placement_planner::planner::{Plan, PlanError, Planner};
-use evenfall_placement_planner::tree::{Shape, Tree};
-use serde_json::json;
+use evenfall_placement_planner::delays::Delays;
+use evenfall_placement_planner::planner::{PlanError, Planner};
+use evenfall_placement_planner::tree::TreeShape;
 
 use crate::Outcome;
 
@@ -81,66 +78,38 @@ pub fn main(args: &Args) -> Outcome {
         }
     };
     let started = Instant::now();
-    let pool: Vec<usize> = (0..delays.hosts()).collect();
     let planner = planner(args, root)?;
     if !args.json && delays.hosts() > 300 {
         eprintln!("planning for {} hosts; this may take half a minute", delays.hosts());
     }
-    let plan = planner.plan(&delays, &pool).map_err(|error| match error {
+    let plan = planner.assess_tree(&delays, args.correct_clocks).map_err(|error| match error {
         PlanError::Lacks(field) => {
             format!("{} has no {}, which --method reads", args.owd.display(), field.name())
         }
         error => error.to_string(),
     })?;
-    let plan = bounded(&planner, plan, &delays, &pool)?;
-    let tree = &plan.tree;
-    let numbered = Tree::new(tree.shape(), (0..tree.hosts().len()).collect());
-    let (leaf, _) =
-        Lengths::new(&Pool::new(&delays, tree.hosts()), planner.share).worst_leaf(&numbered);
-    let names: Vec<&str> = tree.hosts().iter().map(|&h| delays.names()[h].as_str()).collect();
-    let leaf = (args.hedging == Hedging::NONE).then_some(names[leaf]);
-    let error = error(args, &delays, tree, planner.share);
-    let gap_error = plan.bound_us.map(|bound| error.us() / bound);
     let seconds = started.elapsed().as_secs_f64();
     if args.json {
-        let json = json!({
-            "tree": names,
-            "depth": args.depth,
-            "fanout": args.fanout,
-            "root": names[0],
-            "worst_leaf": leaf,
-            "worst_leaf_us": rounded(plan.worst_leaf_us),
-            "bound_us": plan.bound_us.map(rounded),
-            "gap": plan.gap(),
-            "clock_error_us": error.clock_us,
-            "sampling_error_us": error.sampling_us,
-            "error_us": error.us(),
-            "gap_error": gap_error,
-            "percentile": args.percentile,
-            "hedging": args.hedging,
-            "method": args.method,
-            "seed": args.seed,
-            "seconds": seconds,
-        });
+        let mut json = serde_json::to_value(&plan)?;
+        json["percentile"] = args.percentile.into();
+        json["hedging"] = serde_json::to_value(args.hedging)?;
+        json["method"] = args.method.as_str().into();
+        json["seed"] = args.seed.into();
+        json["seconds"] = seconds.into();
         println!("{json}");
         return Ok(());
     }
-    print_tree(tree, &names);
-    print_length(args, &plan, leaf, (error, gap_error));
+    print_tree(planner.shape, &plan.tree);
+    print_length(args, &plan);
     Ok(())
 }
 
 /// Prints the length of the tree, the gap between that length and its lower bound, and the error of
 /// the length.
-fn print_length(
-    args: &Args,
-    plan: &Plan,
-    leaf: Option<&str>,
-    (error, gap_error): (LengthError, Option<f64>),
-) {
-    let host = leaf.map(|name| format!(" {name}")).unwrap_or_default();
+fn print_length(args: &Args, plan: &AssessedPlan) {
+    let host = plan.worst_leaf.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
     let worst = plan.worst_leaf_us;
-    let bound = match plan.bound_us.zip(plan.gap()) {
+    let bound = match plan.bound_us.zip(plan.gap) {
         Some((bound, gap)) => {
             let gap = gap * 100.0;
             format!("; by these estimates no tree has less than {bound:.1} us: gap <= {gap:.2} %")
@@ -148,22 +117,14 @@ fn print_length(
         None => "; the distance to the best possible tree is not known".into(),
     };
     println!("worst leaf{host}: p{} {worst:.1} us{bound}", args.percentile);
-    let share = gap_error.filter(|share| share.is_finite());
+    let share = plan.gap_error.filter(|share| share.is_finite());
     let share = share.map(|share| format!("; error of the gap: {:.2} %", share * 100.0));
-    println!("error of that length: {}{}", super::error_parts(error), share.unwrap_or_default());
-}
-
-/// The error of the tree's lengths. The clock error is unknown when no path to a leaf has a stated
-/// error of its clocks. The hosts of a file without stated errors need not have shared a clock.
-fn error(args: &Args, delays: &Delays, tree: &Tree, share: f64) -> LengthError {
-    let error = LengthError::of_tree(delays, tree, share);
-    let is_stated = args.correct_clocks || error.clock_us != 0.0;
-    let clock_us = if is_stated { error.clock_us } else { f64::INFINITY };
-    LengthError { clock_us, ..error }
+    let error = super::error_parts(plan.error);
+    println!("error of that length: {error}{}", share.unwrap_or_default());
 }
 
 fn planner(args: &Args, root: Option<usize>) -> Result<Planner> {
-    let shape = Shape { depth: args.depth, fanout: args.fanout };
+    let shape = TreeShape { depth: args.depth, fanout: args.fanout };
     Ok(Planner {
         root: match root {
             Some(root) => RootRule::Host(root),
@@ -176,20 +137,6 @@ fn planner(args: &Args, root: Option<usize>) -> Result<Planner> {
         seed: args.seed,
         ..Planner::new(super::method(&args.method)?, shape)
     })
-}
-
-/// The best tree known also bounds how far the tree of another method is from the best.
-fn bounded(planner: &Planner, plan: Plan, delays: &Delays, pool: &[usize]) -> Result<Plan> {
-    if plan.bound_us.is_some() || planner.hedging > Hedging::NONE {
-        return Ok(plan);
-    }
-    let best = minmax::plan(delays, pool, &planner.min_max(), Some(&plan.tree))?;
-    Ok(Plan { bound_us: best.bound_us, ..plan })
-}
-
-/// Rounds to nanoseconds, because no delay is measured more finely.
-fn rounded(us: f64) -> f64 {
-    (us * 1e3).round() / 1e3
 }
 
 fn read(args: &Args) -> Result<Delays> {
@@ -212,14 +159,13 @@ fn read(args: &Args) -> Result<Delays> {
 }
 
 /// One line per parent.
-fn print_tree(tree: &Tree, names: &[&str]) {
-    for place in 0..tree.shape().inner() {
+fn print_tree(shape: TreeShape, names: &[String]) {
+    for place in 0..shape.inner() {
         let mut level = 0;
-        while !tree.shape().level(level).contains(&place) {
+        while !shape.level(level).contains(&place) {
             level += 1;
         }
-        let children = tree.shape().children(place).map(|child| names[child]);
-        let children: Vec<&str> = children.collect();
-        println!("{}{} -> {}", "  ".repeat(level as usize), names[place], children.join(" "));
+        let children = names[shape.children(place)].join(" ");
+        println!("{}{} -> {children}", "  ".repeat(level as usize), names[place]);
     }
 }

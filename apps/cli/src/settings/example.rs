@@ -6,6 +6,8 @@ use super::defaults;
 /// Keys without a default: the table with the key, an example, and the behaviour without the key.
 const ABSENT: &[(&str, &str, &str)] = &[
     ("run", "key_file = \"evenfall.key\"", "none: nothing leaves loopback"),
+    ("run", "master_key_file = \"master.key\"", "none: all nodes have one key"),
+    ("run", "node_key_file = \"keys/{name}.key\"", "none: all nodes have one key"),
     ("feed", "file = \"day.itch50\"", "none: the feed is generated"),
     ("feed", "format = \"itch\"", "none: recognised by the content; a live feed is ITCH"),
     ("feed", "arbitrate = true", "none: the first copy, where two sides are recognised"),
@@ -24,9 +26,12 @@ const ABSENT: &[(&str, &str, &str)] = &[
     ("inject", "file = \"delays.txt\"", "none: nothing is delayed"),
     ("clock", "steps = \"steps\"", "none: no host's clock steps"),
     ("clock", "plant = \"20ms,100ppm\"", "none: clocks are as they are"),
+    ("trust", "signing_key_file = \"signing.key\"", "none: the root signs nothing"),
     ("store", "objects = \"objects\"", "none: where the store's directory remembers"),
     ("store", "names = \"keys://127.0.0.1:21811/name\"", "none: names of its own"),
     ("store", "replica = \"127.0.0.1:7411\"", "none: no second node"),
+    ("store", "replica_key_file = \"replica.key\"", "none: the second node is on this machine"),
+    ("store", "users_file = \"users.toml\"", "none: programs on this machine, without keys"),
     ("store", "keep_bytes = 1000000000", "none: all records are kept"),
     ("keys", "limit_mib = 512", "none: 256"),
     ("keys", "membership = \"etcd://127.0.0.1:2379/keys\"", "none: no service outside"),

@@ -62,6 +62,7 @@ fn what_is_out_of_range_is_named_by_its_line_or_by_what_set_it() {
     let cases = [
         ("[feed]\n\n[run]\ntrees = 100\n", "line 4: run.trees = 100: must be 1 to 64"),
         ("[io]\nreal_time = 200\n", "line 2: io.real_time = 200: must be 1 to 99"),
+        ("[io]\nport = \"quick\"\n", "line 2: io.port = \"quick\": must be udp, tc or auto"),
         ("[io]\nspin = \"1h\"\n", "line 2: io.spin = 3600s: must be 0s to 100ms"),
         (
             "[feed.synthetic]\nsymbols = 0\n",
@@ -95,6 +96,7 @@ fn what_is_out_of_range_is_named_by_its_line_or_by_what_set_it() {
         let error = of(text, std::iter::empty(), &[]).unwrap_err();
         assert!(error.starts_with("e.toml: ") && error.contains(wanted), "{wanted}: {error}");
     }
+    assert!(parse("[io]\nport = \"auto\"\n", &[]).is_ok());
     let error = parse("[run]\ntrees = 1\n", &["run.trees=65"]).unwrap_err();
     assert!(error.starts_with("--set run.trees=65: run.trees = 65"), "{error}");
     assert!(

@@ -2,11 +2,9 @@
 
 mod records;
 
-use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bytes::Bytes;
 use evenfall_feed_formats::arbiter::FeedSide;
 use evenfall_feed_formats::capture::CopyChoice;
 use evenfall_feed_formats::codec;
@@ -15,10 +13,9 @@ use evenfall_feed_formats::{Date, Format, Message, Source};
 use evenfall_feed_service::input;
 use evenfall_store_engine::import::StampUnit;
 use evenfall_store_engine::{Level, Store};
-use evenfall_store_format::ordering::{Offered, Ordering, OrderingConfig};
 use evenfall_store_format::schema::{Arrival, Sides};
 use evenfall_store_recording::intake::{FeedDay, IntakeFailure, expect_no_messages};
-use evenfall_store_recording::{Catalog, RecordingWriter};
+use evenfall_store_recording::{Catalog, LateWindow, RecordingWriter};
 use humantime::parse_duration;
 
 use super::backing::Appends;
@@ -68,6 +65,8 @@ pub struct Append {
     )]
     ack: Level,
     #[command(flatten)]
+    key: super::KeyArg,
+    #[command(flatten)]
     appends: Appends,
 }
 
@@ -116,14 +115,11 @@ impl ArrivalArgs {
     }
 }
 
-/// Refused messages that are named one by one. Further refused records are only counted.
-const NAMED_MAX: u64 = 10;
-
 pub fn append(args: &Append) -> Outcome {
     let address = args.dir.to_str().and_then(|place| place.strip_prefix("tcp://"));
     let csv = args.csv.as_ref().map(|path| records::CsvTable { path, unit: args.time_unit });
     if let (Some(table), Some(address)) = (csv, address) {
-        let client = super::connect(address)?;
+        let client = super::connect(address, &args.key)?;
         return records::append_to_server(client, &args.name, table, args.ack);
     }
     if let Some(table) = csv {
@@ -176,7 +172,8 @@ fn record(
     for (name, tape) in names.iter().zip(&mut tapes) {
         tape.finish().map_err(|error| unfinished(args, name, &*error))?;
         println!("{} messages recorded as {name}", tape.recorder.messages());
-        windows = windows.and(tape.window.as_ref().map_or(Ok(()), |window| window.finish(name)));
+        let finish = |window| finish_window(name, window);
+        windows = windows.and(tape.window.as_ref().map_or(Ok(()), finish));
     }
     messages.remarks().iter().for_each(|remark| println!("{remark}"));
     taken.and(windows)
@@ -225,86 +222,30 @@ fn arrival_of_both(args: &Append, catalog: &Catalog) -> Result<Arrival, Failure>
     }
 }
 
-/// A window for late records, and the number of records that it refused.
-struct Window {
-    ordering: Ordering,
-    refused: u64,
-}
-
-impl Window {
-    /// A window of no width is no window.
-    fn of(window_ns: u64) -> Option<Self> {
-        let config = OrderingConfig { window_ns, ..OrderingConfig::default() };
-        (window_ns > 0).then(|| Self { ordering: Ordering::new(config), refused: 0 })
-    }
-
-    /// Takes a record. `what` names the record when it is refused, or has a used number.
-    fn offer(&mut self, what: impl Display, sequence: u64, time_ns: i64, record: Bytes) {
-        match self.ordering.offer(time_ns, sequence, record) {
-            Offered::TooLate { limit_ns, .. } => {
-                self.refused += 1;
-                if self.refused <= NAMED_MAX {
-                    eprintln!("refused: {what} of {time_ns} ns, behind {limit_ns} ns");
-                }
-            }
-            Offered::HeldUnderUsedSequence if self.ordering.counts().reused <= NAMED_MAX => {
-                eprintln!("kept: {what}, whose number {sequence} came before with other values");
-            }
-            _ => {}
-        }
-    }
-
-    /// The next record in order.
-    fn poll(&mut self) -> Option<Bytes> {
-        self.ordering.poll()
-    }
-
-    /// The next record, after the last one was offered.
-    fn drain(&mut self) -> Option<Bytes> {
-        self.ordering.drain()
-    }
-
-    /// Prints the counts of the window.
-    ///
-    /// # Errors
-    /// When records were refused, or numbers were used again with other values.
-    fn finish(&self, of: &str) -> Outcome {
-        let counts = self.ordering.counts();
-        println!(
-            "{} came out of order, {} copies, {} refused, {} given out early",
-            counts.reordered, counts.duplicates, counts.too_late, counts.early
-        );
-        if self.refused > 0 {
-            let refused = self.refused;
-            return Err(format!(
-                "{refused} came later than the window of {of} and were refused: \
-                                give a longer --window"
-            )
-            .into());
-        }
-        if counts.reused > 0 {
-            let reused = counts.reused;
-            return Err(format!(
-                "{reused} have a number that came before with other values: all of \
-                                them are in {of}, because only equal values are copies"
-            )
-            .into());
-        }
-        Ok(())
-    }
+/// Prints the counts of the window of a file or recording.
+///
+/// # Errors
+/// When records were refused, or numbers were used again with other values.
+fn finish_window(of: &str, window: &LateWindow) -> Outcome {
+    let counts = window.counts();
+    println!(
+        "{} came out of order, {} copies, {} refused, {} given out early",
+        counts.reordered, counts.duplicates, counts.too_late, counts.early
+    );
+    Ok(window.judge().map_err(|error| format!("{of}: {error}"))?)
 }
 
 /// A recording that is being written, with or without a window.
 struct Tape<'a> {
     recorder: RecordingWriter<'a>,
-    window: Option<Window>,
+    window: Option<LateWindow>,
     /// Number of the next message.
     next: u64,
 }
 
 impl<'a> Tape<'a> {
     fn new(recorder: RecordingWriter<'a>, window_ns: u64) -> Self {
-        Self { recorder, window: Window::of(window_ns), next: 0 }
+        Self { recorder, window: LateWindow::of_width(window_ns), next: 0 }
     }
 
     /// Takes a message. Its sequence identifies copies, and orders equal times.
@@ -312,8 +253,12 @@ impl<'a> Tape<'a> {
         let Message { format, bytes, .. } = message;
         let Some(window) = &mut self.window else { return self.push(time_ns, *format, bytes) };
         let held = [&time_ns.to_le_bytes()[..], &[format.0], bytes].concat();
-        window.offer(format_args!("message {sequence}"), sequence, time_ns, held.into());
-        while let Some(held) = self.window.as_mut().and_then(Window::poll) {
+        let remark =
+            window.offer(&format_args!("message {sequence}"), sequence, time_ns, held.into());
+        if let Some(remark) = remark {
+            eprintln!("{remark}");
+        }
+        while let Some(held) = self.window.as_mut().and_then(LateWindow::poll_record) {
             self.push_held(&held)?;
         }
         Ok(())
@@ -334,7 +279,7 @@ impl<'a> Tape<'a> {
 
     /// Returns when all taken messages are recorded.
     fn finish(&mut self) -> Outcome {
-        while let Some(held) = self.window.as_mut().and_then(Window::drain) {
+        while let Some(held) = self.window.as_mut().and_then(LateWindow::drain_record) {
             self.push_held(&held)?;
         }
         Ok(self.recorder.flush()?)

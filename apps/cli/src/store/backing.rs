@@ -1,10 +1,11 @@
 //! The parts of a store that is opened to write: its objects, its names and its second node.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use evenfall_store_engine::{ChunkForm, StoreConfig, StorePlaces, chunk_codec};
+use evenfall_store_engine::{ChunkForm, StoreConfig, StorePlaces, chunk_codec, read_user_key};
+use evenfall_store_recording::layouts::message_layouts;
 use humantime::parse_duration;
 
 /// The places of a store's objects and names. The store's directory remembers both.
@@ -32,6 +33,11 @@ pub struct Backing {
     #[arg(long, default_value = form_name(ChunkForm::default()), value_name = "FORM",
           value_parser = chunk_form)]
     pub chunks: ChunkForm,
+    /// Take this machine's wall clock as right. After a step of the clock of more than an hour, and
+    /// after a longer time in which the machine was off, no record is deleted for its age until
+    /// this is said.
+    #[arg(long)]
+    pub confirm_clock: bool,
 }
 
 fn form_name(form: ChunkForm) -> &'static str {
@@ -65,6 +71,10 @@ pub struct Appends {
     /// append at the level replica.
     #[arg(long, value_name = "ADDRESS", value_parser = evenfall_runtime::address::look_up)]
     pub replica: Option<SocketAddr>,
+    /// File of the key with which this node connects to the second node, as a user with the rights
+    /// read and admin there. The second node may then be on another machine.
+    #[arg(long, value_name = "FILE", requires = "replica")]
+    pub replica_key: Option<PathBuf>,
 }
 
 impl Backing {
@@ -91,7 +101,9 @@ impl Backing {
             lease: self.lease,
             take_over: self.take_over,
         };
-        Ok(StoreConfig { chunks: self.chunks, ..StoreConfig::placed(dir, &places)? })
+        let (chunks, confirm_clock) = (self.chunks, self.confirm_clock);
+        let (placed, layouts) = (StoreConfig::placed(dir, &places)?, message_layouts());
+        Ok(StoreConfig { chunks, confirm_clock, layouts, ..placed })
     }
 }
 
@@ -102,7 +114,8 @@ impl Appends {
     /// As for [`Backing::config`].
     pub fn config(&self, dir: &Path) -> Result<StoreConfig, Box<dyn std::error::Error>> {
         let (replica, time_ahead_max) = (self.replica, self.time_ahead);
-        Ok(StoreConfig { replica, time_ahead_max, ..self.backing.config(dir)? })
+        let replica_key = self.replica_key.as_deref().map(read_user_key).transpose()?;
+        Ok(StoreConfig { replica, replica_key, time_ahead_max, ..self.backing.config(dir)? })
     }
 }
 

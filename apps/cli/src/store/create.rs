@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use evenfall_host::whole_file::{SETTINGS_BYTES_MAX, read_text_up_to};
 use evenfall_store_engine::Level;
-use evenfall_store_engine::protocol::NAME_BYTES_MAX;
 use evenfall_store_format::Schema;
+use evenfall_store_recording::names::{NewNameError, check_new_name};
 use evenfall_store_recording::{Catalog, RecordingWriter};
 
 use super::append::ArrivalArgs;
@@ -35,17 +35,9 @@ pub struct Create {
     backing: Backing,
 }
 
-/// Bytes of a name that are left for what a recording adds to it: side, stream and class.
-const ADDED_BYTES_MAX: usize = 64;
-
-/// The name of a new file or recording. A server could not list a store with a longer name, and a
-/// name with the end of a line would be two names in a list.
-pub(super) fn new_name(text: &str) -> Result<String, String> {
-    let max = NAME_BYTES_MAX - ADDED_BYTES_MAX;
-    if text.is_empty() || text.len() > max || text.chars().any(char::is_control) {
-        return Err(format!("must be 1 to {max} bytes without control characters"));
-    }
-    Ok(text.to_owned())
+/// The name of a new file or recording.
+pub(super) fn new_name(text: &str) -> Result<String, NewNameError> {
+    check_new_name(text).map(|()| text.to_owned())
 }
 
 pub fn create(args: &Create) -> Outcome {

@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 use std::ops::{ControlFlow, RangeInclusive};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use evenfall_core::StorageError;
 use evenfall_feed_formats::codec::Clock;
 use evenfall_host::interrupt;
 use evenfall_runtime::listing::printable;
-use evenfall_store_engine::{Listed, RecordSource};
+use evenfall_store_engine::{KnownEnd, Listed, RecordSource};
 use evenfall_store_format::layout::record_time;
 use evenfall_store_recording::times::{self, TimeArg, TimeRangeError};
 use evenfall_store_recording::{Catalog, MessageRow, RecordingFollower, RecordingSnapshot};
@@ -20,8 +20,8 @@ use super::output::{Format, Messages, RecordLines, Target, TimeUnit, write_file}
 use super::times::words;
 use crate::Outcome;
 
-/// How often a followed file is checked for new records.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How long a wait for new records is, so that Ctrl-C ends it soon.
+const WAIT_TIME: Duration = Duration::from_millis(250);
 
 /// Names that an error lists.
 const NAMES_SHOWN: usize = 8;
@@ -419,12 +419,6 @@ fn follow(args: &Tail) -> Outcome {
     }
 }
 
-/// Sleeps. Returns whether to continue.
-fn pause() -> bool {
-    std::thread::sleep(LOOK_EVERY);
-    !interrupt::raised()
-}
-
 fn follow_file(args: &Tail, source: &dyn RecordSource, file: &Listed) -> Outcome {
     if args.format.is_columnar() {
         return Err("--follow prints text: --format csv".into());
@@ -432,17 +426,18 @@ fn follow_file(args: &Tail, source: &dyn RecordSource, file: &Listed) -> Outcome
     let mut out = RecordLines::begin(&file.schema, standard_output(args.format))?;
     let there = source.between(&file.name, i64::MIN, i64::MAX)?;
     let mut next = there.start.max(there.end.saturating_sub(args.count));
-    loop {
+    let mut known = [KnownEnd { name: file.name.clone(), end: next }];
+    while !interrupt::raised() {
         let end = source.between(&file.name, i64::MIN, i64::MAX)?.end;
         if end > next {
             write_lines(source, file, next..end, &mut out)?;
             out.flush()?;
             next = end;
         }
-        if !pause() {
-            return out.finish();
-        }
+        known[0].end = next;
+        source.wait_past(&known, Instant::now() + WAIT_TIME)?;
     }
+    out.finish()
 }
 
 fn follow_recording(args: &Tail, recording: &RecordingSnapshot) -> Outcome {
@@ -459,9 +454,10 @@ fn follow_recording(args: &Tail, recording: &RecordingSnapshot) -> Outcome {
     last.into_iter().try_for_each(|row| out.write(row))?;
     loop {
         out.flush()?;
-        if !pause() {
+        if interrupt::raised() {
             return out.finish();
         }
+        follower.wait_new(Instant::now() + WAIT_TIME)?;
         follower.read_new::<Failure>(&mut |row| out.write(row))?;
     }
 }

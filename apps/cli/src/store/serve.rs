@@ -2,13 +2,15 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use evenfall_host::interrupt;
 use evenfall_runtime::address::look_up;
+use evenfall_runtime::telemetry::{Metrics, Telemetry};
 use evenfall_store_engine::StoreConfig;
 use evenfall_store_server::role::{self, ServedStore, Voice};
-use evenfall_store_server::settings::StoreSettings;
+use evenfall_store_server::settings::{STORE, StoreSettings};
 use humantime::parse_duration;
 
 use super::backing::{Appends, check_names};
@@ -27,10 +29,18 @@ macro_rules! offer {
 pub struct Serve {
     /// The store's directory; a missing directory is created.
     dir: PathBuf,
-    /// Loopback address to listen on. Other addresses are refused, because connections have no key.
-    /// Port 0 takes a free port.
+    /// Address to listen on. Without --users, addresses beyond loopback are refused, because
+    /// connections then have no key. Port 0 takes a free port.
     #[arg(long, default_value = "127.0.0.1:7410", value_parser = look_up)]
     listen: SocketAddr,
+    /// File of users with keys, which `evenfall store user new` writes. Only these users may then
+    /// connect, over sealed connections, and the server may listen on any address. The file is read
+    /// again when it changes.
+    #[arg(long, value_name = "FILE")]
+    users: Option<PathBuf>,
+    /// Loopback address of the pages /metrics, /healthz and /status.
+    #[arg(long, value_name = "ADDRESS", value_parser = look_up)]
+    http: Option<SocketAddr>,
     /// Keep all chunks on the local disk, and upload nothing.
     #[arg(long, conflicts_with = "objects")]
     no_objects: bool,
@@ -68,12 +78,15 @@ fn limits() -> StoreConfig {
 
 impl Serve {
     fn settings(&self) -> Result<StoreSettings, Box<dyn std::error::Error>> {
-        let Appends { backing, time_ahead, replica } = &self.appends;
+        let Appends { backing, time_ahead, replica, replica_key } = &self.appends;
         if super::is_address(&self.dir) {
             // The error about an address in the place of a directory has one place.
             backing.config(&self.dir)?;
         }
         super::refuse_file(&self.dir)?;
+        if self.users.is_some() && !cfg!(feature = "users") {
+            return Err(crate::missing::words("users of a store", "users").into());
+        }
         backing.names.as_deref().map_or(Ok(()), check_names)?;
         Ok(StoreSettings {
             objects: backing.objects.clone(),
@@ -83,11 +96,14 @@ impl Serve {
             take_over: backing.take_over,
             time_ahead: *time_ahead,
             replica: *replica,
+            replica_key_file: replica_key.clone(),
+            users_file: self.users.clone(),
             memory_bytes: self.memory_bytes,
             local_bytes: self.local_bytes,
             chunks: backing.chunks,
             cache_bytes: self.cache_bytes,
             keep_bytes: self.keep_bytes,
+            confirm_clock: backing.confirm_clock,
             idle_timeout: self.idle_timeout,
         })
     }
@@ -100,17 +116,22 @@ pub fn serve(args: &Serve) -> Outcome {
         tell: &|loss| tell(std::slice::from_ref(loss)),
         note: &|line| eprintln!("{line}"),
     };
-    let (served, every) = (ServedStore::default(), args.occupancy_every);
+    let (served, every) = (Arc::new(ServedStore::default()), args.occupancy_every);
     let settings = args.settings()?;
+    let labels = Metrics::of(&args.dir.display().to_string(), STORE);
+    let observed = Arc::clone(&served);
+    let _pages = Telemetry::observe(args.http, false, labels, observed)?;
     let counts = role::serve(&settings, &args.dir, args.listen, &served, &voice, every)?;
     offer!(
         "stopped: {} connections, {} turned away, {} made room, {} malformed, {} timed out, \
-         {} appends failed",
+         {} without a key, {} without a right, {} appends failed",
         counts.accepted,
         counts.turned_away,
         counts.made_room,
         counts.malformed,
         counts.timed_out,
+        counts.refused_handshakes,
+        counts.refused_rights,
         counts.failed_appends
     );
     Ok(())

@@ -21,6 +21,10 @@ use crate::watch::picture::{NodePicture, RunMood, RunPicture, spoken_or_dash, sp
 
 /// Columns below which only the most important figures have room.
 const WIDE_MIN: usize = 80;
+/// Rows from which the verdict and the rates may take several lines.
+const TALL_MIN: usize = 20;
+/// Lines of the verdict, and of the rates.
+const WRAPPED_MAX: usize = 3;
 /// Columns of a node's line over time.
 const LINE_COLUMNS: usize = 10;
 /// Heights of a line over time.
@@ -115,11 +119,11 @@ impl TopScreen {
     /// The lines of the screen, as many as it has rows at most.
     pub fn render_lines(&self, shown: &ShownRun<'_>, view: &mut TopView) -> Vec<String> {
         let picture = shown.picture;
-        let mut lines = vec![
-            self.paint_text(picture.mood, &printable(&picture.recent)),
-            self.cut(&rates(picture)),
-            String::new(),
-        ];
+        let verdict = self.wrap_text(&printable(&picture.recent), " ");
+        let mut lines: Vec<_> =
+            verdict.iter().map(|line| self.paint_text(picture.mood, line)).collect();
+        lines.extend(self.wrap_text(&rates(picture), "  "));
+        lines.push(String::new());
         let rows = rows_of(picture, view.order);
         view.chosen = view.chosen.min(rows.len().saturating_sub(1));
         let foot = self.foot_lines(shown, view);
@@ -145,6 +149,32 @@ impl TopScreen {
 
     fn is_wide(&self) -> bool {
         self.columns >= WIDE_MIN
+    }
+
+    /// Breaks a text into lines, only at `between`. The last line ends in `…` when text is left
+    /// out.
+    fn wrap_text(&self, text: &str, between: &str) -> Vec<String> {
+        let most = if self.rows < TALL_MIN { 1 } else { WRAPPED_MAX };
+        let mut lines: Vec<String> = Vec::new();
+        for part in text.split(between) {
+            let has_room = |line: &String| {
+                line.chars().count() + between.len() + part.chars().count() <= self.columns
+            };
+            match lines.last_mut() {
+                Some(line) if has_room(line) => {
+                    line.push_str(between);
+                    line.push_str(part);
+                }
+                _ => lines.push(part.to_owned()),
+            }
+        }
+        let is_cut = lines.len() > most;
+        lines.truncate(most);
+        if let Some(last) = lines.last_mut().filter(|_| is_cut) {
+            *last = last.chars().take(self.columns.saturating_sub(1)).collect();
+            last.push('…');
+        }
+        lines.iter().map(|line| self.cut(line)).collect()
     }
 
     /// The text as far as it has room.
@@ -366,13 +396,29 @@ mod tests {
             assert!(!lines.concat().contains('\u{1b}'), "a name moves no cursor");
         }
         let wide = render_run(80, 24, &mut TopView::default());
+        let nodes_of = |lines: &[String]| {
+            let head = lines.iter().position(|line| line.contains("NODE")).expect("a head");
+            lines[head + 1..][..4].to_vec()
+        };
+        let nodes = nodes_of(&wide);
         let names: Vec<&str> =
-            wide[4..8].iter().map(|line| line[1..].split("  ").next().unwrap_or("")).collect();
+            nodes.iter().map(|line| line[1..].split("  ").next().unwrap_or("")).collect();
         assert_eq!(names, ["proxy-1", " receiver-10", "proxy-2", " receiver-1"]);
         assert!(wide[1].starts_with("2512 msg/s  hold 233 us of 50 ms"), "{}", wide[1]);
-        assert!(wide[5].contains("2204 us  ▂█") && wide[5].contains("3.9"), "{}", wide[5]);
-        let narrow = render_run(60, 24, &mut TopView::default());
-        assert!(narrow[5].contains("late") && narrow[5].contains("2204 us    41     0"));
+        assert!(nodes[1].contains("2204 us  ▂█") && nodes[1].contains("3.9"), "{}", nodes[1]);
+        let narrow = nodes_of(&render_run(60, 24, &mut TopView::default()));
+        assert!(narrow[1].contains("late") && narrow[1].contains("2204 us    41     0"));
+    }
+
+    #[test]
+    fn a_long_verdict_is_wrapped_on_a_tall_screen_and_cut_with_a_sign_on_a_small_one() {
+        let screen = |rows| TopScreen { columns: 20, rows, has_colour: false };
+        let text = "Nearly fair: in the last 10 s 99 % of messages were in time at all receivers";
+        let lines = screen(24).wrap_text(text, " ");
+        assert_eq!(lines, ["Nearly fair: in the", "last 10 s 99 % of", "messages were in…"]);
+        assert_eq!(screen(24).wrap_text("Fair", " "), ["Fair"]);
+        assert_eq!(screen(8).wrap_text(text, " "), ["Nearly fair: in the…"]);
+        assert_eq!(screen(24).wrap_text("lost 0  repaired 0", "  "), ["lost 0  repaired 0"]);
     }
 
     #[test]
@@ -380,7 +426,8 @@ mod tests {
         let mut view = TopView::default();
         assert!(view.press_key(TopKey::Sort, 4));
         let lines = render_run(80, 24, &mut view);
-        assert!(lines[4].starts_with(">receiver-10"), "the worst first: {}", lines[4]);
+        let first = lines.iter().find(|line| line.starts_with('>')).expect("a chosen node");
+        assert!(first.starts_with(">receiver-10"), "the worst first: {first}");
         assert!(view.press_key(TopKey::Open, 4));
         let lines = render_run(80, 24, &mut view);
         assert!(lines.iter().any(|line| line.contains("parent              proxy-1")), "{lines:?}");

@@ -123,6 +123,25 @@ fn the_kernel_forwards_a_keyed_feed_and_every_receiver_gets_all() {
     let (all, by_port) = (demo.number("forwarded"), demo.number("forwarded_by_port"));
     // The first frames of the rehearsal come before the tables.
     assert!(by_port * 10 >= all * 9, "{by_port} of {all}");
+    let (copies, made) = (demo.number("root_copies"), demo.number("root_copies_by_port"));
+    assert!(copies > 0 && made * 10 >= copies * 9, "{made} of {copies}");
+}
+
+#[test]
+fn a_proxy_that_chooses_its_port_says_what_it_took_and_every_receiver_gets_all() {
+    let Some(demo) = lab_demo(&["--key", "--port", "auto"]) else { return };
+    demo.is_whole(3);
+    assert_eq!(demo.number("checksum_errors"), 0);
+    let why = demo.json["port_why"].as_str().expect("a reason");
+    assert!(why.contains("tc: "), "{why}");
+    let port = demo.json["port"].as_str().expect("a kind");
+    let (all, by_port) = (demo.number("forwarded"), demo.number("forwarded_by_port"));
+    match port {
+        // The root sends single datagrams, whatever it took itself.
+        "tc" => assert!(by_port * 10 >= all * 9, "{by_port} of {all}: {why}"),
+        "udp" => assert_eq!(by_port, 0, "{why}"),
+        other => panic!("{other}: {why}"),
+    }
 }
 
 /// Clocks that differ by seconds would spread releases over seconds, however quick the machine is.

@@ -89,7 +89,9 @@ fn summary(child: Child) -> Value {
     serde_json::from_str(&said.out).unwrap_or_else(|error| panic!("{error}: {}", said.out))
 }
 
-/// A root and a gateway with these participants. Returns the file, and where requests are answered.
+/// A root and a gateway with these participants. The gateway stays for them longer than it would
+/// wait for a root that is silent in the midst of its stream. Returns the file, and where requests
+/// are answered.
 fn stage(scratch: &Scratch, participants: &[SocketAddr], more: &str) -> (String, SocketAddr) {
     let feed = scratch.path("day.itch").display().to_string();
     let made = say(&["feed", "make", &feed, "--messages", &MESSAGES.to_string(), "--seed", "5"]);
@@ -100,6 +102,7 @@ fn stage(scratch: &Scratch, participants: &[SocketAddr], more: &str) -> (String,
         "[run]\nclock = \"same-host\"\nwarm_up = \"300ms\"\n\
          [feed]\nfile = \"day.itch\"\nrate = 4000.0\n\
          [gateway]\nlinger = \"4s\"\n\
+         [multicast.membership]\nroot_timeout = \"2s\"\n\
          [[node]]\nname = \"root\"\nid = 0\nrole = \"root\"\naddress = \"{}\"\n\
          [[node]]\nname = \"gw\"\nid = 1\nrole = \"gateway\"\naddress = \"{}\"\n\
          participants = [{}]\nrerequest = \"{server}\"\n{more}",

@@ -6,8 +6,10 @@ use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::process::Child;
 
-use evenfall_core::Prng;
+use evenfall_core::{NodeId, Prng};
+use evenfall_multicast_machine::fuzzing::forge;
 use evenfall_multicast_machine::wire;
+use evenfall_runtime::settings::read_key;
 use serde_json::Value;
 
 use super::common::{Said, Scratch, evenfall, eventually, finish, read_json, say, write_key};
@@ -27,9 +29,24 @@ const CAST: [(&str, &str); 6] = [
     ("late", "receiver"),
 ];
 
+const SHARED: &str = "key_file = \"shared.key\"\n";
+const OF_NODES: &str = "master_key_file = \"master.key\"\nnode_key_file = \"keys/{name}.key\"\n";
+
 impl Hosts {
     /// Six hosts. The tree stands when all but the last one have joined.
     fn new(keyed: bool, messages: u64) -> Self {
+        Self::with_run(if keyed { SHARED } else { "" }, messages)
+    }
+
+    /// Six hosts, each with a key of its own.
+    fn with_node_keys(messages: u64) -> Self {
+        let hosts = Self::with_run(&format!("{SHARED}{OF_NODES}"), messages);
+        let said = say(&["key", "new", "--nodes", "--config", &hosts.settings()]);
+        assert!(said.ok, "{}", said.err);
+        hosts
+    }
+
+    fn with_run(keys: &str, messages: u64) -> Self {
         let scratch = Scratch::new();
         let named = |(number, (name, role)): (usize, _)| {
             let host = number as u8 + 10;
@@ -37,12 +54,11 @@ impl Hosts {
         };
         let nodes: Vec<_> = CAST.into_iter().enumerate().map(named).collect();
         let mut text = format!(
-            "[run]\nclock = \"same-host\"\nwarm_up = \"300ms\"\n{}\
+            "[run]\nclock = \"same-host\"\nwarm_up = \"300ms\"\n{keys}\
              [feed]\nrate = 1000.0\n\
              synthetic = {{ seed = 3, symbols = 20, messages = {messages} }}\n\
              [multicast.shape]\ndepth = 2\nfanout = 2\n\
-             [multicast.membership]\nexpect_receivers = 2\n",
-            if keyed { "key_file = \"shared.key\"\n" } else { "" },
+             [multicast.membership]\nexpect_receivers = 2\n"
         );
         for (id, (name, role, udp, tcp)) in nodes.iter().enumerate() {
             let _ = write!(
@@ -79,11 +95,16 @@ impl Hosts {
         say(&[&["stat", "--config", &self.settings()][..], more].concat())
     }
 
-    /// Messages that the root has published.
-    fn published(&self) -> u64 {
+    /// The counters of the root.
+    fn root_status(&self) -> Value {
         let root = self.nodes[0].3.to_string();
         let status: Value = serde_json::from_str(&get(&root, "/status")).unwrap_or_default();
-        status[0]["messages"].as_u64().unwrap_or(0)
+        status[0].clone()
+    }
+
+    /// Messages that the root has published.
+    fn published(&self) -> u64 {
+        self.root_status()["messages"].as_u64().unwrap_or(0)
     }
 
     fn wait_for(&self, messages: u64) {
@@ -241,6 +262,111 @@ fn random_bytes_and_forgeries_are_counted_and_ignored() {
 #[test]
 fn random_bytes_and_forgeries_are_counted_and_ignored_under_a_key() {
     is_attacked(true);
+}
+
+/// A process that holds the shared key joins under the name of the sixth host, which is not there.
+/// Returns what the root answers, once the root has answered or refused.
+fn join_as_the_sixth(hosts: &Hosts) -> Option<Vec<u8>> {
+    let shared = read_key(&hosts.scratch.path("shared.key")).expect("the shared key");
+    let own = UdpSocket::bind((hosts.scratch.host(99), 0)).expect("loopback");
+    own.set_nonblocking(true).expect("a socket");
+    let body = [&[1][..], &7_u64.to_le_bytes(), &[0; 8]].concat();
+    let hop = wire::Hop { from: NodeId(5), ..wire::Hop::default() };
+    let refused = || hosts.root_status()["refusals"]["forged"].as_u64().unwrap_or(0);
+    let before = refused();
+    for sequence in 1.. {
+        let fixed = wire::Fixed::control(wire::Kind::Join, 0, 0, sequence);
+        let join = forge(Some(&shared), &fixed, &hop, &body);
+        own.send_to(&join, hosts.nodes[0].2).expect("loopback");
+        let mut answer = vec![0; 2_048];
+        if let Ok(length) = own.recv(&mut answer) {
+            answer.truncate(length);
+            return Some(answer);
+        }
+        if refused() > before {
+            return None;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    None
+}
+
+/// Starts five hosts. Returns what the root answered to a forged join while the feed ran.
+fn is_joined_falsely(hosts: &Hosts) -> Option<Vec<u8>> {
+    let children = hosts.start_all_but_the_last();
+    hosts.wait_for(300);
+    let answer = join_as_the_sixth(hosts);
+    all_end_well(children);
+    let report = hosts.report();
+    // The sixth host of the settings was never started.
+    assert_eq!((&report["messages"], &report["lost_reported"]), (&2_000.into(), &0.into()));
+    answer
+}
+
+#[test]
+fn a_participant_joins_under_another_name_where_all_have_one_key() {
+    let answer = is_joined_falsely(&Hosts::new(true, 2_000)).expect("a challenge");
+    assert_eq!(answer[3], wire::Kind::Challenge as u8);
+}
+
+#[test]
+fn nodes_with_keys_of_their_own_refuse_what_a_participant_forges() {
+    let hosts = Hosts::with_node_keys(2_000);
+    assert_eq!(is_joined_falsely(&hosts), None);
+    for (name, role, ..) in &hosts.nodes[..5] {
+        let summary = read_json(&hosts.run_file(&format!("summary-{name}.json")));
+        let status = if *role == "proxy" { &summary["status"] } else { &summary["trees"][0] };
+        // What the nodes sent each other was taken.
+        let forged = status["refusals"]["forged"].as_u64();
+        assert_eq!(forged == Some(0), *role != "root", "{name}: {summary}");
+    }
+}
+
+#[test]
+fn a_node_that_is_shut_out_gets_no_place_and_no_key_while_the_feed_goes_on() {
+    let hosts = Hosts::with_node_keys(4_000);
+    let mut children = hosts.start_all_but_the_last();
+    hosts.wait_for(300);
+    let unknown = hosts.stat(&["--shut-out", "nobody"]);
+    assert!(!unknown.ok && unknown.err.contains("no node is called nobody"), "{}", unknown.err);
+    let ordered = hosts.stat(&["--shut-out", "receiver-2"]);
+    assert!(ordered.ok, "{}", ordered.err);
+    eventually("another key", || (hosts.root_status()["key_turns"] == 1).then_some(()));
+    eventually("refused joins", || {
+        let forged = hosts.root_status()["refusals"]["forged"].as_u64();
+        (forged > Some(2)).then_some(())
+    });
+    let mut out = children.pop().expect("receiver-2");
+    out.kill().expect("a child");
+    out.wait().expect("a child");
+    all_end_well(children);
+    let root = read_json(&hosts.run_file("summary-root.json"));
+    let whole = read_json(&hosts.run_file("summary-receiver-1.json"));
+    assert_eq!(whole["content_hash"], root["content_hash"]);
+    assert_eq!(whole["trees"][0]["refusals"]["forged"], 0, "{whole}");
+}
+
+#[test]
+fn a_node_without_its_own_key_does_not_start() {
+    let hosts = Hosts::with_node_keys(100);
+    let key = |name: &str| hosts.scratch.path("keys").join(format!("{name}.key"));
+    fs::copy(key("receiver-2"), key("receiver-1")).expect("another key");
+    fs::remove_file(key("receiver-2")).expect("a key");
+    for (name, why) in [
+        ("receiver-1", "is the key of node 4, and receiver-1 has id 3"),
+        ("receiver-2", "run.node_key_file"),
+    ] {
+        let said = finish(hosts.start(name));
+        assert!(!said.ok && said.err.contains(why), "{}", said.err);
+    }
+    let again = say(&["key", "new", "--nodes", "--config", &hosts.settings()]);
+    assert!(!again.ok && again.err.contains("is not the key of receiver-1"), "{}", again.err);
+    fs::remove_file(key("receiver-1")).expect("a key");
+    let again = say(&["key", "new", "--nodes", "--config", &hosts.settings()]);
+    assert!(again.ok && again.out.lines().count() == 2, "{}{}", again.out, again.err);
+    fs::copy(hosts.scratch.path("shared.key"), hosts.scratch.path("master.key")).expect("a key");
+    let said = finish(hosts.start("root"));
+    assert!(!said.ok && said.err.contains("is the shared key"), "{}", said.err);
 }
 
 /// The manifest of a program that is no part of the workspace and depends on the crate `evenfall`.

@@ -3,7 +3,7 @@
 const PAGE: &str = include_str!("../../../../docs/operations.md");
 
 /// The sources that name metrics.
-const SOURCES: [&str; 15] = [
+const SOURCES: [&str; 16] = [
     include_str!("../../../../crates/files/service/src/servers/flows.rs"),
     include_str!("../../../../crates/files/service/src/servers/pages.rs"),
     include_str!("../../../../crates/clock/service/src/mesh.rs"),
@@ -18,6 +18,7 @@ const SOURCES: [&str; 15] = [
     include_str!("../../../../crates/keys/zookeeper/src/service.rs"),
     include_str!("../../../../crates/feed/service/src/intake/mod.rs"),
     include_str!("../../../../crates/runtime/src/telemetry.rs"),
+    include_str!("../../../../crates/runtime/src/telemetry/pages/card.rs"),
     include_str!("../../src/bursts/recent.rs"),
 ];
 

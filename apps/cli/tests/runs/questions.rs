@@ -140,15 +140,27 @@ fn mistakes_in_a_question_are_said_in_words() {
     fs::write(&fills, "time_ns,symbol,side,price,shares\n5,AAPL,hold,1.5,3\n").expect("a file");
     let text = |path: &std::path::Path| path.display().to_string();
     let (empty, afar, fills) = (text(&empty), text(&afar), text(&fills));
+    let (many, twice) = (scratch.path("many"), scratch.path("twice"));
+    let line = |port| format!("127.0.0.1:{port}\n");
+    fs::write(&many, (7_001..7_201).map(line).collect::<String>()).expect("a file");
+    fs::write(&twice, [7_001, 7_001].map(line).concat()).expect("a file");
+    let (many, twice) = (text(&many), text(&twice));
     for (arguments, words) in [
         (&["burst", "sums"][..], "there are q1, q2, q3, reprice and nbbo"),
-        (&["burst", "nbbo", "--local", "0"], "--local 0: between 1 and 256"),
+        (&["burst", "nbbo", "--local", "0"], "--local 0: between 1 and 194"),
+        (&["burst", "nbbo", "--local", "195"], "--local 195: between 1 and 194 workers"),
+        (&["burst", "reprice", "--workers", &many], "200 workers: a question names all of them"),
+        (&["burst", "reprice", "--workers", &many], "has room for the first 194"),
+        (&["burst", "reprice", "--workers", &twice], "lines 1 and 2: both are 127.0.0.1:7001"),
+        (&["burst", "reprice", "--last", "0s"], "must be above 0"),
+        (&["burst", "reprice", "--silence", "0s"], "must be between 5ms and 1day"),
+        (&["burst", "reprice", "--silence", "2m", "--local", "1"], "must be between 5ms and 60s"),
         (&["burst", "nbbo", "--workers", "no/file"], "--workers no/file"),
         (&["burst", "nbbo", "--workers", &empty], "no address in it"),
         (&["burst", "nbbo", "--workers", &afar], "--key-file"),
         (&["burst", "nbbo", "--workers", &afar, "--local", "3"], "--local"),
         (&["burst", "nbbo", "--workers", &afar, "--fills", &fills], "line 2: side \"hold\""),
-        (&["burst", "nbbo", "--local", "2", "--fills", &fills], "--workers"),
+        (&["burst", "nbbo", "--local", "2", "--fills", &fills], "--fills: has an effect only with"),
     ] {
         let said = say(arguments);
         assert!(!said.ok && said.err.contains(words), "{arguments:?}: {}", said.err);

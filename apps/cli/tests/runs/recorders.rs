@@ -3,10 +3,15 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::ops::ControlFlow;
+use std::path::Path;
 use std::process::Child;
+use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
+use evenfall_store_engine::{RecordSource, Store, StoreConfig};
+use evenfall_store_recording::{StoreTables, TableName, Tables as _};
 use serde_json::Value;
 
 use super::common::{Said, Scratch, evenfall, eventually, finish, say, signal};
@@ -207,6 +212,9 @@ fn recorder_killed_and_started_again(cast: &[(&str, &str)], ring_frames: u32) ->
         is_whole(&late, &steady["content_hash"]);
     }
     others.into_iter().for_each(|(_, child)| assert!(finish(child).ok));
+    if lost == 0 {
+        tables_are_those_of_the_messages(&scratch.path("ticks"));
+    }
     let dir = scratch.path("ticks").display().to_string();
     let verified = say(&["store", "verify", &dir]);
     assert!(verified.ok, "{}{}", verified.out, verified.err);
@@ -214,6 +222,60 @@ fn recorder_killed_and_started_again(cast: &[(&str, &str)], ring_frames: u32) ->
     let numbers: Vec<u64> = rows.lines().skip(1).map(number_of).collect();
     assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "a message twice");
     (numbers.len() as u64, lost, said)
+}
+
+/// The trades and quotes that the recorder has written are those that are made of its messages when
+/// the store has none.
+fn tables_are_those_of_the_messages(dir: &Path) {
+    let tables = || {
+        let store = Arc::new(Store::open(StoreConfig::remembered(dir).unwrap()).unwrap().store);
+        let source: Arc<dyn RecordSource> = store.clone();
+        let mut rows = Vec::new();
+        for table in ["trades", "quotes"] {
+            let opened = StoreTables::new(Arc::clone(&source));
+            let opened = opened.open(&TableName::of_recording("feed", table)).expect("a table");
+            let columns: Vec<usize> = (0..opened.info().schema.fields().len()).collect();
+            let mut each = |batch| {
+                rows.push(batch);
+                ControlFlow::Continue(())
+            };
+            opened.scan(&opened.rows(), &columns, &mut each).expect("rows");
+        }
+        drop(source);
+        (rows, store)
+    };
+    let (stored, store) = tables();
+    let files = store.files().into_iter().map(|file| (file.name.clone(), file.records()));
+    let derived = files.filter(|(name, _)| {
+        [".trades", ".quotes", ".derived"].iter().any(|ending| name.ends_with(ending))
+    });
+    let derived: Vec<(String, u64)> = derived.collect();
+    assert!(derived.len() == 3 && derived.iter().all(|(_, records)| *records > 10), "{derived:?}");
+    for (name, _) in &derived {
+        store.delete(name).expect("a file");
+    }
+    Arc::into_inner(store).expect("one owner").close().expect("a store");
+    let (made, store) = tables();
+    assert!(stored.iter().map(|batch| batch.num_rows()).sum::<usize>() > 500);
+    assert_eq!(stored.len(), made.len());
+    for (stored, made) in stored.iter().zip(&made) {
+        assert_eq!(stored.num_rows(), made.num_rows());
+        for (at, field) in stored.schema().fields().iter().enumerate() {
+            // A row and not the table, which nobody could read.
+            let differs = |row: &usize| {
+                stored.column(at).slice(*row, 1).as_ref() != made.column(at).slice(*row, 1).as_ref()
+            };
+            if let Some(row) = (0..stored.num_rows()).find(differs) {
+                panic!(
+                    "{} of {:?} is not that of {:?}",
+                    field.name(),
+                    stored.slice(row, 1),
+                    made.slice(row, 1)
+                );
+            }
+        }
+    }
+    Arc::into_inner(store).expect("one owner").close().expect("a store");
 }
 
 /// The number of a message in its tree.

@@ -4,9 +4,10 @@ use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Child;
+use std::time::{Duration, Instant};
 
 use evenfall_host::process;
-use evenfall_store_engine::{Client, Level};
+use evenfall_store_engine::{Client, FileSubscription, Level};
 use evenfall_store_format::Schema;
 
 use super::common::{Scratch, evenfall, finish, say};
@@ -38,6 +39,14 @@ fn the_bench_measures_a_server_in_a_process_of_its_own() {
     let all: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
     assert!(all["records_per_s"].as_f64() > Some(0.0), "{all}");
     assert_eq!(all["failed_appends"].as_f64(), Some(0.0), "{all}");
+    let subscribe = ["--subscribe", "--rate", "50000", "--batch", "100"];
+    let said = say(&[&brief[..], &subscribe].concat());
+    assert!(said.ok, "{}", said.err);
+    let all: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
+    // No record comes before its append leaves. The reader that asks ten times a second is farther
+    // behind than the one that is pushed the records.
+    assert!(all["behind_send_us"]["p50"].as_f64() > Some(0.0), "{all}");
+    assert!(all["polls_over_subscription"]["p50"].as_f64() > Some(1.0), "{all}");
 }
 
 /// Appends until the server is gone. Returns the acknowledged batches.
@@ -62,6 +71,64 @@ fn append_until_killed(client: &mut Client, kill_after: u64, kill: &dyn Fn()) ->
         }
     }
     acknowledged
+}
+
+/// Takes what is pushed until this record is next, and compares it with what was appended.
+fn take_pushed(client: &mut Client, from: FileSubscription, next: &mut u64, end: u64) {
+    while *next < end {
+        let until = Instant::now() + Duration::from_secs(30);
+        let pushed = client.next_batch(from, until).expect("no end").expect("records");
+        assert_eq!(pushed.first, *next);
+        let count = pushed.records.len() as u64 / 16;
+        let of = |n: u64| [(n as i64).to_le_bytes(), (n * 7).to_le_bytes()].concat();
+        assert!(pushed.records == (*next..*next + count).flat_map(of).collect::<Vec<u8>>());
+        *next += count;
+    }
+}
+
+/// Appends these batches, and waits until they are synced.
+fn append_synced(client: &mut Client, batches: std::ops::Range<u64>) {
+    let file = client.create("a", &Schema::opaque(16)).expect("a file");
+    for batch in batches {
+        client.append(&file, &records(batch), Level::Local).expect("sent");
+    }
+    while let Some(done) = client.completion().expect("a reply") {
+        done.first.expect("taken");
+    }
+}
+
+#[test]
+fn a_subscriber_hears_of_a_killed_server_and_goes_on_after_its_restart() {
+    let scratch = Scratch::beside();
+    let dir = scratch.path("store");
+    let (mut child, address) = serve(&dir);
+    let mut client = Client::connect(address).expect("a connection");
+    append_synced(&mut client, 0..300);
+    let mut reader = Client::connect(address).expect("a connection");
+    let file = reader.open("a").expect("the file");
+    let subscription = reader.subscribe_to(&file, 0).expect("sent");
+    let mut next = 0;
+    take_pushed(&mut reader, subscription, &mut next, 300 * BATCH);
+    process::send(child.id(), process::Signal::Kill);
+    child.wait().expect("its end");
+    let begun = Instant::now();
+    let ended = reader.next_batch(subscription, begun + Duration::from_secs(30));
+    let words = ended.expect_err("the server is gone").to_string();
+    assert!(words.contains("connection to the store"), "{words}");
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+
+    let (child, address) = serve(&dir);
+    let mut reader = Client::connect(address).expect("a connection");
+    let file = reader.open("a").expect("the file");
+    let subscription = reader.subscribe_to(&file, next).expect("sent");
+    let mut client = Client::connect(address).expect("a connection");
+    append_synced(&mut client, 300..400);
+    take_pushed(&mut reader, subscription, &mut next, 400 * BATCH);
+    process::send(child.id(), process::Signal::Terminate);
+    let ended = reader.next_batch(subscription, Instant::now() + Duration::from_secs(30));
+    let words = ended.expect_err("the server stops").to_string();
+    assert!(words.contains("subscribe again from record 40000"), "{words}");
+    assert!(finish(child).ok);
 }
 
 #[test]
@@ -166,13 +233,18 @@ fn records_are_appended_to_a_server_and_an_address_is_never_made_a_directory() {
     let server = format!("tcp://{address}");
     let header = say(&["store", "read", &server, "a"]).out;
     let line = |n: u64| format!("{n},{}\n", "00".repeat(8));
-    std::fs::write(&table, header + &line(1) + &line(2)).expect("a file");
+    std::fs::write(&table, header.clone() + &line(1) + &line(2)).expect("a file");
     let appended = say(&["store", "append", &server, "a", "--csv", &path(&table)]);
     assert!(appended.ok && appended.out.contains("2 records appended"), "{}", appended.err);
+    // A record that goes back in time is named by its line, and the lines before it are appended.
+    std::fs::write(&table, header + &line(7) + &line(8) + &line(5) + &line(9)).expect("a file");
+    let appended = say(&["store", "append", &server, "a", "--csv", &path(&table)]);
+    assert!(!appended.ok && appended.out.contains("2 records appended"), "{}", appended.out);
+    assert!(appended.err.contains("table.csv, line 4: record 0"), "{}", appended.err);
     let mut client = Client::connect(address).expect("a connection");
     client.create("red\u{1b}[31m\nname", &Schema::opaque(16)).expect("a file");
     let listed = say(&["store", "ls", &server]).out;
-    assert!(listed.contains("2 records") && !listed.contains('\u{1b}'), "{listed}");
+    assert!(listed.contains("4 records") && !listed.contains('\u{1b}'), "{listed}");
     assert_eq!(listed.lines().count(), 2, "{listed}");
     let feed = say(&["store", "append", &server, "b", "--feed", &path(&table)]);
     assert!(!feed.ok && feed.err.contains("is an address"), "{}", feed.err);

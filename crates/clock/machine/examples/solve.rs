@@ -6,9 +6,10 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use evenfall_clock_machine::wire::{Body, Message};
+use evenfall_clock_machine::wire::{ClockBody, ClockMessage};
 use evenfall_clock_machine::{
-    CodedPair, Config, Edge, Mesh, PairEstimate, PairMeter, Seat, Timekeeper, Verdict, graph,
+    ClockEdge, ClockSeat, ClockVerdict, CodedPair, Config, MeshSolver, PairEstimate, PairMeter,
+    Timekeeper, graph,
 };
 use evenfall_core::{
     Arrival, Clock, ClockError, ClockReading, Machine as _, Prng, StampedBy, Timestamp,
@@ -28,7 +29,7 @@ fn main() {
     let mut prng = Prng::new(1);
     let clocks: Vec<(f64, f64)> =
         (0..nodes).map(|_| (1e9 * prng.normal(), 3e-5 * prng.normal())).collect();
-    let mut mesh = Mesh::new(Config::default(), nodes, 0);
+    let mut mesh = MeshSolver::new(Config::default(), nodes, 0);
     let mut took = Vec::new();
     for round in 1..=TIMES as u64 {
         let end = Timestamp::from_nanos(1 << 60) + Duration::from_secs(2 * round);
@@ -49,9 +50,9 @@ fn main() {
                 proven_ns: [-25_000.0, 25_000.0].map(|side| (difference + side) as i64),
                 proven_rate: [-3e-6, 3e-6],
             };
-            Edge { a, b, estimate }
+            ClockEdge { a, b, estimate }
         };
-        let edges: Vec<Edge> = pairs.iter().map(edge).collect();
+        let edges: Vec<ClockEdge> = pairs.iter().map(edge).collect();
         let started = Instant::now();
         let (_, health) = mesh.solve(end, &edges);
         took.push((started.elapsed(), health.liars.len()));
@@ -71,9 +72,9 @@ fn told(now: Timestamp) -> Timekeeper {
     let addresses: Vec<SocketAddr> =
         (1..=10).map(|port| SocketAddr::from(([127, 0, 0, 1], port))).collect();
     let (run, root) = (1, addresses[0]);
-    let seat = Seat { addresses, number: 1, run, started: 1 };
+    let seat = ClockSeat { addresses, number: 1, run, started: 1 };
     let mut keeper = Timekeeper::new(Config::default(), seat, None, now);
-    let verdict = Verdict {
+    let verdict = ClockVerdict {
         offset_ns: 77,
         rate: 1e-5,
         standing_ns: 700.0,
@@ -81,10 +82,10 @@ fn told(now: Timestamp) -> Timekeeper {
         proven_ns: [-9_000.0, 9_000.0],
         proven_rate: [-1e-6, 1e-6],
         horizon: Duration::from_secs(4),
-        ..Verdict::reference(now)
+        ..ClockVerdict::reference(now)
     };
-    for body in [Body::Close, Body::Verdict { verdict, base_ns: 7, utc: None }] {
-        let datagram = Message { run, from: 0, number: 5, body }.encode(None);
+    for body in [ClockBody::Close, ClockBody::Verdict { verdict, base_ns: 7, utc: None }] {
+        let datagram = ClockMessage { run, from: 0, number: 5, body }.encode(None);
         let arrival = Arrival::new(root, datagram, now, StampedBy::Kernel);
         keeper.handle(now, arrival).expect("well formed");
     }

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::mesh::Edge;
+use crate::mesh::ClockEdge;
 use crate::solver::median;
 
 /// Share of the distance to a wider band by which the usual width of a pair grows in one window. A
@@ -36,7 +36,7 @@ impl BandWidening {
     pub(crate) fn extra<'a>(
         &mut self,
         nodes: usize,
-        edges: impl Iterator<Item = &'a Edge>,
+        edges: impl Iterator<Item = &'a ClockEdge>,
     ) -> Vec<f64> {
         if self.usual.len() > PAIRS_MAX * nodes {
             self.usual.clear();

@@ -15,7 +15,7 @@ pub(crate) const ALWAYS: Duration = Duration::from_nanos(u64::MAX);
 /// The state of a clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
-pub enum State {
+pub enum ClockState {
     /// Nothing was measured yet.
     #[default]
     Unknown = 0,
@@ -27,7 +27,7 @@ pub enum State {
     Disrupted = 3,
 }
 
-impl State {
+impl ClockState {
     /// The state with this number on the wire.
     pub fn from_wire(byte: u8) -> Option<Self> {
         [Self::Unknown, Self::Synchronised, Self::FreeRunning, Self::Disrupted]
@@ -38,7 +38,7 @@ impl State {
 
 /// A node's clock as the solve of one window left it. Times are on the node's own clock.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Verdict {
+pub struct ClockVerdict {
     /// Where the line begins.
     pub at: Timestamp,
     /// The correction at `at`: nanoseconds to add to the node's clock.
@@ -46,7 +46,7 @@ pub struct Verdict {
     /// The growth of the correction for each nanosecond after `at`.
     pub rate: f64,
     /// Whether the clock goes on as before or began anew.
-    pub state: State,
+    pub state: ClockState,
     /// The part of the assumed bound that does not grow with time: the remainders of the pairs
     /// after the last solve, and the assumed share of asymmetry, which no measurement shows.
     pub standing_ns: f64,
@@ -61,14 +61,14 @@ pub struct Verdict {
     pub horizon: Duration,
 }
 
-impl Verdict {
+impl ClockVerdict {
     /// The verdict of the reference about itself. Its clock is the time of the mesh.
     pub fn reference(at: Timestamp) -> Self {
         Self {
             at,
             offset_ns: 0,
             rate: 0.0,
-            state: State::Synchronised,
+            state: ClockState::Synchronised,
             standing_ns: 0.0,
             variances: [0.0; 3],
             proven_ns: [0.0; 2],
@@ -78,15 +78,15 @@ impl Verdict {
     }
 
     /// The reading of the clock at its own time `now`.
-    pub fn reading(&self, now: Timestamp, config: &Config) -> Reading {
+    pub fn reading(&self, now: Timestamp, config: &Config) -> BoundedReading {
         let age_ns = now.signed_since(self.at);
         let age = age_ns as f64;
         let free = age > 2.0 * nanos(config.window) as f64 && self.horizon != ALWAYS;
         let proven_ns = self.proven(age, config);
         let assumed_ns = self.assumed(age, config);
-        Reading {
+        BoundedReading {
             offset_ns: self.offset_ns.saturating_add(Slope::of(self.rate).after(age_ns)),
-            state: if free { State::FreeRunning } else { self.state },
+            state: if free { ClockState::FreeRunning } else { self.state },
             proven_ns,
             assumed_ns: Some(proven_ns.map_or(assumed_ns, |proven| assumed_ns.min(proven))),
         }
@@ -124,11 +124,11 @@ fn whole(ns: f64) -> u64 {
 
 /// One reading of a clock, with two bounds on its error against the reference.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reading {
+pub struct BoundedReading {
     /// Nanoseconds to add to the local clock.
     pub offset_ns: i64,
     /// The state of the clock.
-    pub state: State,
+    pub state: ClockState,
     /// The error is not larger as long as delays are not negative, stamps are honest, and clocks
     /// keep the worst drift and wander of the configuration. `None` when nothing is proven.
     pub proven_ns: Option<u64>,

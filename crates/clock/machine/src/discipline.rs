@@ -15,13 +15,13 @@ use evenfall_core::Timestamp;
 use evenfall_core::time::nanos;
 
 use crate::table::Table;
-use crate::{Config, Reading, State, Verdict};
+use crate::{BoundedReading, ClockState, ClockVerdict, Config};
 
 /// A clock that follows the verdicts of the mesh.
 #[derive(Clone, Debug)]
 pub struct SoftwareClock {
     config: Config,
-    verdict: Option<Verdict>,
+    verdict: Option<ClockVerdict>,
     /// The table of the verdict. Readings come from the table from `settled` on.
     table: Option<Table>,
     /// When the correction of `lag_ns` began.
@@ -55,7 +55,7 @@ impl SoftwareClock {
     }
 
     /// Follows a new verdict from `now` on.
-    pub fn follow(&mut self, now: Timestamp, verdict: Verdict) {
+    pub fn follow(&mut self, now: Timestamp, verdict: ClockVerdict) {
         let was_held = core::mem::replace(&mut self.held, false);
         let is_slewed = self.in_use && !was_held;
         let before = self.verdict.filter(|_| is_slewed).map(|_| self.read(now).offset_ns);
@@ -70,7 +70,7 @@ impl SoftwareClock {
     }
 
     /// Notes that the last solve left this node out. The clock goes on at its rate, and all
-    /// readings are [`State::Disrupted`] until the next verdict.
+    /// readings are [`ClockState::Disrupted`] until the next verdict.
     pub fn hold(&mut self) {
         self.held = true;
     }
@@ -93,20 +93,20 @@ impl SoftwareClock {
 
     /// The clock at the local time `now`. Unknown before the first verdict.
     #[inline]
-    pub fn read(&self, now: Timestamp) -> Reading {
+    pub fn read(&self, now: Timestamp) -> BoundedReading {
         let table = self.table.as_ref().filter(|_| now >= self.settled);
         let reading = table.and_then(|table| table.reading(now));
         let mut reading = reading.unwrap_or_else(|| self.computed(now));
         if self.held {
-            reading.state = State::Disrupted;
+            reading.state = ClockState::Disrupted;
         }
         reading
     }
 
     /// The reading by the formulas of the verdict, with the part of the correction that is still
     /// missing.
-    fn computed(&self, now: Timestamp) -> Reading {
-        let Some(verdict) = &self.verdict else { return Reading::default() };
+    fn computed(&self, now: Timestamp) -> BoundedReading {
+        let Some(verdict) = &self.verdict else { return BoundedReading::default() };
         let mut reading = verdict.reading(now, &self.config);
         let lag = self.lag(now) as i64;
         if lag != 0 {
@@ -123,9 +123,9 @@ impl SoftwareClock {
 mod tests {
     use super::*;
 
-    fn verdict(at: Timestamp, offset_ns: i64) -> Verdict {
+    fn verdict(at: Timestamp, offset_ns: i64) -> ClockVerdict {
         let horizon = Duration::from_secs(4);
-        Verdict { offset_ns, horizon, proven_ns: [-9.0, 9.0], ..Verdict::reference(at) }
+        ClockVerdict { offset_ns, horizon, proven_ns: [-9.0, 9.0], ..ClockVerdict::reference(at) }
     }
 
     fn at(us: u64) -> Timestamp {
@@ -136,7 +136,7 @@ mod tests {
     fn before_its_use_a_clock_steps_and_afterwards_it_is_slewed_within_the_rate() {
         let config = Config::default();
         let mut clock = SoftwareClock::new(config.clone());
-        assert_eq!(clock.read(at(0)), Reading::default());
+        assert_eq!(clock.read(at(0)), BoundedReading::default());
         clock.follow(at(0), verdict(at(0), 5));
         clock.follow(at(1), verdict(at(1), 3_600_000_000_000));
         assert_eq!(clock.read(at(1)).offset_ns, 3_600_000_000_000, "not in use: it may step");
@@ -169,10 +169,10 @@ mod tests {
         clock.begin_use();
         clock.hold();
         let reading = clock.read(at(1_000));
-        assert_eq!((reading.offset_ns, reading.state), (77, State::Disrupted));
+        assert_eq!((reading.offset_ns, reading.state), (77, ClockState::Disrupted));
         clock.follow(at(2_000), verdict(at(2_000), -5_000_000));
         let reading = clock.read(at(2_000));
-        assert_eq!((reading.offset_ns, reading.state), (-5_000_000, State::Synchronised));
+        assert_eq!((reading.offset_ns, reading.state), (-5_000_000, ClockState::Synchronised));
         clock.follow(at(3_000), verdict(at(3_000), 0));
         assert_eq!(clock.read(at(3_000)).offset_ns, -5_000_000, "slewed again");
     }

@@ -10,7 +10,7 @@ use core::time::Duration;
 
 use evenfall_core::Timestamp;
 
-use crate::bound::{State, Verdict};
+use crate::bound::{ClockState, ClockVerdict};
 
 /// How fast the rates of two crystals usually move apart, in nanoseconds per second squared.
 /// Sensors in server rooms see some hundredths of a kelvin per second at a change of load. The rate
@@ -124,7 +124,7 @@ impl Filter {
         coarse: i64,
         bounds: [[f64; 2]; 2],
         horizon: Duration,
-    ) -> Verdict {
+    ) -> ClockVerdict {
         let seconds = now.signed_since(self.at) as f64 * 1e-9;
         let ahead = self.rest + self.rate * seconds;
         let whole = ahead.floor();
@@ -137,11 +137,11 @@ impl Filter {
         let late = |bound: f64| -(shift + bound - rise);
         let [from, to] = [bounds[0][1], bounds[0][0]].map(early);
         let [from_later, to_later] = [bounds[1][1], bounds[1][0]].map(late);
-        Verdict {
+        ClockVerdict {
             at: Timestamp::from_nanos(now.nanos().saturating_add_signed(offset)),
             offset_ns: offset.saturating_neg(),
             rate: -self.rate * 1e-9 / (1.0 + self.rate * 1e-9),
-            state: State::Synchronised,
+            state: ClockState::Synchronised,
             standing_ns: 0.0,
             variances: later(self.variances, seconds),
             proven_ns: [from, to],

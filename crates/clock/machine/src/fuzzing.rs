@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use evenfall_core::{Arrival, ClockError, ClockReading, Machine, Malformed, StampedBy, Timestamp};
 
-use crate::wire::{HEADER_BYTES, MAGIC, Message, VERSION};
-use crate::{Config, Seat, Timekeeper};
+use crate::wire::{ClockMessage, HEADER_BYTES, MAGIC, VERSION};
+use crate::{ClockSeat, Config, Timekeeper};
 
 /// Nodes of the run in which a machine is fuzzed.
 const NODES: u32 = 5;
@@ -17,8 +17,8 @@ const RUN: u64 = 7;
 
 /// Reads a datagram. Encoding a decoded message and decoding it again gives the same message.
 pub fn wire(data: &[u8]) {
-    if let Ok(message) = Message::decode(data, None) {
-        assert_eq!(Message::decode(&message.encode(None), None), Ok(message));
+    if let Ok(message) = ClockMessage::decode(data, None) {
+        assert_eq!(ClockMessage::decode(&message.encode(None), None), Ok(message));
     }
 }
 
@@ -35,7 +35,7 @@ fn drive(number: u32, data: &[u8]) {
     let address = |node: u32| SocketAddr::from(([10, 0, 0, 1], 1 + node as u16));
     let addresses: Vec<SocketAddr> = (0..NODES).map(address).collect();
     let mut now = Timestamp::from_nanos(1 << 50);
-    let seat = Seat { addresses, number, run: RUN, started: 1 };
+    let seat = ClockSeat { addresses, number, run: RUN, started: 1 };
     let mut keeper = Timekeeper::new(Config::default(), seat, None, now);
     let mut rest = data;
     while let Some((&[what, length], tail)) = rest.split_first_chunk::<2>() {

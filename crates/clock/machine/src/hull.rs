@@ -20,7 +20,7 @@
 
 /// A point of a cloud, both coordinates in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Point {
+pub struct HullPoint {
     /// Time since an origin.
     pub x: f64,
     /// Difference of the clocks, less a common base.
@@ -39,11 +39,11 @@ pub enum Side {
 /// The corners of one boundary of a cloud, from left to right. `cloud` is put in the order of time.
 ///
 /// Andrew's monotone chain: a corner that does not turn towards the other cloud is dropped.
-pub fn boundary(cloud: &mut [Point], side: Side) -> Vec<Point> {
+pub fn boundary(cloud: &mut [HullPoint], side: Side) -> Vec<HullPoint> {
     // Equal times are ordered so that the outermost point of a column is met first.
     let sign = if side == Side::Below { 1.0 } else { -1.0 };
     cloud.sort_by(|a, b| a.x.total_cmp(&b.x).then((sign * a.y).total_cmp(&(sign * b.y))));
-    let mut corners: Vec<Point> = Vec::new();
+    let mut corners: Vec<HullPoint> = Vec::new();
     for &point in cloud.iter() {
         if corners.last().is_some_and(|last| last.x == point.x) {
             continue;
@@ -78,7 +78,7 @@ pub struct Band {
 impl Band {
     /// The widest band whose slope lies in `slopes`, between two boundaries. `None` when a boundary
     /// is empty.
-    pub fn widest(lower: &[Point], upper: &[Point], slopes: (f64, f64)) -> Option<Self> {
+    pub fn widest(lower: &[HullPoint], upper: &[HullPoint], slopes: (f64, f64)) -> Option<Self> {
         if lower.is_empty() || upper.is_empty() {
             return None;
         }
@@ -90,8 +90,8 @@ impl Band {
         let (mut slope_min, mut slope_max) = (slope, slope);
         if half >= 0.0 {
             slope_max = walk.steepen();
-            let mirror = |points: &[Point]| -> Vec<Point> {
-                points.iter().rev().map(|point| Point { x: -point.x, y: point.y }).collect()
+            let mirror = |points: &[HullPoint]| -> Vec<HullPoint> {
+                points.iter().rev().map(|point| HullPoint { x: -point.x, y: point.y }).collect()
             };
             let (lower, upper) = (mirror(lower), mirror(upper));
             let mut walk = Walk::new(&lower, &upper, (-slopes.1, -slopes.0));
@@ -108,14 +108,14 @@ impl Band {
 
     /// The highest value at time `x` of a line between the clouds. `x` is not earlier than any
     /// point.
-    pub fn high(&self, upper: &[Point], x: f64) -> f64 {
+    pub fn high(&self, upper: &[HullPoint], x: f64) -> f64 {
         let slope = self.slope_max;
         upper.iter().map(|point| point.y + slope * (x - point.x)).fold(f64::INFINITY, f64::min)
     }
 
     /// The lowest value at time `x` of a line between the clouds. `x` is not earlier than any
     /// point.
-    pub fn low(&self, lower: &[Point], x: f64) -> f64 {
+    pub fn low(&self, lower: &[HullPoint], x: f64) -> f64 {
         let slope = self.slope_min;
         lower.iter().map(|point| point.y + slope * (x - point.x)).fold(f64::NEG_INFINITY, f64::max)
     }
@@ -124,8 +124,8 @@ impl Band {
 /// Both hulls under a slope that grows: the corner that touches the upper hull moves to the right,
 /// the corner that touches the lower hull moves to the left.
 struct Walk<'a> {
-    lower: &'a [Point],
-    upper: &'a [Point],
+    lower: &'a [HullPoint],
+    upper: &'a [HullPoint],
     /// Corner of the upper hull.
     right: usize,
     /// Corner of the lower hull.
@@ -135,18 +135,18 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(lower: &'a [Point], upper: &'a [Point], slopes: (f64, f64)) -> Self {
+    fn new(lower: &'a [HullPoint], upper: &'a [HullPoint], slopes: (f64, f64)) -> Self {
         let left = lower.len() - 1;
         let mut walk = Self { lower, upper, right: 0, left, slope: slopes.0, most: slopes.1 };
         walk.settle();
         walk
     }
 
-    fn upper(&self) -> Point {
+    fn upper(&self) -> HullPoint {
         self.upper[self.right]
     }
 
-    fn lower(&self) -> Point {
+    fn lower(&self) -> HullPoint {
         self.lower[self.left]
     }
 
@@ -156,7 +156,7 @@ impl<'a> Walk<'a> {
 
     /// Slopes at which the corners move on, of the upper and of the lower hull.
     fn turns(&self) -> (f64, f64) {
-        let slope = |a: &Point, b: &Point| (b.y - a.y) / (b.x - a.x);
+        let slope = |a: &HullPoint, b: &HullPoint| (b.y - a.y) / (b.x - a.x);
         let upper = self.upper.get(self.right + 1).map(|next| slope(&self.upper[self.right], next));
         let lower = self.left.checked_sub(1).map(|k| slope(&self.lower[k], &self.lower[self.left]));
         (upper.unwrap_or(f64::INFINITY), lower.unwrap_or(f64::INFINITY))

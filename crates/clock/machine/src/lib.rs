@@ -42,8 +42,8 @@
 //! | [`pair`] | [`PairMeter`]: coded pairs, windows, the estimate of two clocks |
 //! | [`hull`] | the widest band between two clouds of points, exactly |
 //! | [`graph`] | the pairs of nodes that probe each other |
-//! | [`mesh`] | [`Mesh`]: the network effect, liars, proven bounds along paths |
-//! | [`bound`] | [`Verdict`] and [`Reading`]: the clock of a node, with its two bounds |
+//! | [`mesh`] | [`MeshSolver`]: the network effect, liars, proven bounds along paths |
+//! | [`bound`] | [`ClockVerdict`] and [`BoundedReading`]: the clock of a node, with its two bounds |
 //! | [`sources`] | UTC out of sources that are vetted against each other |
 //! | [`discipline`] | [`SoftwareClock`]: slewed, never stepped |
 //! | [`wire`] | the datagrams, byte by byte |
@@ -93,11 +93,11 @@ pub mod timekeeper;
 mod trace;
 pub mod wire;
 
-pub use bound::{Reading, State, Verdict};
+pub use bound::{BoundedReading, ClockState, ClockVerdict};
 pub use config::Config;
 pub use discipline::SoftwareClock;
-pub use mesh::{Edge, Health, Mesh};
+pub use mesh::{ClockEdge, Health, MeshSolver};
 pub use pair::{CodedPair, Gap, PairEstimate, PairMeter};
 pub use sources::{Utc, Witness};
-pub use timekeeper::{Seat, TimeEvent, Timekeeper};
+pub use timekeeper::{ClockSeat, TimeEvent, Timekeeper};
 pub use wire::Claim;

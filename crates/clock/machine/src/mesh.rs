@@ -26,11 +26,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use evenfall_core::{Timestamp, math};
 
 use crate::band_widening::BandWidening;
-use crate::bound::Verdict;
+use crate::bound::ClockVerdict;
 use crate::filter::Filter;
 use crate::pair::PairEstimate;
 use crate::solver::{Laplacian, median};
-use crate::{Config, State};
+use crate::{ClockState, Config};
 
 /// Rounds of giving large remainders less weight. The weights of the fifth round differ from those
 /// of the fourth by less than a hundredth when one node in ten lies.
@@ -57,7 +57,7 @@ const BOUND_ROUNDS: usize = 12;
 
 /// The estimate of a pair of nodes, by their numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Edge {
+pub struct ClockEdge {
     /// The node on whose clock the estimate is stated.
     pub a: u32,
     /// The other node, whose clock the estimate is about.
@@ -104,7 +104,7 @@ impl Health {
 
 /// Solves the network once each window, and remembers every node's course in between.
 #[derive(Clone, Debug)]
-pub struct Mesh {
+pub struct MeshSolver {
     config: Config,
     reference: u32,
     filters: Vec<Option<Filter>>,
@@ -116,7 +116,7 @@ pub struct Mesh {
 
 /// One attempt over the nodes that are not left out.
 struct Attempt<'a> {
-    edges: Vec<&'a Edge>,
+    edges: Vec<&'a ClockEdge>,
     coarse: Vec<Option<i64>>,
     fine: Vec<f64>,
     rates: Vec<f64>,
@@ -132,7 +132,7 @@ struct Attempt<'a> {
     surplus: f64,
 }
 
-impl Mesh {
+impl MeshSolver {
     /// A mesh of `nodes` nodes whose time is that of the node `reference`.
     pub fn new(config: Config, nodes: u32, reference: u32) -> Self {
         let filters = vec![None; nodes as usize];
@@ -147,7 +147,11 @@ impl Mesh {
 
     /// The verdicts of all nodes that have one, and the health of the network. `now` is the time of
     /// the reference at which the windows of the estimates ended.
-    pub fn solve(&mut self, now: Timestamp, edges: &[Edge]) -> (Vec<Option<Verdict>>, Health) {
+    pub fn solve(
+        &mut self,
+        now: Timestamp,
+        edges: &[ClockEdge],
+    ) -> (Vec<Option<ClockVerdict>>, Health) {
         let middle = now - self.config.window / 2;
         let mut liars: Vec<u32> = Vec::new();
         let mut attempt = self.attempt(middle, edges, &liars);
@@ -176,9 +180,9 @@ impl Mesh {
     /// Finds by how much the clock of the reference has jumped, and moves all courses by the jump.
     /// The clocks of the other nodes have not jumped. Each neighbour of the reference shows a jump,
     /// and the median counts. `None` when no neighbour of the reference has a course.
-    pub fn reference_jumped(&mut self, now: Timestamp, edges: &[Edge]) -> Option<i64> {
+    pub fn reference_jumped(&mut self, now: Timestamp, edges: &[ClockEdge]) -> Option<i64> {
         let middle = now - self.config.window / 2;
-        let jump = |edge: &Edge| {
+        let jump = |edge: &ClockEdge| {
             let filter = self.filters.get(edge.b as usize)?.as_ref()?;
             let estimate = &edge.estimate;
             let later = difference(estimate, middle, 0) - estimate.offset_ns as f64;
@@ -192,12 +196,12 @@ impl Mesh {
         Some(by)
     }
 
-    fn attempt<'a>(&self, middle: Timestamp, all: &'a [Edge], without: &[u32]) -> Attempt<'a> {
+    fn attempt<'a>(&self, middle: Timestamp, all: &'a [ClockEdge], without: &[u32]) -> Attempt<'a> {
         let n = self.filters.len();
         let mut out = vec![false; n];
         without.iter().for_each(|&liar| out[liar as usize] = true);
         let inside = |node: u32| out.get(node as usize) == Some(&false);
-        let mut edges: Vec<&Edge> = all
+        let mut edges: Vec<&ClockEdge> = all
             .iter()
             .filter(|edge| inside(edge.a) && inside(edge.b) && edge.a != edge.b)
             .collect();
@@ -258,7 +262,7 @@ impl Mesh {
     }
 
     /// Whole nanoseconds of every node against the reference along a tree, and which edges made it.
-    fn coarse(&self, middle: Timestamp, edges: &[&Edge]) -> (Vec<Option<i64>>, Vec<bool>) {
+    fn coarse(&self, middle: Timestamp, edges: &[&ClockEdge]) -> (Vec<Option<i64>>, Vec<bool>) {
         let n = self.filters.len();
         let beside = adjacency(n, edges.iter().map(|edge| (edge.a, edge.b)));
         let mut coarse: Vec<Option<i64>> = vec![None; n];
@@ -304,7 +308,7 @@ impl Mesh {
         let suspect =
             |node: u32| node != self.reference && bad[node as usize].0 >= 2 && share(node) > 0.5;
         let mut suspects: Vec<u32> = (0..bad.len() as u32).filter(|&node| suspect(node)).collect();
-        let worse = |edge: &&Edge, node: u32| {
+        let worse = |edge: &&ClockEdge, node: u32| {
             let other = if edge.a == node { edge.b } else { edge.a };
             suspect(other) && (share(other), other) > (share(node), node)
         };
@@ -321,7 +325,7 @@ impl Mesh {
         &mut self,
         at: (Timestamp, Timestamp),
         attempt: &Attempt<'_>,
-    ) -> Vec<Option<Verdict>> {
+    ) -> Vec<Option<ClockVerdict>> {
         let (middle, now) = at;
         let noise = self.noise(attempt);
         let rate_noise = 1.482_6 * median(&attempt.rate_remainders);
@@ -344,7 +348,7 @@ impl Mesh {
                 return None;
             };
             if n == self.reference as usize {
-                return Some(Verdict::reference(now));
+                return Some(ClockVerdict::reference(now));
             }
             // The variance of a node's offset is the variance of a pair times the resistance of the
             // graph between the node and the reference. In a random graph nearly all of the
@@ -373,7 +377,7 @@ impl Mesh {
             let [offset, both, rate] = &mut verdict.variances;
             (*offset, *both) = (*offset + tilt * half * half, *both + tilt * half);
             *rate += tilt;
-            verdict.state = if moved { State::Synchronised } else { State::Disrupted };
+            verdict.state = if moved { ClockState::Synchronised } else { ClockState::Disrupted };
             Some(verdict)
         };
         attempt.coarse.iter().enumerate().map(verdict).collect()
@@ -457,7 +461,7 @@ impl Mesh {
 
     /// The least and the greatest `b - a` when the reference shows `at` and a's clock shows `at +
     /// a`.
-    fn span(&self, edge: &Edge, at: Timestamp, a: i64) -> [(i64, f64); 2] {
+    fn span(&self, edge: &ClockEdge, at: Timestamp, a: i64) -> [(i64, f64); 2] {
         let estimate = &edge.estimate;
         let here = i128::from(at.nanos()) + i128::from(a);
         let age = (here - i128::from(estimate.end.nanos())) as f64;

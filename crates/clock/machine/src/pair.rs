@@ -17,7 +17,7 @@ use evenfall_core::Timestamp;
 use evenfall_core::time::nanos;
 
 use crate::Config;
-use crate::hull::{Band, Point, Side, boundary};
+use crate::hull::{Band, HullPoint, Side, boundary};
 
 /// Probes that a window keeps of each way: 500 a second for two seconds. Later probes are counted
 /// and dropped, so that a peer that sends too many costs bounded memory.
@@ -112,8 +112,8 @@ impl PairEstimate {
 /// Points of one window, by way.
 #[derive(Clone, Debug, Default)]
 struct Points {
-    lower: Vec<Point>,
-    upper: Vec<Point>,
+    lower: Vec<HullPoint>,
+    upper: Vec<HullPoint>,
 }
 
 /// The probes between this node and one peer. Times are relative to an origin, so that an `f64`
@@ -190,7 +190,7 @@ impl PairMeter {
     fn note(&mut self, at: Timestamp, difference_ns: i64, side: Side, intact: bool) {
         let (start, base) = *self.origin.get_or_insert((at, difference_ns));
         let y = i128::from(difference_ns) - i128::from(base);
-        let point = Point { x: at.signed_since(start) as f64, y: y as f64 };
+        let point = HullPoint { x: at.signed_since(start) as f64, y: y as f64 };
         let cloud = |points: &mut Points| {
             let cloud = match side {
                 Side::Below => &mut points.upper,
@@ -289,11 +289,11 @@ impl PairMeter {
     /// line that fits between the points.
     fn proven(&mut self, last: f64, config: &Config) -> Result<([f64; 2], [f64; 2]), Gap> {
         let stamp = nanos(config.stamp_error) as f64;
-        let widened = |point: &Point, sign: f64| {
+        let widened = |point: &HullPoint, sign: f64| {
             let margin = stamp + config.bend_ns(last - point.x);
-            Point { x: point.x - last, y: point.y + sign * margin }
+            HullPoint { x: point.x - last, y: point.y + sign * margin }
         };
-        let gather = |of: fn(&Points) -> &[Point], sign: f64| -> Vec<Point> {
+        let gather = |of: fn(&Points) -> &[HullPoint], sign: f64| -> Vec<HullPoint> {
             let points = self.earlier.iter().flat_map(|[_, all]| of(all));
             points.map(|point| widened(point, sign)).collect()
         };

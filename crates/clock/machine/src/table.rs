@@ -22,7 +22,7 @@
 use evenfall_core::Timestamp;
 
 use crate::bound::ALWAYS;
-use crate::{Config, Reading, State, Verdict};
+use crate::{BoundedReading, ClockState, ClockVerdict, Config};
 
 /// The length of a step is 2^28 nanoseconds, which are 268 ms. In the middle of a step, a bound
 /// that bends by 200 ppb/s is 2 ns below the line.
@@ -44,7 +44,7 @@ pub(crate) struct Table {
     span_ns: u64,
     offset_ns: i64,
     slope: Slope,
-    state: State,
+    state: ClockState,
     is_proven: bool,
     /// Proven and assumed bound at the ends of the steps.
     bounds: [[u64; 2]; STEPS + 1],
@@ -53,7 +53,7 @@ pub(crate) struct Table {
 impl Table {
     /// The table of a verdict. `None` for the verdict of the reference, and for bounds of
     /// [`BOUND_NS_END`] and more.
-    pub(crate) fn of(verdict: &Verdict, config: &Config) -> Option<Self> {
+    pub(crate) fn of(verdict: &ClockVerdict, config: &Config) -> Option<Self> {
         if verdict.horizon == ALWAYS {
             return None;
         }
@@ -84,7 +84,7 @@ impl Table {
 
     /// The reading at `now`. `None` when `now` is before or after the steps of the table.
     #[inline]
-    pub(crate) fn reading(&self, now: Timestamp) -> Option<Reading> {
+    pub(crate) fn reading(&self, now: Timestamp) -> Option<BoundedReading> {
         let age = now.nanos().wrapping_sub(self.at_ns);
         if age >= self.span_ns {
             return None;
@@ -94,7 +94,7 @@ impl Table {
         let line =
             |k: usize| (from[k] * (STEP_NS - into) + to[k] * into + (STEP_NS - 1)) >> STEP_BITS;
         let (proven, assumed) = (line(0), line(1));
-        Some(Reading {
+        Some(BoundedReading {
             offset_ns: self.offset_ns.saturating_add(self.slope.after(age as i64)),
             state: self.state,
             proven_ns: self.is_proven.then_some(proven),
@@ -134,7 +134,7 @@ mod tests {
 
     use super::*;
 
-    fn verdict(prng: &mut Prng) -> Verdict {
+    fn verdict(prng: &mut Prng) -> ClockVerdict {
         let reach = 200_000.0 * prng.unit();
         let middle = 20_000.0 * prng.normal();
         let error = |prng: &mut Prng, scale: f64| {
@@ -142,7 +142,7 @@ mod tests {
             deviation * deviation
         };
         let (offset, rate) = (error(prng, 100.0), error(prng, 10.0));
-        Verdict {
+        ClockVerdict {
             offset_ns: (1e12 * prng.normal()) as i64,
             rate: 1e-4 * prng.normal(),
             standing_ns: 3_000.0 * prng.unit(),
@@ -150,7 +150,7 @@ mod tests {
             proven_ns: [middle - reach, middle + reach],
             proven_rate: [-4e-6 * prng.unit(), 4e-6 * prng.unit()],
             horizon: Duration::from_nanos(1_000_000_000 + prng.below(4_000_000_000)),
-            ..Verdict::reference(Timestamp::from_nanos(1 << 60))
+            ..ClockVerdict::reference(Timestamp::from_nanos(1 << 60))
         }
     }
 
@@ -189,10 +189,10 @@ mod tests {
         assert!(table.reading(known.at - Duration::from_nanos(1)).is_none());
         assert!(table.reading(known.at).is_some());
         assert!(table.reading(known.at + known.horizon).is_none());
-        assert!(Table::of(&Verdict::reference(known.at), &config).is_none());
-        let wide = Verdict { proven_ns: [-1e11, 1e11], ..known };
+        assert!(Table::of(&ClockVerdict::reference(known.at), &config).is_none());
+        let wide = ClockVerdict { proven_ns: [-1e11, 1e11], ..known };
         assert!(Table::of(&wide, &config).is_none());
-        let unproven = Verdict { proven_ns: [f64::NEG_INFINITY, f64::INFINITY], ..known };
+        let unproven = ClockVerdict { proven_ns: [f64::NEG_INFINITY, f64::INFINITY], ..known };
         let table = Table::of(&unproven, &config).expect("a table");
         let reading = table.reading(known.at).expect("within the table");
         assert_eq!(reading, unproven.reading(known.at, &config));

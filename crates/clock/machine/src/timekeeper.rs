@@ -15,10 +15,10 @@
 //! of the last window. The node that keeps the stamps of a pair tells the reference at once. A node
 //! whose clock has jumped contradicts most of its neighbours, and each neighbour contradicts few
 //! nodes. Within some probes the reference names the node whose clock has jumped, and tells that
-//! node. The node's readings are [`State::Disrupted`](crate::State) until the window after the jump
-//! is solved. The end of the window shows jumps that single probes do not show: no line fits
-//! between the probes of any pair of the node ([`Gap::Crossed`]), and the solve has no place for
-//! the node.
+//! node. The node's readings are [`ClockState::Disrupted`](crate::ClockState) until the window
+//! after the jump is solved. The end of the window shows jumps that single probes do not show: no
+//! line fits between the probes of any pair of the node ([`Gap::Crossed`]), and the solve has no
+//! place for the node.
 //!
 //! When the clock of the reference itself jumps, most neighbours contradict the reference. No other
 //! node is left out then, and the other nodes go on by their last verdicts. After the next window
@@ -42,9 +42,10 @@ use evenfall_core::{
 use self::neighbour::{Departure, Neighbour, PAIRS_KEPT};
 use self::reference_state::ReferenceState;
 use crate::sources::{Utc, vet};
-use crate::wire::{Body, Claim, Message, Probe, REPORT_ESTIMATES};
+use crate::wire::{Claim, ClockBody, ClockMessage, CodedProbe, REPORT_ESTIMATES};
 use crate::{
-    CodedPair, Config, Edge, Gap, Health, PairEstimate, Reading, SoftwareClock, Verdict, graph,
+    BoundedReading, ClockEdge, ClockVerdict, CodedPair, Config, Gap, Health, PairEstimate,
+    SoftwareClock, graph,
 };
 
 /// Headers below a datagram: UDP 8, IPv4 20, Ethernet 14 + 4, preamble and gap 20.
@@ -75,7 +76,7 @@ const KEY_CONTEXT: &str = "evenfall clock 2026-11 datagrams";
 
 /// A node among all nodes.
 #[derive(Clone, Debug)]
-pub struct Seat {
+pub struct ClockSeat {
     /// Addresses of all nodes, in an order that all nodes share. The first is the reference.
     pub addresses: Vec<SocketAddr>,
     /// The place of this node.
@@ -92,7 +93,7 @@ pub struct Seat {
 #[derive(Clone, Debug, PartialEq)]
 pub enum TimeEvent {
     /// A window ended and the node knows its clock anew.
-    Verdict(Verdict, Option<Claim>),
+    Verdict(ClockVerdict, Option<Claim>),
     /// A window with a neighbour ended, as this node saw it.
     Window(u32, Result<PairEstimate, Gap>),
     /// Two probes of a neighbour are complete: the neighbour, whether this node sent the probes,
@@ -108,7 +109,7 @@ pub enum TimeEvent {
 #[derive(Debug)]
 pub struct Timekeeper {
     config: Config,
-    seat: Seat,
+    seat: ClockSeat,
     key: Option<MacKey>,
     neighbours: Vec<Neighbour>,
     places: BTreeMap<u32, usize>,
@@ -126,7 +127,7 @@ pub struct Timekeeper {
     probe_at: Option<Timestamp>,
     second_at: Option<(Timestamp, usize)>,
     gap: Duration,
-    out: VecDeque<(SocketAddr, Message, Option<Token>)>,
+    out: VecDeque<(SocketAddr, ClockMessage, Option<Token>)>,
     events: VecDeque<TimeEvent>,
     dropped: u64,
     tells_pairs: bool,
@@ -137,7 +138,7 @@ impl Timekeeper {
     ///
     /// # Panics
     /// When the seat is not among the addresses.
-    pub fn new(config: Config, seat: Seat, key: Option<&SharedKey>, now: Timestamp) -> Self {
+    pub fn new(config: Config, seat: ClockSeat, key: Option<&SharedKey>, now: Timestamp) -> Self {
         let nodes = seat.addresses.len() as u32;
         assert!(seat.number < nodes, "a node has a place among all nodes");
         let pairs = graph::pairs(nodes, graph::degree(nodes), seat.run);
@@ -157,7 +158,7 @@ impl Timekeeper {
         let mut clock = SoftwareClock::new(config.clone());
         if reference_state.is_some() {
             // The time of the mesh is that of the reference from the first moment on.
-            clock.follow(now, Verdict::reference(now));
+            clock.follow(now, ClockVerdict::reference(now));
         }
         let gap = config.gap_by_bits();
         // Nodes begin to probe at different instants.
@@ -196,7 +197,7 @@ impl Timekeeper {
     /// Where the program stamps departures, a probe left at an unknown time within the call that
     /// sent the probe. The assumed bound then allows for half of this call at this node and at the
     /// reference.
-    pub fn read(&self, now: Timestamp) -> Reading {
+    pub fn read(&self, now: Timestamp) -> BoundedReading {
         let mut reading = self.clock.read(now);
         if self.reference_state.is_none() {
             let most = reading.proven_ns.unwrap_or(u64::MAX);
@@ -260,12 +261,12 @@ impl Timekeeper {
         self.dropped
     }
 
-    fn queue(&mut self, to: SocketAddr, number: u32, body: Body, token: Option<Token>) {
+    fn queue(&mut self, to: SocketAddr, number: u32, body: ClockBody, token: Option<Token>) {
         if self.out.len() == QUEUE_MAX {
             self.out.pop_front();
             self.dropped += 1;
         }
-        let message = Message { run: self.seat.run, from: self.seat.number, number, body };
+        let message = ClockMessage { run: self.seat.run, from: self.seat.number, number, body };
         self.out.push_back((to, message, token));
     }
 
@@ -286,13 +287,13 @@ impl Timekeeper {
             .filter(|before| before.number.wrapping_add(1) == number)
             .map_or([Timestamp::ZERO; 2], Departure::at);
         let (heard_number, heard) = neighbour.heard;
-        let probe = Probe { second, sent: now, departed, heard_number, heard };
+        let probe = CodedProbe { second, sent: now, departed, heard_number, heard };
         let token = (k as u64) << 33 | u64::from(number) << 1 | u64::from(second);
         let address = neighbour.address;
-        self.queue(address, number, Body::Probe(probe), Some(Token(token)));
+        self.queue(address, number, ClockBody::Probe(probe), Some(Token(token)));
     }
 
-    fn take_probe(&mut self, k: usize, number: u32, probe: &Probe, arrival: &Arrival) {
+    fn take_probe(&mut self, k: usize, number: u32, probe: &CodedProbe, arrival: &Arrival) {
         let tolerance = self.config.tolerance;
         let neighbour = &mut self.neighbours[k];
         let mut told: [Option<(bool, CodedPair)>; 2] = [None; 2];
@@ -319,7 +320,7 @@ impl Timekeeper {
             if self.reference_state.is_some() {
                 self.accuse(0, other);
             } else {
-                self.queue(self.seat.addresses[0], other, Body::Jump, None);
+                self.queue(self.seat.addresses[0], other, ClockBody::Jump, None);
             }
         }
         let neighbour = &mut self.neighbours[k];
@@ -360,7 +361,7 @@ impl Timekeeper {
             parts.push(Vec::new());
         }
         for estimates in parts {
-            self.queue(reference, window, Body::Report { source, estimates }, None);
+            self.queue(reference, window, ClockBody::Report { source, estimates }, None);
         }
     }
 
@@ -416,7 +417,7 @@ impl Timekeeper {
             self.clock.hold();
             self.events.push_back(TimeEvent::LeftOut);
         } else {
-            self.queue(self.seat.addresses[node as usize], self.window, Body::LeftOut, None);
+            self.queue(self.seat.addresses[node as usize], self.window, ClockBody::LeftOut, None);
         }
     }
 
@@ -425,8 +426,8 @@ impl Timekeeper {
         let Some(reference_state) = &mut self.reference_state else { return };
         reference_state.solve_at = None;
         let edges = core::mem::take(&mut reference_state.edges);
-        let edge = |((a, b), estimate)| Edge { a, b, estimate };
-        let edges: Vec<Edge> = edges.into_iter().map(edge).collect();
+        let edge = |((a, b), estimate)| ClockEdge { a, b, estimate };
+        let edges: Vec<ClockEdge> = edges.into_iter().map(edge).collect();
         let has_lost_itself = reference_state.has_lost_itself(&edges);
         let crossed = core::mem::take(&mut reference_state.crossed);
         let jumped = core::mem::take(&mut reference_state.jumped);
@@ -461,7 +462,7 @@ impl Timekeeper {
             if number == 0 {
                 self.adopt(now, verdict, utc.claim);
             } else {
-                let body = Body::Verdict { verdict, base_ns: self.base_ns, utc: utc.claim };
+                let body = ClockBody::Verdict { verdict, base_ns: self.base_ns, utc: utc.claim };
                 self.queue(self.seat.addresses[number], window, body, None);
             }
         }
@@ -482,7 +483,7 @@ impl Timekeeper {
         }
     }
 
-    fn adopt(&mut self, now: Timestamp, verdict: Verdict, utc: Option<Claim>) {
+    fn adopt(&mut self, now: Timestamp, verdict: ClockVerdict, utc: Option<Claim>) {
         self.clock.follow(now, verdict);
         self.utc = utc;
         self.events.push_back(TimeEvent::Verdict(verdict, utc));
@@ -494,7 +495,7 @@ impl Machine for Timekeeper {
 
     fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
         self.mind_own_jump(now);
-        let message = Message::decode(&arrival.datagram, self.key.as_ref())?;
+        let message = ClockMessage::decode(&arrival.datagram, self.key.as_ref())?;
         let stranger = Malformed { what: "not of this run", offset: 8 };
         if message.run != self.seat.run
             || self.seat.addresses.get(message.from as usize) != Some(&arrival.from)
@@ -502,16 +503,16 @@ impl Machine for Timekeeper {
             return Err(stranger);
         }
         match message.body {
-            Body::Probe(probe) => {
+            ClockBody::Probe(probe) => {
                 let k = *self.places.get(&message.from).ok_or(stranger)?;
                 self.take_probe(k, message.number, &probe, &arrival);
             }
-            Body::Close if message.from == 0 => self.close(arrival.received, message.number),
-            Body::Report { source, estimates } if message.number == self.window => {
+            ClockBody::Close if message.from == 0 => self.close(arrival.received, message.number),
+            ClockBody::Report { source, estimates } if message.number == self.window => {
                 self.file(message.from, source, &estimates);
             }
             // A verdict of an earlier window came late, and is ignored.
-            Body::Verdict { verdict, base_ns, utc }
+            ClockBody::Verdict { verdict, base_ns, utc }
                 if message.from == 0 && message.number == self.window =>
             {
                 if base_ns != self.base_ns {
@@ -522,8 +523,8 @@ impl Machine for Timekeeper {
                 }
                 self.adopt(now, verdict, utc);
             }
-            Body::Jump => self.accuse(message.from, message.number),
-            Body::LeftOut if message.from == 0 && message.number == self.window => {
+            ClockBody::Jump => self.accuse(message.from, message.number),
+            ClockBody::LeftOut if message.from == 0 && message.number == self.window => {
                 self.clock.hold();
                 self.events.push_back(TimeEvent::LeftOut);
             }
@@ -559,7 +560,7 @@ impl Machine for Timekeeper {
             let window = self.window.saturating_add(1);
             self.close(now, window);
             for number in 1..self.seat.addresses.len() {
-                self.queue(self.seat.addresses[number], window, Body::Close, None);
+                self.queue(self.seat.addresses[number], window, ClockBody::Close, None);
             }
         }
     }
@@ -598,7 +599,7 @@ impl Machine for Timekeeper {
 
     fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
         let (to, mut message, token) = self.out.pop_front()?;
-        if let Body::Probe(probe) = &mut message.body {
+        if let ClockBody::Probe(probe) = &mut message.body {
             probe.sent = now;
         }
         if let Some(Token(token)) = token {

@@ -46,7 +46,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use evenfall_core::time::nanos;
 use evenfall_core::{MacKey, Malformed, Reader, Timestamp};
 
-use crate::{PairEstimate, State, Verdict};
+use crate::{ClockState, ClockVerdict, PairEstimate};
 
 /// First bytes of every datagram.
 pub const MAGIC: [u8; 2] = *b"EK";
@@ -74,7 +74,7 @@ pub struct Claim {
 
 /// One of two probes that follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Probe {
+pub struct CodedProbe {
     /// Which of the two.
     pub second: bool,
     /// When the sender asked its port to send, on its clock.
@@ -89,9 +89,9 @@ pub struct Probe {
 
 /// The body of a datagram.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Body {
+pub enum ClockBody {
     /// A probe.
-    Probe(Probe),
+    Probe(CodedProbe),
     /// "Your window ends": from the reference to all.
     Close,
     /// The estimates of a window, from a node to the reference.
@@ -104,7 +104,7 @@ pub enum Body {
     /// The verdict of the solve about a node, from the reference to that node.
     Verdict {
         /// The node's clock.
-        verdict: Verdict,
+        verdict: ClockVerdict,
         /// Nanoseconds to add to the time of the reference, so that stamps count from 1970.
         base_ns: i64,
         /// UTC against the time of the reference.
@@ -118,7 +118,7 @@ pub enum Body {
 
 /// A datagram.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Message {
+pub struct ClockMessage {
     /// The run; datagrams of another run are refused.
     pub run: u64,
     /// The number of the node that sends.
@@ -126,7 +126,7 @@ pub struct Message {
     /// Number of the pair of probes, of the window, or of the neighbour.
     pub number: u32,
     /// The body.
-    pub body: Body,
+    pub body: ClockBody,
 }
 
 fn finite(r: &mut Reader<'_>) -> Result<f64, Malformed> {
@@ -196,7 +196,7 @@ fn estimate(r: &mut Reader<'_>) -> Result<(u32, PairEstimate), Malformed> {
     if ordered { Ok((peer, estimate)) } else { Err(r.malformed("a bound below its lower bound")) }
 }
 
-fn put_verdict(out: &mut BytesMut, verdict: &Verdict) {
+fn put_verdict(out: &mut BytesMut, verdict: &ClockVerdict) {
     out.put_u64_le(verdict.at.nanos());
     out.put_i64_le(verdict.offset_ns);
     out.put_f64_le(verdict.rate);
@@ -212,8 +212,8 @@ fn put_verdict(out: &mut BytesMut, verdict: &Verdict) {
     out.put_u64_le(nanos(verdict.horizon));
 }
 
-fn verdict(r: &mut Reader<'_>, state: State) -> Result<Verdict, Malformed> {
-    let verdict = Verdict {
+fn verdict(r: &mut Reader<'_>, state: ClockState) -> Result<ClockVerdict, Malformed> {
+    let verdict = ClockVerdict {
         at: Timestamp::from_nanos(r.u64()?),
         offset_ns: r.i64()?,
         rate: rate(r)?,
@@ -228,19 +228,19 @@ fn verdict(r: &mut Reader<'_>, state: State) -> Result<Verdict, Malformed> {
     if verdict.standing_ns < 0.0 { Err(r.malformed("a bound below zero")) } else { Ok(verdict) }
 }
 
-impl Message {
+impl ClockMessage {
     /// The datagram.
     ///
     /// # Panics
     /// When a report has more than [`REPORT_ESTIMATES`].
     pub fn encode(&self, key: Option<&MacKey>) -> Bytes {
         let (kind, half) = match &self.body {
-            Body::Probe(probe) => (0, u8::from(probe.second)),
-            Body::Close => (1, 0),
-            Body::Report { .. } => (2, 0),
-            Body::Verdict { verdict, .. } => (3, verdict.state as u8),
-            Body::LeftOut => (4, 0),
-            Body::Jump => (5, 0),
+            ClockBody::Probe(probe) => (0, u8::from(probe.second)),
+            ClockBody::Close => (1, 0),
+            ClockBody::Report { .. } => (2, 0),
+            ClockBody::Verdict { verdict, .. } => (3, verdict.state as u8),
+            ClockBody::LeftOut => (4, 0),
+            ClockBody::Jump => (5, 0),
         };
         let mut out = BytesMut::with_capacity(PROBE_BYTES);
         out.put_slice(&MAGIC);
@@ -250,22 +250,22 @@ impl Message {
         out.put_u32_le(self.number);
         out.put_u64_le(0);
         match &self.body {
-            Body::Probe(probe) => {
+            ClockBody::Probe(probe) => {
                 let [first, second] = probe.departed;
                 for time in [probe.sent, first, second, probe.heard[0], probe.heard[1]] {
                     out.put_u64_le(time.nanos());
                 }
                 out.put_u32_le(probe.heard_number);
             }
-            Body::Close | Body::LeftOut | Body::Jump => {}
-            Body::Report { source, estimates } => {
+            ClockBody::Close | ClockBody::LeftOut | ClockBody::Jump => {}
+            ClockBody::Report { source, estimates } => {
                 assert!(estimates.len() <= REPORT_ESTIMATES, "the sender divides reports");
                 put_claim(&mut out, *source);
                 estimates
                     .iter()
                     .for_each(|(peer, estimate)| put_estimate(&mut out, *peer, estimate));
             }
-            Body::Verdict { verdict, base_ns, utc } => {
+            ClockBody::Verdict { verdict, base_ns, utc } => {
                 put_verdict(&mut out, verdict);
                 out.put_i64_le(*base_ns);
                 put_claim(&mut out, *utc);
@@ -303,9 +303,15 @@ impl Message {
                 let (sent, departed, heard) =
                     (Timestamp::from_nanos(r.u64()?), times(&mut r)?, times(&mut r)?);
                 let heard_number = r.u32()?;
-                Body::Probe(Probe { second: half == 1, sent, departed, heard_number, heard })
+                ClockBody::Probe(CodedProbe {
+                    second: half == 1,
+                    sent,
+                    departed,
+                    heard_number,
+                    heard,
+                })
             }
-            (1, 0) => Body::Close,
+            (1, 0) => ClockBody::Close,
             (2, 0) => {
                 let source = claim(&mut r)?;
                 let mut estimates = Vec::new();
@@ -315,15 +321,15 @@ impl Message {
                     }
                     estimates.push(estimate(&mut r)?);
                 }
-                Body::Report { source, estimates }
+                ClockBody::Report { source, estimates }
             }
             (3, state) => {
-                let state = State::from_wire(state).ok_or(r.malformed("unknown state"))?;
+                let state = ClockState::from_wire(state).ok_or(r.malformed("unknown state"))?;
                 let verdict = verdict(&mut r, state)?;
-                Body::Verdict { verdict, base_ns: r.i64()?, utc: claim(&mut r)? }
+                ClockBody::Verdict { verdict, base_ns: r.i64()?, utc: claim(&mut r)? }
             }
-            (4, 0) => Body::LeftOut,
-            (5, 0) => Body::Jump,
+            (4, 0) => ClockBody::LeftOut,
+            (5, 0) => ClockBody::Jump,
             _ => return Err(Malformed { what: "unknown kind of datagram", offset: 3 }),
         };
         r.finish()?;
@@ -341,7 +347,7 @@ mod tests {
         Timestamp::from_nanos(ns)
     }
 
-    fn messages() -> Vec<Message> {
+    fn messages() -> Vec<ClockMessage> {
         let estimate = PairEstimate {
             middle: at(5),
             end: at(6),
@@ -352,13 +358,13 @@ mod tests {
             proven_ns: [-7, 8],
             proven_rate: [-1e-4, 1e-4],
         };
-        let verdict = Verdict {
+        let verdict = ClockVerdict {
             proven_ns: [f64::NEG_INFINITY, f64::INFINITY],
             offset_ns: -5,
-            state: State::Disrupted,
-            ..Verdict::reference(at(77))
+            state: ClockState::Disrupted,
+            ..ClockVerdict::reference(at(77))
         };
-        let probe = Probe {
+        let probe = CodedProbe {
             second: true,
             sent: at(1),
             departed: [at(2), at(3)],
@@ -368,15 +374,15 @@ mod tests {
         let claim = Some(Claim { offset_ns: 7, bound_ns: 0 });
         let estimates = vec![(3, estimate); REPORT_ESTIMATES];
         let bodies = [
-            Body::Probe(probe),
-            Body::Close,
-            Body::Report { source: None, estimates: vec![] },
-            Body::Report { source: claim, estimates },
-            Body::Verdict { verdict, base_ns: i64::MIN, utc: claim },
-            Body::LeftOut,
-            Body::Jump,
+            ClockBody::Probe(probe),
+            ClockBody::Close,
+            ClockBody::Report { source: None, estimates: vec![] },
+            ClockBody::Report { source: claim, estimates },
+            ClockBody::Verdict { verdict, base_ns: i64::MIN, utc: claim },
+            ClockBody::LeftOut,
+            ClockBody::Jump,
         ];
-        bodies.map(|body| Message { run: 1 << 60, from: 2, number: 9, body }).to_vec()
+        bodies.map(|body| ClockMessage { run: 1 << 60, from: 2, number: 9, body }).to_vec()
     }
 
     fn key() -> MacKey {
@@ -390,7 +396,7 @@ mod tests {
             for message in messages() {
                 let bytes = message.encode(key);
                 assert!(bytes.len() <= 1_200, "{} bytes", bytes.len());
-                assert_eq!(Message::decode(&bytes, key), Ok(message));
+                assert_eq!(ClockMessage::decode(&bytes, key), Ok(message));
             }
         }
         assert_eq!(messages()[0].encode(None).len(), PROBE_BYTES);
@@ -404,10 +410,10 @@ mod tests {
             for at in 0..sealed.len() {
                 let mut forged = sealed.clone();
                 forged[at] ^= 0x10;
-                assert!(Message::decode(&forged, Some(&key)).is_err(), "byte {at}");
+                assert!(ClockMessage::decode(&forged, Some(&key)).is_err(), "byte {at}");
             }
-            assert!(Message::decode(&sealed, None).is_err());
-            assert!(Message::decode(&message.encode(None), Some(&key)).is_err());
+            assert!(ClockMessage::decode(&sealed, None).is_err());
+            assert!(ClockMessage::decode(&message.encode(None), Some(&key)).is_err());
         }
     }
 
@@ -417,7 +423,7 @@ mod tests {
         for message in messages() {
             let bytes = message.encode(None);
             for end in 0..bytes.len() {
-                let cut = Message::decode(&bytes[..end], None);
+                let cut = ClockMessage::decode(&bytes[..end], None);
                 let whole_estimates = end >= 48 && (end - 48).is_multiple_of(80);
                 assert!(cut.is_err() || whole_estimates, "{end} bytes of {message:?}");
             }
@@ -427,8 +433,8 @@ mod tests {
                     let at = prng.below(bytes.len() as u64) as usize;
                     bytes[at] = prng.next_u64() as u8;
                 }
-                if let Ok(message) = Message::decode(&bytes, None) {
-                    assert_eq!(Message::decode(&message.encode(None), None), Ok(message));
+                if let Ok(message) = ClockMessage::decode(&bytes, None) {
+                    assert_eq!(ClockMessage::decode(&message.encode(None), None), Ok(message));
                 }
             }
         }

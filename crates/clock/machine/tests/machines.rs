@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use evenfall_clock_machine::{Config, Reading, Seat, State, TimeEvent, Timekeeper};
+use evenfall_clock_machine::{
+    BoundedReading, ClockSeat, ClockState, Config, TimeEvent, Timekeeper,
+};
 use evenfall_core::{
     Arrival, ClockError, ClockReading, Destination, Machine, Sent, SharedKey, StampedBy, Timestamp,
 };
@@ -32,7 +34,7 @@ impl Bench {
         let clocks: Vec<(u64, f64)> =
             (0..u64::from(count)).map(|n| (1 << (40 + n), 1e-5 * n as f64)).collect();
         let node = |number: u32| {
-            let seat = Seat { addresses: addresses.clone(), number, run: 77, started: 9 };
+            let seat = ClockSeat { addresses: addresses.clone(), number, run: 77, started: 9 };
             Timekeeper::new(
                 Config::default(),
                 seat,
@@ -115,7 +117,7 @@ impl Bench {
     }
 
     /// The error of a node's clock, and its reading.
-    fn error(&self, n: usize) -> (i64, Reading) {
+    fn error(&self, n: usize) -> (i64, BoundedReading) {
         let local = self.local(n, self.now);
         let reading = self.nodes[n].read(local);
         let shown = local.nanos() as i64 + reading.offset_ns;
@@ -128,11 +130,11 @@ fn all_nodes_find_the_time_of_the_reference_within_three_windows() {
     let key = SharedKey::new(1, [9; 32]);
     for key in [None, Some(&key)] {
         let mut bench = Bench::new(6, key);
-        assert_eq!(bench.error(3).1.state, State::Unknown);
+        assert_eq!(bench.error(3).1.state, ClockState::Unknown);
         bench.run(7_500_000_000);
         for n in 0..6 {
             let (error, reading) = bench.error(n);
-            assert_eq!(reading.state, State::Synchronised, "node {n}");
+            assert_eq!(reading.state, ClockState::Synchronised, "node {n}");
             assert!(error.abs() <= 20, "node {n}: {error} ns");
             let proven = reading.proven_ns.expect("proven");
             assert!(error.unsigned_abs() <= proven, "node {n}: {error} beyond {proven}");
@@ -170,7 +172,7 @@ fn probes_that_cost_more_are_sent_less_often_and_clocks_stay_measured() {
             // Reports and verdicts are sent beside the probes.
             assert!((0.95 * pairs..1.05 * pairs + 6.0).contains(&sent), "node {n}: {sent} pairs/s");
             let (error, reading) = bench.error(n);
-            assert_eq!(reading.state, State::Synchronised, "node {n}, {cost} us");
+            assert_eq!(reading.state, ClockState::Synchronised, "node {n}, {cost} us");
             assert!(error.unsigned_abs() <= reading.assumed_ns.expect("measured"), "node {n}");
         }
     }
@@ -184,7 +186,7 @@ fn when_the_reference_is_gone_clocks_run_free_and_say_so() {
     // Nobody calls the reference any more.
     bench.now += 20_000_000_000;
     let (error, after) = bench.error(2);
-    assert_eq!(after.state, State::FreeRunning);
+    assert_eq!(after.state, ClockState::FreeRunning);
     assert!(after.proven_ns > before.proven_ns && after.assumed_ns > before.assumed_ns);
     assert!(error.unsigned_abs() <= after.proven_ns.expect("proven"), "{error}");
 }
@@ -200,7 +202,7 @@ fn a_clock_that_leaves_its_proven_bound_is_named_left_out_and_steps_to_its_time(
         // The window in which the clock jumped ends, and is solved.
         bench.run(10_500_000_000);
         for n in 1..6 {
-            let state = if n == 3 { State::Disrupted } else { State::Synchronised };
+            let state = if n == 3 { ClockState::Disrupted } else { ClockState::Synchronised };
             assert_eq!((bench.error(n).1.state, bench.nodes[n].is_left_out()), (state, n == 3));
         }
         let solved = bench.events.iter().rev().find_map(|(_, event)| match event {
@@ -211,7 +213,10 @@ fn a_clock_that_leaves_its_proven_bound_is_named_left_out_and_steps_to_its_time(
         assert_eq!((health.disrupted, health.lost), (vec![3], vec![]), "jump of {jump_ns} ns");
         bench.run(12_500_000_000);
         let (error, reading) = bench.error(3);
-        assert_eq!((reading.state, bench.nodes[3].is_left_out()), (State::Synchronised, false));
+        assert_eq!(
+            (reading.state, bench.nodes[3].is_left_out()),
+            (ClockState::Synchronised, false)
+        );
         assert!(error.abs() <= 20, "{error} ns after a jump of {jump_ns} ns");
         assert!(error.unsigned_abs() <= reading.proven_ns.expect("proven"));
     }

@@ -17,8 +17,8 @@ use evenfall_port::run::Loop;
 use evenfall_port::{Options, Port};
 use serde::{Deserialize, Serialize};
 
-use crate::mesh::Member;
-use crate::{ClockSettings, Mesh, Plant, Standing, View};
+use crate::mesh::MeshMember;
+use crate::{ClockMesh, ClockSettings, MeshView, Plant, Standing};
 
 /// Time between two samples of a node. No multiple of the time between two readings.
 const SAMPLE_EVERY: Duration = Duration::from_millis(37);
@@ -45,7 +45,7 @@ pub struct Planted {
 
 /// One look at the clock of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sample {
+pub struct ClockSample {
     /// The node.
     pub node: u32,
     /// The time that the node showed less the time that the reference showed at the same instant,
@@ -59,9 +59,9 @@ pub struct Sample {
 
 /// The results of a laboratory.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Found {
+pub struct LaboratoryResults {
     /// The samples of all nodes but the reference, those of each node in the order of time.
-    pub samples: Vec<Sample>,
+    pub samples: Vec<ClockSample>,
     /// Greatest share of a core that a node took from its first sample on, system calls included.
     pub core_share: f64,
     /// Greatest share of a core that any node's own measurement shows for its clock at the end.
@@ -76,12 +76,12 @@ pub struct Found {
 pub struct Host {
     node: u32,
     port: Box<dyn Port>,
-    mesh: Mesh,
+    mesh: ClockMesh,
 }
 
 /// The time that a node showed at an instant of the monotonic clock.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Shown {
+pub struct ShownTime {
     node: u32,
     at_ns: u64,
     run_ns: u64,
@@ -93,7 +93,7 @@ pub struct Shown {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Turned {
     /// The looks at its clock, in the order of time.
-    pub shown: Vec<Shown>,
+    pub shown: Vec<ShownTime>,
     /// Nanoseconds to add to the time of the reference, so that stamps count from 1970.
     pub base_ns: i64,
     /// Share of a core that the node took from its first sample on, system calls included.
@@ -116,7 +116,7 @@ pub fn options() -> Options {
 ///
 /// # Errors
 /// When a port cannot be opened, or a node fails.
-pub fn run(planted: &Planted) -> Result<Found, Error> {
+pub fn run(planted: &Planted) -> Result<LaboratoryResults, Error> {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let open = |_| evenfall_port::open(any, options());
     let ports: Result<Vec<Box<dyn Port>>, Error> = (0..planted.hosts).map(open).collect();
@@ -127,7 +127,7 @@ pub fn run(planted: &Planted) -> Result<Found, Error> {
     let mut turned = Vec::new();
     std::thread::scope(|scope| {
         let turning = (0..).zip(ports).map(|(node, port)| {
-            let member = Member { addresses: addresses.clone(), place: node };
+            let member = MeshMember { addresses: addresses.clone(), place: node };
             let host = Host::new(&planted.clock, member, port, None, since);
             scope.spawn(|| {
                 let full = || {
@@ -153,16 +153,16 @@ pub fn run(planted: &Planted) -> Result<Found, Error> {
 ///
 /// # Panics
 /// When there is no node.
-pub fn compared(clock: &ClockSettings, since: Timestamp, turned: &[Turned]) -> Found {
+pub fn compared(clock: &ClockSettings, since: Timestamp, turned: &[Turned]) -> LaboratoryResults {
     let (truth, base_ns) = (clock.plant(0, since), turned[0].base_ns);
-    let sample = |shown: &Shown| {
+    let sample = |shown: &ShownTime| {
         let at = Timestamp::from_nanos(shown.at_ns);
         let right = truth.shown(at).nanos().saturating_add_signed(base_ns);
         let error_ns = SyncTime::from_nanos(shown.run_ns).signed_since(SyncTime::from_nanos(right));
-        let Shown { node, proven_ns, assumed_ns, .. } = *shown;
-        Sample { node, error_ns, proven_ns, assumed_ns }
+        let ShownTime { node, proven_ns, assumed_ns, .. } = *shown;
+        ClockSample { node, error_ns, proven_ns, assumed_ns }
     };
-    let mut found = Found::default();
+    let mut found = LaboratoryResults::default();
     for turned in turned {
         let shown = turned.shown.iter().filter(|shown| shown.node > 0);
         found.samples.extend(shown.map(sample));
@@ -181,14 +181,14 @@ impl Host {
     /// When the place is not among the addresses.
     pub fn new(
         clock: &ClockSettings,
-        member: Member,
+        member: MeshMember,
         port: Box<dyn Port>,
         key: Option<&SharedKey>,
         since: Timestamp,
     ) -> Self {
         let node = member.place;
         let plant: Plant = clock.plant(node, since);
-        Self { node, port, mesh: Mesh::new(clock, member, key, None, (since, plant)) }
+        Self { node, port, mesh: ClockMesh::new(clock, member, key, None, (since, plant)) }
     }
 
     /// Takes samples, and calls `full` after the last sample. Answers probes until `is_on` is
@@ -211,7 +211,7 @@ impl Host {
         let give_up_at = began + LEARN_MAX;
         while is_on() {
             let port = self.port.as_mut();
-            turn.turn::<Mesh>(&mut [], port, Some(sample_at), &mut |_, _, _| {})?;
+            turn.turn::<ClockMesh>(&mut [], port, Some(sample_at), &mut |_, _, _| {})?;
             reading = turn.reading().or(reading);
             let now = MonotonicClock::now();
             if now < sample_at {
@@ -247,7 +247,7 @@ impl Host {
     }
 }
 
-fn look(node: u32, at: Timestamp, reading: ClockReading, view: &View) -> Shown {
+fn look(node: u32, at: Timestamp, reading: ClockReading, view: &MeshView) -> ShownTime {
     let standing = view.standing();
     let assumed_ns = match reading.error {
         ClockError::Within(bound) => Some(evenfall_core::time::nanos(bound)),
@@ -256,7 +256,7 @@ fn look(node: u32, at: Timestamp, reading: ClockReading, view: &View) -> Shown {
     // The drift of the clock until the next reading widens both bounds.
     let more = assumed_ns.zip(standing.assumed_ns).map_or(0, |(with, own)| with.abs_diff(own));
     let more = more.saturating_add(standing.overdue_ns(at));
-    Shown {
+    ShownTime {
         node,
         at_ns: at.nanos(),
         run_ns: at.nanos().saturating_add_signed(reading.offset_ns),
@@ -284,11 +284,11 @@ mod tests {
         };
         let found = run(&planted).expect("loopback has ports");
         let samples = found.samples;
-        let outside = |sample: &&Sample| match sample.proven_ns {
+        let outside = |sample: &&ClockSample| match sample.proven_ns {
             Some(bound) => sample.error_ns.unsigned_abs() > bound,
             None => true,
         };
-        let wrong: Vec<&Sample> = samples.iter().filter(outside).collect();
+        let wrong: Vec<&ClockSample> = samples.iter().filter(outside).collect();
         println!("{} samples, {} outside of their proven bounds", samples.len(), wrong.len());
         assert_eq!(samples.len(), 3 * 200);
         assert!(found.sent_bits_s > 0 && found.core_share > 0.0);

@@ -14,7 +14,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`settings`] | what probes may cost, and the clocks that a laboratory plants |
-//! | [`mesh`] | [`Mesh`]: the machine beside a role; [`Standing`]: what it last knew |
+//! | [`mesh`] | [`ClockMesh`]: the machine beside a role; [`Standing`]: what it last knew |
 //! | [`laboratory`] | nodes with planted clocks on this machine, where the truth is known |
 //! | [`plant`] | [`Plant`]: a local clock that is wrong on purpose, for laboratories |
 
@@ -25,6 +25,6 @@ pub mod mesh;
 pub mod plant;
 pub mod settings;
 
-pub use mesh::{Member, Mesh, Standing, View};
+pub use mesh::{ClockMesh, MeshMember, MeshView, Standing};
 pub use plant::{Plant, Planting};
 pub use settings::ClockSettings;

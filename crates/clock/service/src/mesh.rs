@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use evenfall_clock_machine::timekeeper::OVERHEAD_BYTES;
 use evenfall_clock_machine::wire::MAGIC;
-use evenfall_clock_machine::{Config, Reading, Seat, State, TimeEvent, Timekeeper};
+use evenfall_clock_machine::{
+    BoundedReading, ClockSeat, ClockState, Config, TimeEvent, Timekeeper,
+};
 use evenfall_core::{
     Arrival, ClockError, ClockReading, Machine, Malformed, Sent, SharedKey, Timestamp, Transmit,
     math,
@@ -128,11 +130,11 @@ impl Standing {
     }
 }
 
-/// The standing of a [`Mesh`], for other threads and for the owner of its loop.
+/// The standing of a [`ClockMesh`], for other threads and for the owner of its loop.
 #[derive(Clone, Debug, Default)]
-pub struct View(Arc<Mutex<Standing>>);
+pub struct MeshView(Arc<Mutex<Standing>>);
 
-impl View {
+impl MeshView {
     /// The last standing.
     pub fn standing(&self) -> Standing {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -145,7 +147,7 @@ impl View {
 
 /// A node among the nodes of a mesh.
 #[derive(Clone, Debug)]
-pub struct Member {
+pub struct MeshMember {
     /// The addresses of all nodes in an order that all nodes share. The reference is the first.
     pub addresses: Vec<SocketAddr>,
     /// The place of this node.
@@ -197,7 +199,7 @@ impl Cost {
 }
 
 /// See the module documentation.
-pub struct Mesh {
+pub struct ClockMesh {
     keeper: Timekeeper,
     plant: Plant,
     source: Option<ClockWatch>,
@@ -209,15 +211,15 @@ pub struct Mesh {
     events: VecDeque<ClockReading>,
     standing: Standing,
     cost: Cost,
-    view: View,
+    view: MeshView,
 }
 
-fn word(state: State) -> &'static str {
+fn word(state: ClockState) -> &'static str {
     match state {
-        State::Unknown => "unknown",
-        State::Synchronised => "synchronised",
-        State::FreeRunning => "free-running",
-        State::Disrupted => "disrupted",
+        ClockState::Unknown => "unknown",
+        ClockState::Synchronised => "synchronised",
+        ClockState::FreeRunning => "free-running",
+        ClockState::Disrupted => "disrupted",
     }
 }
 
@@ -227,7 +229,7 @@ fn run_of(addresses: &[SocketAddr]) -> u64 {
     addresses.iter().fold(math::FNV_BASIS, hash)
 }
 
-impl Mesh {
+impl ClockMesh {
     /// The clock of a node that begins to probe at `now`. The host's clock gives the base of the
     /// run at the reference, once. `source` is vetted against those of all other nodes.
     ///
@@ -235,16 +237,16 @@ impl Mesh {
     /// When the place is not among the addresses.
     pub fn new(
         settings: &ClockSettings,
-        member: Member,
+        member: MeshMember,
         key: Option<&SharedKey>,
         source: Option<SyncSource>,
         (now, plant): (Timestamp, Plant),
     ) -> Self {
         let host = SyncSource::Realtime.read().map_or(0, |reading| reading.offset_ns);
         let unix_s = (now.nanos().saturating_add_signed(host) / 1_000_000_000) as u32;
-        let Member { addresses, place } = member;
+        let MeshMember { addresses, place } = member;
         let (nodes, run) = (addresses.len() as u32, run_of(&addresses));
-        let seat = Seat { addresses, number: place, run, started: unix_s };
+        let seat = ClockSeat { addresses, number: place, run, started: unix_s };
         let mut keeper = Timekeeper::new(settings.config(), seat, key, plant.shown(now));
         let ahead = plant.shown(now).signed_since(now);
         keeper.set_base(host.saturating_sub(ahead));
@@ -253,7 +255,7 @@ impl Mesh {
             place,
             nodes,
             neighbours,
-            state: word(State::Unknown),
+            state: word(ClockState::Unknown),
             budget_bits_s: settings.budget_bits_s,
             budget_core_share: settings.budget_core_share,
             pairs_per_s: keeper.pairs_per_second(),
@@ -268,12 +270,12 @@ impl Mesh {
             events: VecDeque::new(),
             standing,
             cost: Cost::new(now),
-            view: View::default(),
+            view: MeshView::default(),
         }
     }
 
     /// The last state of the mesh.
-    pub fn view(&self) -> View {
+    pub fn view(&self) -> MeshView {
         self.view.clone()
     }
 
@@ -283,7 +285,7 @@ impl Mesh {
     }
 
     /// The reading of the node's local clock, which may be planted.
-    pub fn read(&self, now: Timestamp) -> Reading {
+    pub fn read(&self, now: Timestamp) -> BoundedReading {
         self.keeper.read(self.plant.shown(now))
     }
 
@@ -324,7 +326,7 @@ impl Mesh {
             standing.pairs_per_s = self.keeper.pairs_per_second();
         }
         self.view.set(standing);
-        if reading.state == State::Unknown {
+        if reading.state == ClockState::Unknown {
             return;
         }
         // Messages are stamped from now on, so that the clock is slewed.
@@ -332,7 +334,7 @@ impl Mesh {
         // The role uses this reading until the next one, which may be late. The reading
         // therefore has the offset of the middle of the time until then. Its bound includes the
         // drift of the clock from the middle to a late end.
-        let total = |at: Timestamp, reading: Reading| {
+        let total = |at: Timestamp, reading: BoundedReading| {
             let ahead = self.plant.shown(at).signed_since(at);
             reading.offset_ns.saturating_add(ahead).saturating_add(base_ns)
         };
@@ -349,7 +351,7 @@ impl Mesh {
     }
 }
 
-impl Machine for Mesh {
+impl Machine for ClockMesh {
     type Event = ClockReading;
 
     fn handle(&mut self, now: Timestamp, mut arrival: Arrival) -> Result<(), Malformed> {
@@ -402,8 +404,8 @@ impl Machine for Mesh {
 
 #[cfg(test)]
 mod tests {
-    use evenfall_clock_machine::Verdict;
-    use evenfall_clock_machine::wire::{Body, Message};
+    use evenfall_clock_machine::ClockVerdict;
+    use evenfall_clock_machine::wire::{ClockBody, ClockMessage};
     use evenfall_core::StampedBy;
     use evenfall_host::clock::MonotonicClock;
 
@@ -414,27 +416,27 @@ mod tests {
         let addresses = [1, 2].map(|port| SocketAddr::from(([127, 0, 0, 1], port))).to_vec();
         let run = run_of(&addresses);
         let now = MonotonicClock::now();
-        let member = Member { addresses: addresses.clone(), place: 1 };
+        let member = MeshMember { addresses: addresses.clone(), place: 1 };
         let settings = ClockSettings::default();
-        let mut mesh = Mesh::new(&settings, member, None, None, (now, Plant::default()));
-        let mut hear = |number: u32, body: Body| {
-            let datagram = Message { run, from: 0, number, body }.encode(None);
+        let mut mesh = ClockMesh::new(&settings, member, None, None, (now, Plant::default()));
+        let mut hear = |number: u32, body: ClockBody| {
+            let datagram = ClockMessage { run, from: 0, number, body }.encode(None);
             let arrival = Arrival::new(addresses[0], datagram, now, StampedBy::Kernel);
             mesh.handle(now, arrival).expect("well formed");
             mesh.handle_timeout(now);
             std::iter::from_fn(|| mesh.poll_event()).last().map(|reading| reading.error)
         };
-        let verdict = Verdict {
+        let verdict = ClockVerdict {
             horizon: Duration::from_secs(4),
             proven_ns: [-9_000.0, 9_000.0],
-            ..Verdict::reference(now)
+            ..ClockVerdict::reference(now)
         };
-        let told = Body::Verdict { verdict, base_ns: 7, utc: None };
-        assert_eq!(hear(5, Body::Close), None, "nobody has told the node its time");
+        let told = ClockBody::Verdict { verdict, base_ns: 7, utc: None };
+        assert_eq!(hear(5, ClockBody::Close), None, "nobody has told the node its time");
         assert!(matches!(hear(5, told.clone()), Some(ClockError::Within(_))));
-        hear(6, Body::Close);
-        assert_eq!(hear(6, Body::LeftOut), Some(ClockError::Disproved));
-        hear(7, Body::Close);
+        hear(6, ClockBody::Close);
+        assert_eq!(hear(6, ClockBody::LeftOut), Some(ClockError::Disproved));
+        hear(7, ClockBody::Close);
         assert!(matches!(hear(7, told), Some(ClockError::Within(_))));
     }
 }

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::wire::Key;
+use crate::chunks::ChunkRule;
 
 /// What a datagram costs the sender's link. Costs are picoseconds, because a byte takes 80 ps at
 /// 100 Gb/s.
@@ -29,7 +29,7 @@ impl LinkPace {
 }
 
 /// All settings of a [`Shuffle`](crate::Shuffle). The members of one operation must agree on
-/// `packet_bytes` and on the key. Each member chooses the other settings for itself.
+/// `packet_bytes`. Each member chooses the other settings for itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShuffleConfig {
     /// Payload of a full packet in bytes. A payload of 1,432 fills an Ethernet frame of 1,500.
@@ -42,6 +42,9 @@ pub struct ShuffleConfig {
     /// Packets granted at a time, where the window allows. Larger grants save datagrams. Smaller
     /// grants keep the shares of small messages exact.
     pub grant_packets: u32,
+    /// Cuts messages into chunks with random targets, in place of the shuffle's own schedule. All
+    /// members must choose alike.
+    pub chunks: Option<ChunkRule>,
     /// Whether windows follow the slowest receiver (equation 3.14). An all-reduce finds that
     /// receiver.
     pub reduce: bool,
@@ -69,8 +72,6 @@ pub struct ShuffleConfig {
     pub staged_for: Duration,
     /// Ended operations that the machine remembers, so that it can repeat a lost acknowledgement.
     pub ended_max: usize,
-    /// The key that authenticates every datagram.
-    pub key: Option<Key>,
 }
 
 impl Default for ShuffleConfig {
@@ -80,6 +81,7 @@ impl Default for ShuffleConfig {
             rtt_packets: 16,
             overcommit: 10.0,
             grant_packets: 1,
+            chunks: None,
             reduce: false,
             pace: LinkPace::default(),
             resend_after: Duration::from_millis(10),
@@ -90,7 +92,6 @@ impl Default for ShuffleConfig {
             staged_bytes_max: 64 << 20,
             staged_for: Duration::from_secs(5),
             ended_max: 256,
-            key: None,
         }
     }
 }

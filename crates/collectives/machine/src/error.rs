@@ -1,6 +1,7 @@
 //! Errors of the caller and failures of an operation.
 
 use core::fmt;
+use std::net::SocketAddr;
 
 /// Why an operation did not begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,8 +94,16 @@ pub enum RankFailure {
         /// The rank that is dead or cut off.
         rank: u16,
     },
-    /// A rank's datagrams contradict ours: they state another number of members, packet size or
-    /// message length.
+    /// A rank was silent at its address for too long, while datagrams that name the rank as their
+    /// sender came from another address: the two ranks have different lists of addresses.
+    Elsewhere {
+        /// The rank that sends from another address.
+        rank: u16,
+        /// The address from which its last datagram came.
+        address: SocketAddr,
+    },
+    /// A rank's datagrams contradict ours: they state another number of members, packet size,
+    /// message length or [`agreed`](crate::group::GroupSettings::agreed) number.
     Disagrees {
         /// The rank that disagrees.
         rank: u16,
@@ -118,6 +127,8 @@ pub enum RankFailure {
         by: u16,
         /// The rank that the report blames.
         rank: u16,
+        /// Whether the report says that the two ranks disagree.
+        disagrees: bool,
     },
 }
 
@@ -127,17 +138,29 @@ impl RankFailure {
     pub(crate) fn renamed(self, name: impl Fn(u16) -> u16) -> Self {
         match self {
             Self::Silent { rank } => Self::Silent { rank: name(rank) },
+            Self::Elsewhere { rank, address } => Self::Elsewhere { rank: name(rank), address },
             Self::Disagrees { rank } => Self::Disagrees { rank: name(rank) },
             Self::TooMuch { rank } => Self::TooMuch { rank: name(rank) },
             Self::Unlisted { rank, to } => Self::Unlisted { rank: name(rank), to: name(to) },
-            Self::Aborted { by, rank } => Self::Aborted { by: name(by), rank },
+            Self::Aborted { by, rank, disagrees } => {
+                Self::Aborted { by: name(by), rank, disagrees }
+            }
         }
+    }
+
+    /// Whether two ranks state different things, and not that one of them has failed.
+    pub fn is_disagreement(&self) -> bool {
+        matches!(
+            self,
+            Self::Elsewhere { .. } | Self::Disagrees { .. } | Self::Aborted { disagrees: true, .. }
+        )
     }
 
     /// The rank to blame.
     pub fn rank(&self) -> u16 {
         match *self {
             Self::Silent { rank }
+            | Self::Elsewhere { rank, .. }
             | Self::Disagrees { rank }
             | Self::TooMuch { rank }
             | Self::Unlisted { rank, .. }
@@ -152,10 +175,15 @@ impl fmt::Display for RankFailure {
             Self::Silent { rank } => {
                 write!(f, "rank {rank} is silent: its process is dead or cut off")
             }
+            Self::Elsewhere { rank, address } => write!(
+                f,
+                "rank {rank} is silent at its address, but sends from {address}: check that all \
+                 members have the same list of addresses"
+            ),
             Self::Disagrees { rank } => write!(
                 f,
-                "rank {rank} disagrees about the operation: check that all members start it with \
-                 the same members and packet size"
+                "rank {rank} and this rank disagree about the operation: check that all members \
+                 start it with the same members and packet size"
             ),
             Self::TooMuch { rank } => write!(
                 f,
@@ -166,7 +194,10 @@ impl fmt::Display for RankFailure {
                 "rank {rank} has no message left for rank {to}: a call sends at most one message \
                  from one rank to another, and lists it when it begins"
             ),
-            Self::Aborted { by, rank } => {
+            Self::Aborted { by, rank, disagrees: true } => {
+                write!(f, "rank {by} and rank {rank} disagree about the operation")
+            }
+            Self::Aborted { by, rank, disagrees: false } => {
                 write!(f, "rank {by} gave the operation up because of rank {rank}")
             }
         }

@@ -91,6 +91,7 @@
 #![forbid(unsafe_code)]
 
 mod buffers;
+pub mod chunks;
 pub mod config;
 pub mod error;
 #[doc(hidden)]
@@ -107,6 +108,7 @@ mod shuffle;
 pub mod wire;
 pub mod workload;
 
+pub use chunks::ChunkRule;
 pub use config::{LinkPace, ShuffleConfig};
 pub use error::{RankFailure, StartError};
 pub use matrix::{Links, Matrix, MatrixError};

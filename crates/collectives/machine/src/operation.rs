@@ -16,7 +16,9 @@ use crate::receiver::{Receiver, Taken};
 use crate::remainder::{Reduction, Step};
 use crate::rtt::RoundTrip;
 use crate::sender::Sender;
-use crate::wire::{HEADER_BYTES, ShuffleHeader, ShuffleKind, encode_ranges, ranges};
+use crate::wire::{
+    ABORT_DISAGREES, HEADER_BYTES, ShuffleHeader, ShuffleKind, encode_ranges, ranges,
+};
 
 /// Bytes per unit of a remainder on the wire. With 256 bytes a unit, 32 bits cover a terabyte.
 const REMAINDER_UNIT: u64 = 256;
@@ -55,6 +57,8 @@ struct Peer {
     last_sent: Option<Timestamp>,
     /// When the newest packet to the rank left.
     left: Option<Timestamp>,
+    /// The address from which a datagram came that named this rank, but is not the rank's.
+    elsewhere: Option<SocketAddr>,
 }
 
 /// An event of an operation for the shuffle.
@@ -156,10 +160,7 @@ impl Operation {
         self.sender.offer(to, body);
         // The message comes alone and shares the link with no other, so its first round trip goes
         // unasked.
-        let packets = self.sender.messages[usize::from(to)].packets.min(config.rtt_packets);
-        self.sender.messages[usize::from(to)].unscheduled = packets;
-        self.sender.grant(to, packets);
-        if packets == 0 {
+        if self.sender.begin_alone(to, config.rtt_packets) == 0 {
             self.owe(to, Owed::Announce);
         }
     }
@@ -192,6 +193,14 @@ impl Operation {
         self.receiver.open == 0 && self.sender.open == 0
     }
 
+    /// Takes notice of a datagram that names this place as its sender, but came from an address
+    /// that is not the rank's.
+    pub(crate) fn note_elsewhere(&mut self, place: u16, address: SocketAddr) {
+        if let Some(peer) = self.peers.get_mut(usize::from(place)) {
+            peer.elsewhere = Some(address);
+        }
+    }
+
     /// Takes a datagram of this operation, which came from the address of its rank.
     pub(crate) fn handle(
         &mut self,
@@ -202,8 +211,9 @@ impl Operation {
     ) -> Result<Option<Happened>, Malformed> {
         let from = header.from;
         if header.kind == ShuffleKind::Abort {
-            let rank = header.extra as u16;
-            return Ok(Some(Happened::Failed(RankFailure::Aborted { by: from, rank })));
+            let (rank, disagrees) = (header.extra as u16, header.offset == ABORT_DISAGREES);
+            let aborted = RankFailure::Aborted { by: from, rank, disagrees };
+            return Ok(Some(Happened::Failed(aborted)));
         }
         if header.agreement != self.agreement {
             return Ok(Some(Happened::Failed(RankFailure::Disagrees { rank: from })));
@@ -382,7 +392,10 @@ impl Operation {
         }
         let peer = self.peers[at];
         if now.since(peer.heard) >= config.silence_max {
-            return Some(RankFailure::Silent { rank });
+            // Anybody may claim to be the rank, so the claim only explains a silence.
+            let silent = RankFailure::Silent { rank };
+            let elsewhere = |address| RankFailure::Elsewhere { rank, address };
+            return Some(peer.elsewhere.map_or(silent, elsewhere));
         }
         let backoff = 1 << peer.tries.min(BACKOFF_MAX);
         let interval = self.rtt.interval(config) * backoff;

@@ -29,7 +29,7 @@
 //! start as a remedy and leaves it open.
 
 use core::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 use bytes::Bytes;
 use evenfall_core::{Malformed, Timestamp};
@@ -156,6 +156,10 @@ pub(crate) struct Receiver {
     packet_bytes: u32,
     rtt_packets: u32,
     grant_packets: u32,
+    /// Packets of a chunk, where messages are cut ([`chunks`](crate::chunks)), and the messages
+    /// whose next chunk may be granted.
+    chunk_packets: Option<u32>,
+    chunks_due: VecDeque<u16>,
     /// Priority, tie-break, message, version.
     eligible: BinaryHeap<(u64, u16, u16, u32)>,
     blocked: BinaryHeap<Reverse<(u64, u16, u32)>>,
@@ -188,6 +192,8 @@ impl Receiver {
             packet_bytes: config.packet_bytes,
             rtt_packets: config.rtt_packets,
             grant_packets: config.grant_packets.max(1),
+            chunk_packets: config.chunks.map(|rule| rule.packets.max(1)),
+            chunks_due: VecDeque::new(),
             eligible: BinaryHeap::new(),
             blocked: BinaryHeap::new(),
         }
@@ -289,6 +295,13 @@ impl Receiver {
     fn requeue(&mut self, from: u16) {
         let message = &mut self.messages[usize::from(from)];
         message.version += 1;
+        if self.chunk_packets.is_some() {
+            // The chunk before is here in full.
+            if message.first_missing == message.granted && message.granted < message.packets {
+                self.chunks_due.push_back(from);
+            }
+            return;
+        }
         if message.granted < message.packets {
             let (key, version) = (self.window_key(from), self.messages[usize::from(from)].version);
             self.blocked.push(Reverse((key, from, version)));
@@ -348,6 +361,15 @@ impl Receiver {
 
     /// Grants packets to one message, if the limits allow it. Returns the rank of the message.
     pub(crate) fn grant(&mut self) -> Option<u16> {
+        if let Some(chunk) = self.chunk_packets {
+            let from = self.chunks_due.pop_front()?;
+            let message = &mut self.messages[usize::from(from)];
+            let packets = chunk.min(message.packets - message.granted);
+            message.granted += packets;
+            self.outstanding += u64::from(packets);
+            self.grants += u64::from(packets);
+            return Some(from);
+        }
         if self.outstanding as f64 + 1.0 > self.limit() {
             return None;
         }

@@ -13,6 +13,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use bytes::Bytes;
 
+use crate::chunks::ChunkTurns;
 use crate::config::ShuffleConfig;
 use crate::priority::{fraction, message_seed, tie};
 
@@ -67,6 +68,8 @@ pub(crate) struct Sender {
     ready: BinaryHeap<(u64, u16, u16)>,
     /// Messages with packets to be sent again.
     again: VecDeque<u16>,
+    /// The chunks, in place of `ready`, where messages are cut.
+    turns: Option<ChunkTurns>,
 }
 
 impl Sender {
@@ -82,6 +85,7 @@ impl Sender {
             packet_bytes: config.packet_bytes,
             ready: BinaryHeap::new(),
             again: VecDeque::new(),
+            turns: config.chunks.map(|rule| ChunkTurns::new(rule, operation, me)),
         }
     }
 
@@ -97,6 +101,11 @@ impl Sender {
     /// of the schedule of a sender without limits, one round trip of them. The packets of each
     /// message are therefore in proportion to the lengths.
     pub(crate) fn begin(&mut self, packets: u32) {
+        if let Some(turns) = &self.turns {
+            let chunk = turns.chunk_packets();
+            self.messages.iter_mut().for_each(|one| one.unscheduled = chunk.min(one.packets));
+            return self.grant_unscheduled();
+        }
         let mut schedule: BinaryHeap<(u64, u16, u16, u32)> = (0..self.messages.len() as u16)
             .filter(|&to| self.messages[usize::from(to)].packets > 0)
             .map(|to| (self.key(to, 0), self.tie(to), to, 0))
@@ -108,9 +117,23 @@ impl Sender {
                 schedule.push((self.key(to, index + 1), tie, to, index + 1));
             }
         }
+        self.grant_unscheduled();
+    }
+
+    fn grant_unscheduled(&mut self) {
         for to in 0..self.messages.len() as u16 {
             self.grant(to, self.messages[usize::from(to)].unscheduled);
         }
+    }
+
+    /// Packets of a message that comes alone, of which so many may go unasked.
+    pub(crate) fn begin_alone(&mut self, to: u16, packets: u32) -> u32 {
+        let chunk = self.turns.as_ref().map_or(packets, ChunkTurns::chunk_packets);
+        let message = &mut self.messages[usize::from(to)];
+        message.unscheduled = message.packets.min(packets).min(chunk);
+        let unscheduled = message.unscheduled;
+        self.grant(to, unscheduled);
+        unscheduled
     }
 
     fn tie(&self, to: u16) -> u16 {
@@ -127,7 +150,14 @@ impl Sender {
     /// The receiver allows all packets below `granted`.
     pub(crate) fn grant(&mut self, to: u16, granted: u32) {
         let message = &mut self.messages[usize::from(to)];
-        message.granted = message.granted.max(granted.min(message.packets));
+        let before = message.granted;
+        message.granted = before.max(granted.min(message.packets));
+        if let Some(turns) = &mut self.turns {
+            if message.granted > before && !message.acked {
+                turns.wait(to);
+            }
+            return;
+        }
         self.make_ready(to);
     }
 
@@ -142,7 +172,8 @@ impl Sender {
 
     /// Whether a packet can be sent at once.
     pub(crate) fn is_ready(&self) -> bool {
-        !self.again.is_empty() || !self.ready.is_empty()
+        let is_cut = |turns: &ChunkTurns| turns.is_ready(has_packet(&self.messages));
+        !self.again.is_empty() || !self.ready.is_empty() || self.turns.as_ref().is_some_and(is_cut)
     }
 
     /// The next packet: its receiver, its index, and whether it was sent before.
@@ -160,6 +191,14 @@ impl Sender {
             }
             message.again.clear();
             self.again.pop_front();
+        }
+        if let Some(turns) = &mut self.turns {
+            let to = turns.next(has_packet(&self.messages))?;
+            let message = &mut self.messages[usize::from(to)];
+            let index = message.sent;
+            message.sent += 1;
+            self.sent += 1;
+            return Some((to, index, false));
         }
         let (_, _, to) = self.ready.pop()?;
         let message = &mut self.messages[usize::from(to)];
@@ -212,13 +251,48 @@ impl Sender {
         message.acked = true;
         message.body = None;
         self.open -= 1;
+        if let Some(turns) = &mut self.turns {
+            turns.end(to);
+        }
         true
+    }
+}
+
+/// Whether a message has a granted packet that has not left.
+fn has_packet(messages: &[Outgoing]) -> impl Fn(u16) -> bool + '_ {
+    |to| {
+        let message = &messages[usize::from(to)];
+        !message.acked && message.sent < message.granted
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::chunks::ChunkRule;
+
+    #[test]
+    fn a_grant_ends_a_chunk_and_begins_the_next() {
+        let chunks = Some(ChunkRule { packets: 2, at_once: 1 });
+        let config = ShuffleConfig { packet_bytes: 10, chunks, ..ShuffleConfig::default() };
+        let mut sender = Sender::new(&config, 1, 0, 3);
+        for to in [1, 2] {
+            sender.messages[usize::from(to)].wanted = true;
+            sender.offer(to, Bytes::from_static(&[7; 50]));
+        }
+        sender.begin(100);
+        let mut first = Vec::new();
+        while let Some((to, index, _)) = sender.next() {
+            first.push((to, index));
+        }
+        let (to, other) = (first[0].0, 3 - first[0].0);
+        assert_eq!(first, [(to, 0), (to, 1)], "one chunk is under way");
+        assert!(!sender.is_ready());
+        sender.grant(to, 4);
+        assert!(sender.is_ready());
+        let next = sender.next().map(|(to, index, _)| (to, index));
+        assert!(next == Some((to, 2)) || next == Some((other, 0)), "{next:?}");
+    }
 
     #[test]
     fn what_was_overtaken_is_sent_again_and_what_left_just_now_is_not() {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use evenfall_core::{
-    Arrival, Class, ClockReading, Destination, Head, Machine, Malformed, Timestamp, Transmit,
+    Arrival, Class, ClockReading, Destination, Machine, Malformed, Timestamp, Transmit,
 };
 
 use crate::buffers::Buffers;
@@ -16,7 +16,7 @@ use crate::config::ShuffleConfig;
 use crate::error::{RankFailure, StartError};
 use crate::operation::{Happened, Operation};
 use crate::rtt::RoundTrip;
-use crate::wire::{ShuffleHeader, ShuffleKind};
+use crate::wire::{ABORT_DISAGREES, ShuffleHeader, ShuffleKind};
 
 /// Answers for ended operations that may wait to be sent. Further answers are dropped, and the
 /// members that need them ask again.
@@ -165,6 +165,12 @@ struct Ended {
     failure: Option<RankFailure>,
 }
 
+/// What an ABORT says about a failure: whether two ranks disagree, and the rank to blame.
+fn abort_words(failure: RankFailure) -> (u32, u32) {
+    let offset = if failure.is_disagreement() { ABORT_DISAGREES } else { 0 };
+    (offset, u32::from(failure.rank()))
+}
+
 /// One rank that takes part in operations. The documentation of the crate shows how to drive it.
 #[derive(Debug)]
 pub struct Shuffle {
@@ -246,7 +252,7 @@ impl Shuffle {
         let running: Vec<u64> = self.operations.range(numbers).map(|(&number, _)| number).collect();
         running.into_iter().for_each(|number| self.give_up(number, failure));
         for arrival in askers {
-            if let Ok(header) = ShuffleHeader::decode(&arrival.datagram, self.config.key.as_ref()) {
+            if let Ok(header) = ShuffleHeader::decode(&arrival.datagram) {
                 self.answer_for_abandoned(&header, arrival.from);
             }
         }
@@ -260,9 +266,9 @@ impl Shuffle {
         let (Some(failure), Some(rank)) = (failure, self.rank) else { return false };
         if header.kind != ShuffleKind::Abort {
             let (kind, class) = (ShuffleKind::Abort, Class::Control);
-            let extra = u32::from(failure.rank());
+            let (offset, extra) = abort_words(failure);
             let answer =
-                ShuffleHeader { kind, class, from: rank, offset: 0, length: 0, extra, ..*header };
+                ShuffleHeader { kind, class, from: rank, offset, length: 0, extra, ..*header };
             self.answer(from, answer);
         }
         true
@@ -429,6 +435,35 @@ impl Shuffle {
         self.latest.is_none_or(|latest| number > latest) || self.reserved.iter().any(holds)
     }
 
+    /// A datagram of a running operation came from an address that is not its rank's. A rank with
+    /// another list of addresses sends such datagrams, and cannot know why nobody answers: the
+    /// answer states our agreement, from an address that its list may have. Anybody may send
+    /// them, so that nothing else happens here.
+    fn take_foreign(&mut self, header: &ShuffleHeader, from: SocketAddr) {
+        let Some(running) = self.operations.get_mut(&header.operation) else { return };
+        let (me, agreement) = (running.name(running.me), running.agreement);
+        if let Some(place) = running.place(header.from) {
+            running.note_elsewhere(place, from);
+        }
+        // A WAIT is never answered, so that two ranks do not answer each other without end.
+        let asks = matches!(header.kind, ShuffleKind::Data | ShuffleKind::Resend);
+        if asks && header.agreement != agreement {
+            let (kind, class) = (ShuffleKind::Wait, Class::Control);
+            let (offset, length, extra) = (0, 0, 0);
+            let answer = ShuffleHeader {
+                kind,
+                class,
+                from: me,
+                offset,
+                length,
+                extra,
+                agreement,
+                ..*header
+            };
+            self.answer(from, answer);
+        }
+    }
+
     fn stage(&mut self, now: Timestamp, operation: u64, arrival: Arrival) {
         self.staged_bytes += arrival.datagram.len();
         self.staged.push_back((now, operation, arrival));
@@ -478,14 +513,15 @@ impl Shuffle {
             None if header.kind == ShuffleKind::Data => ShuffleKind::Ack,
             None => return true,
         };
+        let (offset, extra) = ended.failure.map_or((0, 0), abort_words);
         let answer = ShuffleHeader {
             kind,
             class: Class::Control,
             from: ended.me,
             operation: number,
-            offset: 0,
+            offset,
             length: 0,
-            extra: ended.failure.map_or(0, |failure| u32::from(failure.rank())),
+            extra,
             agreement: ended.agreement,
         };
         self.answer(from, answer);
@@ -514,14 +550,14 @@ impl Shuffle {
         for (rank, &address) in members.iter().enumerate() {
             if rank != usize::from(place) {
                 let (kind, class) = (ShuffleKind::Abort, Class::Control);
-                let extra = u32::from(failure.rank());
+                let (offset, extra) = abort_words(failure);
                 let (operation, from) = (number, me);
                 let header = ShuffleHeader {
                     kind,
                     class,
                     from,
                     operation,
-                    offset: 0,
+                    offset,
                     length: 0,
                     extra,
                     agreement,
@@ -568,8 +604,7 @@ impl Shuffle {
     }
 
     fn transmit(&self, to: SocketAddr, header: &ShuffleHeader, body: Bytes) -> Transmit {
-        let head: Head = header.encode(self.config.key.as_ref(), &body);
-        Transmit::new(header.class, Destination::One(to), head, body)
+        Transmit::new(header.class, Destination::One(to), header.encode(), body)
     }
 
     fn next_control(&mut self) -> Option<(SocketAddr, ShuffleHeader, Bytes)> {
@@ -588,7 +623,7 @@ impl Machine for Shuffle {
     type Event = ShuffleEvent;
 
     fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
-        let mut header = ShuffleHeader::decode(&arrival.datagram, self.config.key.as_ref())?;
+        let mut header = ShuffleHeader::decode(&arrival.datagram)?;
         let number = header.operation;
         let Some(running) = self.operations.get_mut(&number) else {
             if !self.answer_for_ended(&header, arrival.from)
@@ -604,6 +639,7 @@ impl Machine for Shuffle {
         });
         let Some(place) = place else {
             self.counters.foreign += 1;
+            self.take_foreign(&header, arrival.from);
             return Ok(());
         };
         header.from = place;

@@ -1,39 +1,38 @@
 //! The datagrams, byte by byte. The same drawing with prose is in `docs/wire/shuffle.md`.
 //!
-//! All integers are little-endian. Every datagram starts with 40 bytes:
+//! All integers are little-endian. Every datagram starts with 32 bytes:
 //!
 //! ```text
 //!  0        2        3       4        5        6        8
-//!  | magic  |version | kind  | class  | key id | from   |
+//!  | magic  |version | kind  | class  | zero   | from   |
 //!  8                                  16
 //!  | operation                        |
 //! 16                20                24                28               32
-//!  | offset         | length          | extra          | agreement      |
-//! 32                                  40
-//!  | message authentication code      | DATA: payload; RESEND: offset, length, ...
+//!  | offset         | length          | extra          | agreement      | payload ...
 //! ```
 //!
-//! Decoding is total: any bytes give a value or [`Malformed`].
+//! DATA has a part of a message as its payload, and RESEND has further ranges. The machine knows no
+//! key: a port below it seals whole datagrams. Decoding is total: any bytes give a value or
+//! [`Malformed`].
 
 use bytes::Bytes;
-use evenfall_core::{Class, Head, MacKey, Malformed};
+use evenfall_core::{Class, Head, Malformed};
 
 /// "ES" in ASCII.
 pub const MAGIC: u16 = u16::from_le_bytes(*b"ES");
 /// Version of this layout. A datagram of another version is refused by its number.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// Bytes in front of the payload.
-pub const HEADER_BYTES: usize = 40;
-/// Where the authentication code begins.
-const MAC_OFFSET: usize = 32;
+pub const HEADER_BYTES: usize = 32;
 
 /// Ranges that one RESEND asks for. With 64 ranges the datagram stays far below an Ethernet frame.
 pub const RANGES_MAX: usize = 64;
 /// Bytes of each range after the first range: offset and length.
 pub const RANGE_BYTES: usize = 8;
 
-/// The secret that all members share.
-pub type Key = [u8; 16];
+/// The `offset` of an ABORT whose sender and the rank to blame state different things. Other
+/// aborts have 0, as have those of ranks that do not know this number.
+pub const ABORT_DISAGREES: u32 = 1;
 
 /// Kinds of datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +54,8 @@ pub enum ShuffleKind {
     /// A step of the all-reduce of remainders. `extra` is the round, `offset` the step, and
     /// `length` the largest remainder so far in units of 256 bytes.
     Reduce = 6,
-    /// The operation has failed at the sender of this datagram. `extra` is the rank to blame.
+    /// The operation has failed at the sender of this datagram. `extra` is the rank to blame, and
+    /// `offset` is [`ABORT_DISAGREES`] or 0.
     Abort = 7,
 }
 
@@ -66,7 +66,7 @@ impl ShuffleKind {
     }
 }
 
-/// The first 32 bytes, decoded.
+/// The head of a datagram, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShuffleHeader {
     /// Kind of the datagram.
@@ -83,8 +83,8 @@ pub struct ShuffleHeader {
     pub length: u32,
     /// Meaning by [`ShuffleKind`].
     pub extra: u32,
-    /// Hash of the settings on which all members must agree: the number of members and the packet
-    /// size.
+    /// Hash of what all members must agree on: the number of members, the packet size, the call and
+    /// the number of the group's settings.
     pub agreement: u32,
 }
 
@@ -98,10 +98,6 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(core::array::from_fn(|i| bytes[at + i]))
-}
-
-fn mac(key: Option<&Key>, fixed: &[u8], payload: &[u8]) -> u64 {
-    key.map_or(0, |key| MacKey::new(0, key).mac(&[fixed, payload]))
 }
 
 /// The payload of a RESEND for these ranges. The head of the datagram holds the first range.
@@ -121,30 +117,27 @@ pub fn ranges<'a>(
 }
 
 impl ShuffleHeader {
-    /// The head of a datagram with this payload.
-    pub fn encode(&self, key: Option<&Key>, payload: &[u8]) -> Head {
+    /// The bytes of the head.
+    pub fn encode(&self) -> Head {
         let mut bytes = [0; HEADER_BYTES];
         bytes[0..2].copy_from_slice(&MAGIC.to_le_bytes());
         bytes[2] = VERSION;
         bytes[3] = self.kind as u8;
         bytes[4] = self.class as u8;
-        bytes[5] = u8::from(key.is_some());
         bytes[6..8].copy_from_slice(&self.from.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.operation.to_le_bytes());
         bytes[16..20].copy_from_slice(&self.offset.to_le_bytes());
         bytes[20..24].copy_from_slice(&self.length.to_le_bytes());
         bytes[24..28].copy_from_slice(&self.extra.to_le_bytes());
         bytes[28..32].copy_from_slice(&self.agreement.to_le_bytes());
-        let code = mac(key, &bytes[..MAC_OFFSET], payload);
-        bytes[MAC_OFFSET..].copy_from_slice(&code.to_le_bytes());
         Head::new(&bytes)
     }
 
-    /// Reads the head of a datagram and checks its code.
+    /// Reads the head of a datagram.
     ///
     /// # Errors
-    /// [`Malformed`] when the datagram is of another protocol, another version or another key.
-    pub fn decode(datagram: &[u8], key: Option<&Key>) -> Result<Self, Malformed> {
+    /// [`Malformed`] when the datagram is of another protocol or another version.
+    pub fn decode(datagram: &[u8]) -> Result<Self, Malformed> {
         let refuse = |what, offset| Err(Malformed { what, offset });
         if datagram.len() < HEADER_BYTES {
             return refuse("shorter than a shuffle header", datagram.len());
@@ -161,15 +154,10 @@ impl ShuffleHeader {
         let Some(class) = Class::from_wire(datagram[4]) else {
             return refuse("unknown class", 4);
         };
-        if datagram[5] != u8::from(key.is_some()) {
-            return refuse("sealed under another key, or not sealed", 5);
+        if datagram[5] != 0 {
+            return refuse("a byte that must be zero", 5);
         }
         let payload = &datagram[HEADER_BYTES..];
-        if key.is_some()
-            && mac(key, &datagram[..MAC_OFFSET], payload) != u64_at(datagram, MAC_OFFSET)
-        {
-            return refuse("authentication code does not match", MAC_OFFSET);
-        }
         if !matches!(kind, ShuffleKind::Data | ShuffleKind::Resend) && !payload.is_empty() {
             return refuse("payload where there is none", HEADER_BYTES);
         }
@@ -215,12 +203,10 @@ mod tests {
 
     #[test]
     fn what_was_encoded_decodes_to_itself() {
-        for key in [None, Some([9; 16])] {
-            let head = header(ShuffleKind::Data).encode(key.as_ref(), b"payload");
-            let mut bytes = head.as_slice().to_vec();
-            bytes.extend_from_slice(b"payload");
-            assert_eq!(ShuffleHeader::decode(&bytes, key.as_ref()), Ok(header(ShuffleKind::Data)));
-        }
+        let head = header(ShuffleKind::Data).encode();
+        assert_eq!(head.as_slice().len(), HEADER_BYTES);
+        let bytes = [head.as_slice(), b"payload"].concat();
+        assert_eq!(ShuffleHeader::decode(&bytes), Ok(header(ShuffleKind::Data)));
     }
 
     #[test]
@@ -230,40 +216,39 @@ mod tests {
         let datagram = |ranges: &[(u32, u32)]| {
             let (offset, length) = ranges[0];
             let payload = encode_ranges(ranges);
-            let head = ShuffleHeader { offset, length, ..header(ShuffleKind::Resend) }
-                .encode(None, &payload);
+            let head = ShuffleHeader { offset, length, ..header(ShuffleKind::Resend) }.encode();
             [head.as_slice(), &payload].concat()
         };
         for count in [1, 2, RANGES_MAX] {
             let bytes = datagram(&all[..count]);
-            let header = ShuffleHeader::decode(&bytes, None).expect("whole");
+            let header = ShuffleHeader::decode(&bytes).expect("whole");
             let back: Vec<_> = ranges(&header, &bytes[HEADER_BYTES..]).collect();
             assert_eq!(back, &all[..count]);
         }
-        assert!(ShuffleHeader::decode(&datagram(&all), None).is_err());
+        assert!(ShuffleHeader::decode(&datagram(&all)).is_err());
         let cut = datagram(&all[..3]);
-        assert!(ShuffleHeader::decode(&cut[..cut.len() - 1], None).is_err());
+        assert!(ShuffleHeader::decode(&cut[..cut.len() - 1]).is_err());
     }
 
     #[test]
-    fn a_key_refuses_what_was_changed_and_what_is_not_sealed() {
-        let key = [9; 16];
-        let sealed = header(ShuffleKind::Ack).encode(Some(&key), b"");
-        for at in 0..HEADER_BYTES {
-            let mut bytes = sealed.as_slice().to_vec();
-            bytes[at] ^= 1;
-            assert!(ShuffleHeader::decode(&bytes, Some(&key)).is_err(), "byte {at}");
-        }
-        let open = header(ShuffleKind::Ack).encode(None, b"");
-        assert!(ShuffleHeader::decode(open.as_slice(), Some(&key)).is_err());
-        assert!(ShuffleHeader::decode(sealed.as_slice(), None).is_err());
+    fn another_protocol_another_version_and_a_byte_in_use_are_refused_by_name() {
+        let whole = header(ShuffleKind::Ack).encode();
+        let refusal = |at: usize, byte: u8| {
+            let mut bytes = whole.as_slice().to_vec();
+            bytes[at] = byte;
+            ShuffleHeader::decode(&bytes).map_err(|error| error.what)
+        };
+        assert_eq!(refusal(0, b'X'), Err("not a shuffle datagram"));
+        assert_eq!(refusal(2, 1), Err("another version of the shuffle's wire format"));
+        assert_eq!(refusal(3, 0), Err("unknown kind"));
+        assert_eq!(refusal(5, 1), Err("a byte that must be zero"));
     }
 
     #[test]
     fn any_bytes_are_a_header_or_malformed() {
         let mut prng = Prng::new(1);
         for _ in 0..20_000 {
-            let mut bytes = header(ShuffleKind::Grant).encode(None, b"").as_slice().to_vec();
+            let mut bytes = header(ShuffleKind::Grant).encode().as_slice().to_vec();
             bytes.truncate(prng.below(48) as usize);
             for _ in 0..prng.below(4) {
                 let at = prng.below(bytes.len().max(1) as u64) as usize;
@@ -271,7 +256,7 @@ mod tests {
                     *byte = prng.next_u64() as u8;
                 }
             }
-            let _ = ShuffleHeader::decode(&bytes, None);
+            let _ = ShuffleHeader::decode(&bytes);
         }
     }
 }

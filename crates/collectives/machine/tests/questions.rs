@@ -46,7 +46,7 @@ fn drain(shuffle: &mut Shuffle, now: Timestamp, rank: usize) -> Vec<Arrival> {
 }
 
 fn kinds(arrivals: &[Arrival]) -> Vec<ShuffleKind> {
-    let kind = |a: &Arrival| ShuffleHeader::decode(&a.datagram, None).expect("our own").kind;
+    let kind = |a: &Arrival| ShuffleHeader::decode(&a.datagram).expect("our own").kind;
     arrivals.iter().map(kind).collect()
 }
 

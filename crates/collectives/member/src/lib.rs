@@ -22,6 +22,9 @@
 //! }
 //! ```
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -31,18 +34,21 @@ use std::time::Duration;
 use std::{env, fmt, io, thread};
 
 use bytes::Bytes;
+pub use evenfall_collectives_machine::RankFailure;
 use evenfall_collectives_machine::config::LinkPace;
 use evenfall_collectives_machine::group::{
     Collective, CollectiveEvent, CollectiveOutcome, GroupSettings, LANE_BYTES, ProcessGroup, Reduce,
 };
 use evenfall_collectives_machine::wire::HEADER_BYTES;
-use evenfall_collectives_machine::{RankFailure, ShuffleConfig, ShuffleCounters, StartError};
-use evenfall_core::{Machine, Malformed, Timestamp};
+use evenfall_collectives_machine::{ShuffleConfig, ShuffleCounters, StartError};
+use evenfall_core::{Machine, Malformed, SharedKey, Timestamp};
 use evenfall_host::Waker;
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::interrupt;
 use evenfall_host::process::{Signal, end_with_parent};
 use evenfall_port::run::Loop;
+use evenfall_port::sealed::{self, Sealed};
+use evenfall_port::udp::link_mtu;
 use evenfall_port::{Counters as PortCounters, Inject, Options, Port, Wake};
 
 /// Code points of control, live, repair and bulk: expedited, assured, assured and background
@@ -69,6 +75,8 @@ const UNLIMITED_BYTES: u32 = 4 << 20;
 const UNLIMITED_RESEND_AFTER: Duration = Duration::from_millis(20);
 /// Environment variable that tells a process started by [`local`] its rank and all addresses.
 const LOCAL: &str = "EVENFALL_LOCAL_GROUP";
+/// How often rank 0 of a [`local`] group looks whether another process has ended.
+const END_LOOK: Duration = Duration::from_millis(2);
 /// Rounds of [`GroupMember::measure`].
 const MEASURE_ROUNDS: usize = 16;
 
@@ -79,10 +87,12 @@ pub const FRAME_BYTES: u32 = HEADER_BYTES as u32 + IP_BYTES + ETHERNET_BYTES;
 /// How a seat uses its socket.
 #[derive(Clone, Debug, Default)]
 pub struct GroupSocketOptions {
-    /// Whether the members share a key, see
-    /// [`ShuffleConfig::key`](evenfall_collectives_machine::ShuffleConfig::key). Without a key
-    /// nothing leaves loopback.
-    pub keyed: bool,
+    /// The key that the members share. It seals every datagram ([`Sealed`]). Without a key nothing
+    /// leaves loopback.
+    pub key: Option<SharedKey>,
+    /// Whether addresses beyond loopback are those of a lab, whose network ends at this host. A
+    /// lab needs no key.
+    pub in_lab: bool,
     /// Whether datagrams are marked by class, so that switches and this host send control first.
     pub mark: bool,
     /// A file of delays and losses to inject ([`Inject`]).
@@ -96,10 +106,46 @@ pub struct GroupSocketOptions {
     pub yield_for: Duration,
 }
 
-/// The payload of a full packet on a link of this MTU.
+/// Members of a group with a key at most: a port that opens datagrams remembers the counts of so
+/// many processes, and drops the datagrams of further ones.
+pub const SEALED_MEMBERS_MAX: usize = 256;
+
+/// The payload of a full packet on a link of this MTU, without a seal.
 pub fn packet_bytes(mtu: u32) -> u32 {
-    let most = evenfall_port::DATAGRAM_BYTES_MAX as u32 - HEADER_BYTES as u32;
-    mtu.saturating_sub(IP_BYTES + HEADER_BYTES as u32).clamp(64, most)
+    packet_below(mtu, 0)
+}
+
+fn packet_below(mtu: u32, seal_bytes: usize) -> u32 {
+    let head = (HEADER_BYTES + seal_bytes) as u32;
+    let most = evenfall_port::DATAGRAM_BYTES_MAX as u32 - head;
+    mtu.saturating_sub(IP_BYTES + head).clamp(64, most)
+}
+
+impl GroupSocketOptions {
+    /// The payload of a full packet on the way from this address of this host to another member.
+    ///
+    /// # Errors
+    /// When there is no way from one to the other.
+    pub fn packet_bytes(
+        &self,
+        own: SocketAddr,
+        other: SocketAddr,
+    ) -> Result<u32, evenfall_host::Error> {
+        let seal_bytes = if self.key.is_some() { sealed::OVERHEAD_BYTES } else { 0 };
+        Ok(packet_below(link_mtu(own.ip(), other)?, seal_bytes))
+    }
+}
+
+/// Seals what a port sends, and opens what it receives. The purpose names no version, so that a
+/// member of another version can be told which version was asked for.
+fn seal_port(port: Box<dyn Port>, key: &SharedKey) -> Result<Box<dyn Port>, evenfall_host::Error> {
+    let sealed = Sealed::new(port, key, "evenfall group datagrams, sealed");
+    let sealed = sealed.map_err(|source| evenfall_host::Error::Os {
+        what: "read random bytes for the seal of datagrams".into(),
+        source,
+        advice: "is /dev/urandom there?",
+    })?;
+    Ok(Box::new(sealed))
 }
 
 /// The pace of a link, counting the headers of a frame; datagrams leave in bursts of this length.
@@ -177,7 +223,7 @@ impl GroupSocket {
         let port = evenfall_port::open(
             address,
             Options {
-                keyed: options.keyed,
+                keyed: options.key.is_some() || options.in_lab,
                 receive_buffer_bytes: RECEIVE_BUFFER_BYTES,
                 send_buffer_bytes: RECEIVE_BUFFER_BYTES / 4,
                 datagram_bytes_max: 1 << 16,
@@ -189,6 +235,10 @@ impl GroupSocket {
             },
         )?;
         let signals = interrupt::watch(port.waker())?;
+        let port = match &options.key {
+            Some(key) => seal_port(port, key)?,
+            None => port,
+        };
         Ok(Self { port, signals, watch_queue: options.watch_queue })
     }
 
@@ -259,6 +309,20 @@ pub fn unlimited_settings(packet_bytes: u32) -> GroupSettings {
     GroupSettings { shuffle, ..GroupSettings::default() }
 }
 
+/// The rank that [`local`] has given this process, when another process has started it.
+pub fn local_rank() -> Option<usize> {
+    told_by_rank_0().map(|(rank, _)| rank)
+}
+
+/// What the first process of a [`local`] group has told this process: its rank and all addresses.
+fn told_by_rank_0() -> Option<(usize, Vec<SocketAddr>)> {
+    let told = env::var(LOCAL).ok()?;
+    let mut words = told.split(' ');
+    let rank = words.next()?.parse().ok()?;
+    let members: Vec<SocketAddr> = words.map_while(|word| word.parse().ok()).collect();
+    (rank < members.len()).then_some((rank, members))
+}
+
 /// As [`local`], with settings, of which the members know no others.
 ///
 /// # Errors
@@ -271,12 +335,8 @@ pub fn local_with(
     options: &GroupSocketOptions,
     settings: &GroupSettings,
 ) -> Result<GroupMember, GroupError> {
-    let told = env::var(LOCAL).ok();
     let seat = |address| GroupSocket::bind(address, options.clone());
-    let mut words = told.iter().flat_map(|told| told.split(' '));
-    let rank = words.next().and_then(|rank| rank.parse().ok());
-    let members: Vec<SocketAddr> = words.map_while(|word| word.parse().ok()).collect();
-    if let Some(rank) = rank.filter(|&rank| rank < members.len()) {
+    if let Some((rank, members)) = told_by_rank_0() {
         return Ok(seat(members[rank])?.join(rank, members, settings.clone())?);
     }
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -537,6 +597,34 @@ impl GroupMember {
     /// asked for four resend intervals, and for two seconds at most. Then the socket closes. Rank 0
     /// of a [`local`] group also waits for the ends of the other processes.
     pub fn leave(mut self) {
+        self.answer_last_calls();
+        // The exit status of these processes tells the caller nothing.
+        self.others.iter_mut().for_each(|other| drop(other.wait()));
+    }
+
+    /// As [`leave`](Self::leave), but rank 0 of a [`local`] group waits this long at most for the
+    /// ends of the other processes, and then kills those that are left, such as a process that is
+    /// stopped. Returns the ranks of the killed processes.
+    pub fn leave_within(mut self, patience: Duration) -> Vec<usize> {
+        self.answer_last_calls();
+        let until = MonotonicClock::now() + patience;
+        let mut killed = Vec::new();
+        for (other, rank) in self.others.iter_mut().zip(1..) {
+            while let Ok(None) = other.try_wait() {
+                if MonotonicClock::now() < until {
+                    thread::sleep(END_LOOK);
+                    continue;
+                }
+                // A process that ends meanwhile cannot be killed, and needs not.
+                drop(other.kill().and_then(|()| other.wait()));
+                killed.push(rank);
+                break;
+            }
+        }
+        killed
+    }
+
+    fn answer_last_calls(&mut self) {
         let end = MonotonicClock::now() + Duration::from_secs(2);
         let mut quiet = MonotonicClock::now() + self.linger;
         while MonotonicClock::now() < quiet.min(end) && !interrupt::raised() {
@@ -548,8 +636,6 @@ impl GroupMember {
                 quiet = MonotonicClock::now() + self.linger;
             }
         }
-        // The exit status of these processes tells the caller nothing.
-        self.others.iter_mut().for_each(|other| drop(other.wait()));
     }
 }
 
@@ -616,9 +702,11 @@ impl<M: Machine> GroupDriver<M> {
         self.member.port.local_addr()
     }
 
-    /// Datagrams that the machine did not understand.
+    /// Datagrams that the machine did not understand, and those that did not open under the key or
+    /// came a second time.
     pub fn malformed(&self) -> u64 {
-        self.member.turn.counters().malformed
+        let port = self.member.port.counters();
+        self.member.turn.counters().malformed + port.unopened + port.replayed
     }
 
     /// Why the machine did not understand the last of them.

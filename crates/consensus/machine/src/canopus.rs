@@ -6,31 +6,31 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use evenfall_core::{
-    Arrival, Class, ClockReading, Destination, Durable, GroupId, Head, Install, Machine, Malformed,
-    NodeId, Prng, Reader, StorageError, Timestamp, Transmit, Write, WriteId,
+    Arrival, ClockReading, Destination, Durable, GroupId, Install, Machine, Malformed, NodeId,
+    Prng, Reader, StorageError, Timestamp, Transmit, Write, WriteId,
 };
 
-use crate::checkpoint::{Checkpoint, Fetching};
+use crate::checkpoint::Checkpoint;
 use crate::config::{
     CHECKPOINT_BYTES_MAX, Config, REQUEST_HEAD_BYTES, SET_HEAD_BYTES, STATE_BYTES_MAX,
-    TRANSMIT_BYTES_MAX, TRANSMITS_MAX,
 };
 use crate::disks::Disks;
-use crate::group::{Entry, Group, OWNERS, Report};
-use crate::journal::{self, Effect, Journal, Record};
+use crate::group::{GroupEntry, OWNERS, ProposalGroup};
+use crate::journal::{self, Effect, ReplicaJournal, ReplicaRecord};
 use crate::leases::{LEASE_BYTES, LEASES_MAX};
-use crate::outside::{Outside, Wanted};
-use crate::parts::{self, Parts};
-use crate::second::Far;
-use crate::wire::{self, Message, Part, Whole};
+use crate::outside::WantedChange;
+use crate::parts::{self, ValueParts};
+use crate::replica_state::{
+    CycleProgress, Heartbeats, KeptCheckpoint, LeafPlace, OtherLeaves, Outbox, OwnRequests,
+};
+use crate::wire::{self, HEAD_BYTES, ReplicaMessage, ValuePart, Whole};
 use crate::{
-    Change, ConsensusError, LeaseKey, Proposal, Request, State, SuperLeaf, Table, Tree, VnodeId,
+    AgreedChange, ClientRequest, ConsensusError, EmulationTable, LeafOnlyTree, LeaseKey, Proposal,
+    VnodeId, VnodeState,
 };
 
 /// The other members of the super-leaf, as a group of the port.
 const PEERS: GroupId = GroupId(0);
-/// Bytes of a datagram that say its kind and its sender.
-const HEAD_BYTES: usize = 16;
 
 /// An event of a replica for its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,9 +41,9 @@ pub enum Event {
     /// from the cycle behind its checkpoint.
     Committed {
         /// The state of the root: execute the requests of its sets in order.
-        state: Arc<State>,
+        state: Arc<VnodeState>,
         /// Reads of this replica's clients that are due, in order.
-        reads: Vec<Read>,
+        reads: Vec<DueRead>,
         /// A digest of the nodes that take part in the cycle. It is equal at all replicas.
         table: u64,
     },
@@ -73,7 +73,7 @@ pub enum Event {
     CheckpointWanted,
     /// A super-leaf has vanished, and the owner has to ask the membership service outside for this
     /// change. The replica repeats the event at each heartbeat while it wants the change.
-    OutsideWanted(Wanted),
+    OutsideWanted(WantedChange),
     /// The disk is full. The replica is silent, and the other replicas go on without it. The
     /// replica tries to write again after [`Config::full_retry`].
     DiskFull(StorageError),
@@ -93,7 +93,7 @@ pub enum Event {
 
 /// A read that may be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Read {
+pub struct DueRead {
     /// The name that the caller gave.
     pub token: u64,
     /// How many requests of this replica's own set the read comes after.
@@ -103,14 +103,14 @@ pub struct Read {
 /// A request or a read that waits for a cycle.
 #[derive(Clone, Debug)]
 pub(crate) enum Pending {
-    Write(Request, LeaseKey),
+    Write(ClientRequest, LeaseKey),
     Read(u64),
 }
 
 /// A cycle that is under way, or that is kept for others.
 #[derive(Debug, Default)]
 pub(crate) struct Cycle {
-    pub(crate) states: BTreeMap<VnodeId, Arc<State>>,
+    pub(crate) states: BTreeMap<VnodeId, Arc<VnodeState>>,
     /// When a state was last asked for, and how often.
     pub(crate) asked: BTreeMap<VnodeId, (Timestamp, u32)>,
     /// The nodes that wait for a state of a vnode: at most every node of the tree, for every
@@ -140,81 +140,37 @@ pub(crate) struct Peer {
 #[derive(Debug)]
 pub struct Canopus {
     pub(crate) config: Config,
-    pub(crate) tree: Tree,
+    pub(crate) tree: LeafOnlyTree,
     pub(crate) digest: u64,
     pub(crate) me: NodeId,
-    pub(crate) leaf: SuperLeaf,
-    /// From the super-leaf to the root.
-    pub(crate) ancestors: Vec<VnodeId>,
-    /// The nodes of each super-leaf, and which of these lists is the own super-leaf.
-    pub(crate) racks: Vec<Vec<NodeId>>,
-    pub(crate) rack: usize,
+    pub(crate) place: LeafPlace,
     pub(crate) prng: Prng,
-    pub(crate) table: Table,
-    pub(crate) groups: BTreeMap<NodeId, Group>,
+    /// A random number of this life, which marks the replica's questions in it.
+    pub(crate) life: u64,
+    pub(crate) table: EmulationTable,
+    pub(crate) groups: BTreeMap<NodeId, ProposalGroup>,
     pub(crate) cycles: BTreeMap<u64, Cycle>,
+    pub(crate) progress: CycleProgress,
+    /// Bytes of the requests in the committed cycles that are kept.
+    pub(crate) history_bytes: usize,
     /// Entries that came before the entry in front of them: at most a pipeline of them for each
     /// member.
     pub(crate) early: BTreeMap<(NodeId, u64), Proposal>,
-    pub(crate) started: u64,
-    /// The last cycle that an earlier life of this replica started.
-    pub(crate) started_before: u64,
-    pub(crate) committed: u64,
-    /// Round 1 is over in all cycles up to this one.
-    pub(crate) gathered: u64,
-    /// The highest cycle that any node has named.
-    pub(crate) seen: u64,
-    pub(crate) last_start: Timestamp,
-    pub(crate) pending: VecDeque<Pending>,
-    pub(crate) pending_bytes: usize,
-    /// The requests and reads of this replica in each cycle that it proposed and that is not
-    /// committed.
-    pub(crate) proposed: BTreeMap<u64, Vec<Pending>>,
-    /// The leases that proposals under way ask for, and the cycles of these proposals.
-    pub(crate) leases_asked: BTreeMap<LeaseKey, u64>,
-    /// A random number of this life, which marks the replica's questions in it.
-    pub(crate) life: u64,
+    pub(crate) own: OwnRequests,
+    pub(crate) peers: BTreeMap<NodeId, Peer>,
+    pub(crate) others: OtherLeaves,
     /// Nodes that asked to come back: every node of the tree once at most.
     pub(crate) sponsored: BTreeSet<(NodeId, u32)>,
-    pub(crate) peers: BTreeMap<NodeId, Peer>,
-    /// The nodes of the other super-leaves.
-    pub(crate) far: BTreeMap<NodeId, Far>,
-    /// What the membership service outside has said.
-    pub(crate) outside: Outside,
-    /// A super-leaf that is to leave as planned.
-    pub(crate) retires: Option<VnodeId>,
-    pub(crate) next_campaign: BTreeMap<NodeId, Timestamp>,
-    pub(crate) tick_at: Option<Timestamp>,
-    pub(crate) ticks: u64,
-    pub(crate) journal: Journal,
+    pub(crate) beat: Heartbeats,
+    pub(crate) journal: ReplicaJournal,
     pub(crate) disks: Disks,
+    pub(crate) checkpoint: KeptCheckpoint,
     pub(crate) is_leaving: bool,
     is_stopped: bool,
-    /// Whether a status is due.
-    pub(crate) speaks: bool,
-    /// Whether ballots are due, and when the last ones left.
-    pub(crate) speaks_far: bool,
-    pub(crate) spoke_far: Timestamp,
-    /// The ballots that left since the last heartbeat.
-    pub(crate) told_far: Vec<(NodeId, u32, Report)>,
-    out: VecDeque<Transmit>,
-    out_bytes: usize,
-    dropped: u64,
-    pub(crate) parts: Parts,
-    /// The cycle of the latest checkpoint, or 0, and how the checkpoint travels.
-    pub(crate) checkpointed: u64,
-    pub(crate) encoded: Bytes,
-    pub(crate) is_checkpoint_wanted: bool,
-    pub(crate) fetching: Option<Fetching>,
-    /// A node of another super-leaf that has forgotten a cycle, and the cycle.
-    pub(crate) forgotten: Option<(NodeId, u64)>,
-    /// Bytes of the requests in the committed cycles that are kept.
-    pub(crate) history_bytes: usize,
+    pub(crate) parts: ValueParts,
+    outbox: Outbox,
     pub(crate) events: VecDeque<Event>,
     install: Option<Install>,
-    pub(crate) is_behind: bool,
-    /// The last cycle that a peer was asked for because it has committed the cycle.
-    pub(crate) asked_until: u64,
 }
 
 impl Canopus {
@@ -226,20 +182,19 @@ impl Canopus {
     /// read.
     pub fn new(
         config: Config,
-        tree: Tree,
+        tree: LeafOnlyTree,
         me: NodeId,
         seed: u64,
         log: &Bytes,
     ) -> Result<Self, ConsensusError> {
         config.check(&tree)?;
         let leaf = tree.super_leaf_of(me).ok_or(ConsensusError::Stranger(me))?.clone();
-        let (bodies, journal) =
-            Journal::open(journal::LOG, config.full_retry, log).map_err(ConsensusError::Log)?;
-        let racks = tree.racks();
-        let rack = racks.iter().position(|rack| rack.contains(&me)).unwrap_or(0);
-        let others = leaf.members.iter().filter(|member| member.node != me);
+        let (bodies, journal) = ReplicaJournal::open(journal::LOG, config.full_retry, log)
+            .map_err(ConsensusError::Log)?;
+        let place = LeafPlace::of_node(me, leaf, &tree);
+        let others = place.leaf.members.iter().filter(|member| member.node != me);
         let install = Install::Group(PEERS, others.clone().map(|one| one.address).collect());
-        let far = racks.iter().flatten().filter(|node| !racks[rack].contains(node));
+        let peers = others.map(|one| (one.node, Peer::default())).collect();
         let mut prng = Prng::new(seed);
         let life = if config.lease_cycles > 0 { prng.next_u64() } else { 0 };
         let mut replica = Self {
@@ -247,69 +202,46 @@ impl Canopus {
             // Replicas whose leases differ in length would disagree on what may be read.
             digest: tree.digest(&config),
             me,
-            ancestors: tree.ancestors(&leaf),
             prng,
-            leases_asked: BTreeMap::new(),
             life,
-            table: Table::new(&tree),
+            table: EmulationTable::new(&tree),
             groups: BTreeMap::new(),
             cycles: BTreeMap::new(),
+            progress: CycleProgress::default(),
+            history_bytes: 0,
             early: BTreeMap::new(),
-            started: 0,
-            started_before: 0,
-            committed: 0,
-            gathered: 0,
-            seen: 0,
-            last_start: Timestamp::ZERO,
-            pending: VecDeque::new(),
-            pending_bytes: 0,
-            proposed: BTreeMap::new(),
+            own: OwnRequests::default(),
+            peers,
+            others: OtherLeaves::of_nodes(place.nodes_elsewhere(), config.second_round.is_on()),
             sponsored: BTreeSet::new(),
-            peers: others.map(|one| (one.node, Peer::default())).collect(),
-            far: far.map(|node| (*node, Far::default())).collect(),
-            retires: None,
-            next_campaign: BTreeMap::new(),
-            tick_at: None,
-            ticks: 0,
+            beat: Heartbeats::of_new_replica(),
             journal,
             disks: Disks::new(me, &config, seed),
+            checkpoint: KeptCheckpoint::default(),
             is_leaving: false,
             is_stopped: false,
-            speaks: true,
-            outside: Outside::default(),
-            speaks_far: config.second_round.is_on(),
-            spoke_far: Timestamp::ZERO,
-            told_far: Vec::new(),
-            out: VecDeque::new(),
-            out_bytes: 0,
-            dropped: 0,
-            parts: Parts::default(),
-            checkpointed: 0,
-            encoded: Bytes::new(),
-            is_checkpoint_wanted: false,
-            fetching: None,
-            forgotten: None,
-            history_bytes: 0,
+            parts: ValueParts::default(),
+            outbox: Outbox::default(),
             events: VecDeque::new(),
             install: Some(install),
-            is_behind: false,
-            asked_until: 0,
-            leaf,
+            place,
             tree,
-            racks,
-            rack,
         };
         replica.replay(journal::records(&bodies)?)?;
         Ok(replica)
     }
 
     /// Adds a record to the log.
-    pub(crate) fn record(&mut self, record: &Record, effects: impl IntoIterator<Item = Effect>) {
+    pub(crate) fn record(
+        &mut self,
+        record: &ReplicaRecord,
+        effects: impl IntoIterator<Item = Effect>,
+    ) {
         self.journal.add_with(|out| journal::put(out, record), effects);
     }
 
     /// The group of an owner, if the group has this incarnation.
-    pub(crate) fn group(&mut self, owner: NodeId, incarnation: u32) -> Option<&mut Group> {
+    pub(crate) fn group(&mut self, owner: NodeId, incarnation: u32) -> Option<&mut ProposalGroup> {
         self.groups.get_mut(&owner).filter(|group| group.incarnation() == incarnation)
     }
 
@@ -327,14 +259,14 @@ impl Canopus {
     ///
     /// # Errors
     /// [`ConsensusError::Full`], [`ConsensusError::TooLong`] or [`ConsensusError::Stopped`].
-    pub fn submit(&mut self, now: Timestamp, request: Request) -> Result<(), ConsensusError> {
+    pub fn submit(&mut self, now: Timestamp, request: ClientRequest) -> Result<(), ConsensusError> {
         self.take_write(now, request, LeaseKey::ALL)
     }
 
     pub(crate) fn take_write(
         &mut self,
         now: Timestamp,
-        request: Request,
+        request: ClientRequest,
         key: LeaseKey,
     ) -> Result<(), ConsensusError> {
         let bytes_max = self.batch_bytes_max().saturating_sub(REQUEST_HEAD_BYTES);
@@ -365,12 +297,12 @@ impl Canopus {
 
     fn push(&mut self, now: Timestamp, pending: Pending) -> Result<(), ConsensusError> {
         self.takes()?;
-        let is_long = self.pending_bytes + bytes_of(&pending) > self.config.pending_bytes_max;
-        if self.pending.len() >= self.config.pending_max || is_long {
+        let is_long = self.own.pending_bytes + bytes_of(&pending) > self.config.pending_bytes_max;
+        if self.own.pending.len() >= self.config.pending_max || is_long {
             return Err(ConsensusError::Full);
         }
-        self.pending_bytes += bytes_of(&pending);
-        self.pending.push_back(pending);
+        self.own.pending_bytes += bytes_of(&pending);
+        self.own.pending.push_back(pending);
         // A request can do no more than start a cycle.
         if self.may_start(now) {
             self.advance(now);
@@ -382,17 +314,17 @@ impl Canopus {
     /// its silence. The replica goes on learning until it is stopped.
     pub fn leave(&mut self, now: Timestamp) {
         self.is_leaving = true;
-        self.tick_at = Some(now);
+        self.beat.tick_at = Some(now);
     }
 
     /// The last cycle that is committed here.
     pub fn committed(&self) -> u64 {
-        self.committed
+        self.progress.committed
     }
 
     /// The last cycle that is started here.
     pub fn started(&self) -> u64 {
-        self.started
+        self.progress.started
     }
 
     /// The name of the node.
@@ -418,54 +350,48 @@ impl Canopus {
 
     /// Requests and reads that wait for a cycle to start or for their cycle to end.
     pub fn waiting(&self) -> usize {
-        self.pending.len() + self.proposed.values().map(Vec::len).sum::<usize>()
+        self.own.pending.len() + self.own.proposed.values().map(Vec::len).sum::<usize>()
     }
 
     /// Datagrams that were dropped because the driver was too slow. A node that misses a datagram
     /// asks for its contents again.
     pub fn dropped(&self) -> u64 {
-        self.dropped
+        self.outbox.dropped
     }
 
-    pub(crate) fn send(&mut self, to: NodeId, message: &Message) {
+    pub(crate) fn send(&mut self, to: NodeId, message: &ReplicaMessage) {
         if let Some(address) = self.tree.address(to) {
             self.transmit(Destination::One(address), message);
         }
     }
 
-    pub(crate) fn tell_peers(&mut self, message: &Message) {
+    pub(crate) fn tell_peers(&mut self, message: &ReplicaMessage) {
         if !self.peers.is_empty() {
             self.transmit(Destination::Group(PEERS), message);
         }
     }
 
-    fn transmit(&mut self, to: Destination, message: &Message) {
+    fn transmit(&mut self, to: Destination, message: &ReplicaMessage) {
         let bytes = Bytes::from(message.encode(self.me, self.digest));
         let datagram_bytes = self.config.datagram_bytes;
         match wire::whole_of(message).filter(|_| bytes.len() > datagram_bytes) {
-            None => self.queue(to, bytes),
+            None => self.outbox.push_datagram(to, bytes),
             Some(of) => {
                 let value = bytes.slice(HEAD_BYTES..);
                 for part in parts::cut(of, &value, 0, usize::MAX, datagram_bytes) {
-                    let bytes = Message::Part(part).encode(self.me, self.digest);
-                    self.queue(to, bytes.into());
+                    let bytes = ReplicaMessage::Part(part).encode(self.me, self.digest);
+                    self.outbox.push_datagram(to, bytes.into());
                 }
             }
         }
     }
 
-    fn queue(&mut self, to: Destination, bytes: Bytes) {
-        let is_long = self.out_bytes + bytes.len() > TRANSMIT_BYTES_MAX;
-        if self.out.len() >= TRANSMITS_MAX || is_long {
-            self.dropped += 1;
-            return;
-        }
-        self.out_bytes += bytes.len();
-        let (head, body) = (Head::new(&bytes[..HEAD_BYTES]), bytes.slice(HEAD_BYTES..));
-        self.out.push_back(Transmit::new(Class::Live, to, head, body));
-    }
-
-    fn take_part(&mut self, now: Timestamp, from: NodeId, part: Part) -> Result<(), Malformed> {
+    fn take_part(
+        &mut self,
+        now: Timestamp,
+        from: NodeId,
+        part: ValuePart,
+    ) -> Result<(), Malformed> {
         let (of, length) = (part.of, part.length as usize);
         if !self.wants(of) {
             return Ok(());
@@ -490,7 +416,7 @@ impl Canopus {
         match of {
             Whole::Entry(..) => {
                 let proposal = wire::proposal(r, &bytes)?;
-                let is_it = wire::whole_of(&Message::Entry(proposal.clone())) == Some(of);
+                let is_it = wire::whole_of(&ReplicaMessage::Entry(proposal.clone())) == Some(of);
                 if is_it {
                     self.take_entry(proposal);
                 }
@@ -520,8 +446,8 @@ impl Canopus {
             }
             Whole::State(cycle, vnode) => self.wants_state(cycle, vnode),
             Whole::Checkpoint(cycle, from) => {
-                self.fetching.is_some_and(|fetching| fetching.from == from)
-                    && cycle > self.committed
+                self.checkpoint.fetching.is_some_and(|fetching| fetching.from == from)
+                    && cycle > self.progress.committed
             }
         }
     }
@@ -540,14 +466,14 @@ impl Canopus {
                     let (me, counts) = (self.me, self.is_elector(owner));
                     if counts && let Some(group) = self.group(owner, incarnation) {
                         group.hear(me, &report);
-                        self.speaks = true;
-                        self.speaks_far |= owner >= OWNERS;
+                        self.beat.speaks = true;
+                        self.others.speaks |= owner >= OWNERS;
                     }
                 }
                 Effect::Propose(cycle) => {
                     let own = self.groups.get(&self.me).and_then(|group| group.entry(cycle));
-                    if let Some(proposal) = own.and_then(Entry::proposal).cloned() {
-                        self.tell_peers(&Message::Entry(proposal));
+                    if let Some(proposal) = own.and_then(GroupEntry::proposal).cloned() {
+                        self.tell_peers(&ReplicaMessage::Entry(proposal));
                     }
                 }
                 Effect::Greet => self.number_written(),
@@ -575,7 +501,7 @@ impl Machine for Canopus {
         // Values that are kept share the bytes of this copy, and do not keep a large buffer of the
         // port alive.
         let datagram = Bytes::copy_from_slice(&arrival.datagram);
-        let (from, message) = Message::decode(&datagram, self.digest)?;
+        let (from, message) = ReplicaMessage::decode(&datagram, self.digest)?;
         // Without a key anybody on this host may send anything. What does not come from the address
         // that the tree has for the node is not of the node.
         if from == self.me || self.tree.address(from) != Some(arrival.from) {
@@ -587,39 +513,42 @@ impl Machine for Canopus {
         if let Some(peer) = self.peers.get_mut(&from).filter(|peer| !peer.learns) {
             peer.heard = now;
         }
-        if let Some(far) = self.far.get_mut(&from) {
+        if let Some(far) = self.others.nodes.get_mut(&from) {
             far.heard = now;
         }
         let is_root = match &message {
-            Message::State(state) => state.vnode == VnodeId::ROOT,
-            Message::Part(part) => matches!(part.of, Whole::State(_, VnodeId::ROOT)),
+            ReplicaMessage::State(state) => state.vnode == VnodeId::ROOT,
+            ReplicaMessage::Part(part) => matches!(part.of, Whole::State(_, VnodeId::ROOT)),
             _ => false,
         };
         match message {
-            Message::Status(status) => self.take_status(now, from, &status),
-            Message::Entry(proposal) => self.take_entry(proposal),
-            Message::Want(owner, incarnation, cycle) => {
+            ReplicaMessage::Status(status) => self.take_status(now, from, &status),
+            ReplicaMessage::Entry(proposal) => self.take_entry(proposal),
+            ReplicaMessage::Want(owner, incarnation, cycle) => {
                 let group = self.group(owner, incarnation);
-                let entry = group.and_then(|group| group.entry(cycle)).and_then(Entry::proposal);
+                let entry =
+                    group.and_then(|group| group.entry(cycle)).and_then(GroupEntry::proposal);
                 if let Some(entry) = entry.cloned() {
                     // An own entry that is not on the disk yet must not leave.
                     let own = self.groups.get(&self.me).map_or(0, |own| own.durable(self.me).have);
                     if owner != self.me || cycle < own {
-                        self.send(from, &Message::Entry(entry));
+                        self.send(from, &ReplicaMessage::Entry(entry));
                     }
                 }
             }
-            Message::Request(cycle, vnode) => self.take_request(from, cycle, vnode),
-            Message::State(state) => self.take_state(state),
-            Message::Greet(disk, count) => self.take_greet(from, disk, count),
-            Message::Known(known) => self.take_known(from, known),
-            Message::Forgot(cycle) => self.forgotten = Some((from, cycle)),
-            Message::Join(incarnation, at) => self.take_join(from, incarnation, at),
-            Message::Ballot(ballot) => self.take_ballot(now, from, &ballot),
-            Message::Part(part) => self.take_part(now, from, part)?,
-            Message::Fetch(cycle, offset) => self.take_fetch(from, cycle, offset),
-            Message::Ask(incarnation, stamp) => self.take_ask(now, from, incarnation, stamp),
-            Message::Vouch(incarnation, stamp) => self.take_vouch(now, from, incarnation, stamp),
+            ReplicaMessage::Request(cycle, vnode) => self.take_request(from, cycle, vnode),
+            ReplicaMessage::State(state) => self.take_state(state),
+            ReplicaMessage::Greet(disk, count) => self.take_greet(from, disk, count),
+            ReplicaMessage::Known(known) => self.take_known(from, known),
+            ReplicaMessage::Forgot(cycle) => self.checkpoint.forgotten = Some((from, cycle)),
+            ReplicaMessage::Join(incarnation, at) => self.take_join(from, incarnation, at),
+            ReplicaMessage::Ballot(ballot) => self.take_ballot(now, from, &ballot),
+            ReplicaMessage::Part(part) => self.take_part(now, from, part)?,
+            ReplicaMessage::Fetch(cycle, offset) => self.take_fetch(from, cycle, offset),
+            ReplicaMessage::Ask(incarnation, stamp) => self.take_ask(now, from, incarnation, stamp),
+            ReplicaMessage::Vouch(incarnation, stamp) => {
+                self.take_vouch(now, from, incarnation, stamp)
+            }
         }
         self.advance(now);
         if is_root {
@@ -635,8 +564,8 @@ impl Machine for Canopus {
         if self.journal.is_failing() {
             return self.journal.handle_timeout(now);
         }
-        if self.tick_at.is_some_and(|at| at <= now) {
-            self.tick_at = Some(now + self.config.heartbeat);
+        if self.beat.tick_at.is_some_and(|at| at <= now) {
+            self.beat.tick_at = Some(now + self.config.heartbeat);
             self.tick(now);
         }
         self.advance(now);
@@ -644,10 +573,10 @@ impl Machine for Canopus {
 
     /// A replica begins with its first clock reading; the reading itself is not used.
     fn handle_clock(&mut self, now: Timestamp, _: ClockReading) {
-        if self.tick_at.is_none() {
-            self.tick_at = Some(now + self.config.heartbeat);
+        if self.beat.tick_at.is_none() {
+            self.beat.tick_at = Some(now + self.config.heartbeat);
             self.peers.values_mut().for_each(|peer| peer.heard = now);
-            self.far.values_mut().for_each(|far| far.heard = now);
+            self.others.nodes.values_mut().for_each(|far| far.heard = now);
             self.bind_all(now);
             for cycle in self.cycles.values_mut() {
                 cycle.started_at = now;
@@ -668,16 +597,14 @@ impl Machine for Canopus {
         if self.is_stopped || self.journal.is_failing() {
             return None;
         }
-        if core::mem::take(&mut self.speaks) && self.disks.votes() {
-            let status = Message::Status(self.status());
+        if core::mem::take(&mut self.beat.speaks) && self.disks.votes() {
+            let status = ReplicaMessage::Status(self.status());
             self.tell_peers(&status);
         }
         if self.ballots_at().is_some_and(|at| at <= now) {
             self.send_ballots(now);
         }
-        let next = self.out.pop_front()?;
-        self.out_bytes -= next.len();
-        Some(next)
+        self.outbox.pop_datagram()
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {
@@ -687,12 +614,12 @@ impl Machine for Canopus {
         if self.journal.is_failing() {
             return self.journal.poll_timeout();
         }
-        let next_start = self.last_start + self.config.cycle_every;
+        let next_start = self.progress.last_start + self.config.cycle_every;
         let starts = self.may_begin()
             && self.is_due()
-            && self.started < self.committed + self.config.pipeline;
+            && self.progress.started < self.progress.committed + self.config.pipeline;
         let start = starts.then_some(next_start);
-        [self.tick_at, start, self.ballots_at()].into_iter().flatten().min()
+        [self.beat.tick_at, start, self.ballots_at()].into_iter().flatten().min()
     }
 
     fn durable(&mut self) -> Option<&mut dyn Durable> {
@@ -724,8 +651,7 @@ impl Durable for Canopus {
             Ok(_) => {}
             Err(error @ StorageError::Full { .. }) => {
                 self.events.push_back(Event::DiskFull(error));
-                self.out.clear();
-                self.out_bytes = 0;
+                self.outbox.clear_all();
             }
             Err(error) => {
                 // The end of the log is unknown, and a promise may be lost. A silent replica breaks
@@ -742,7 +668,7 @@ impl Durable for Canopus {
 pub(crate) const CHANGES_PER_PROPOSAL: usize = 2;
 
 /// Changes for nodes that ask to come back, for a proposal of this replica.
-pub(crate) fn joins(sponsored: &BTreeSet<(NodeId, u32)>) -> Vec<Change> {
+pub(crate) fn joins(sponsored: &BTreeSet<(NodeId, u32)>) -> Vec<AgreedChange> {
     let joins = sponsored.iter().take(CHANGES_PER_PROPOSAL);
-    joins.map(|(node, incarnation)| Change::Join(*node, *incarnation)).collect()
+    joins.map(|(node, incarnation)| AgreedChange::Join(*node, *incarnation)).collect()
 }

@@ -23,9 +23,9 @@ use evenfall_core::{Malformed, NodeId, Reader, Timestamp};
 
 use crate::canopus::{Canopus, Event, Pending, bytes_of};
 use crate::config::{CHECKPOINT_BYTES_MAX, FETCH_BYTES};
-use crate::journal::{self, Effect, Record};
-use crate::wire::{Message, Whole};
-use crate::{Table, VnodeId, parts};
+use crate::journal::{self, Effect, ReplicaRecord};
+use crate::wire::{ReplicaMessage, Whole};
+use crate::{EmulationTable, VnodeId, parts};
 
 /// Bytes that are reserved for a checkpoint without its snapshot.
 const TABLE_BYTES: usize = 16 << 10;
@@ -36,7 +36,7 @@ pub struct Checkpoint {
     /// The last of these cycles.
     pub cycle: u64,
     /// The members that take part, as these cycles have agreed.
-    pub table: Table,
+    pub table: EmulationTable,
     /// The super-leaves that have vanished under an incarnation, as far as the replica still has
     /// their groups: the first cycle without each. For a service outside that decides who has
     /// vanished.
@@ -72,7 +72,7 @@ impl Checkpoint {
     }
 
     pub(crate) fn read(r: &mut Reader<'_>, bytes: &Bytes) -> Result<Self, Malformed> {
-        let (cycle, table) = (r.u64()?, Table::read(r)?);
+        let (cycle, table) = (r.u64()?, EmulationTable::read(r)?);
         let mut ends = Vec::new();
         for _ in 0..r.u16()? {
             ends.push((VnodeId(r.u16()?), r.u32()?, r.u64()?));
@@ -106,17 +106,17 @@ impl Canopus {
     /// As [`checkpoint`](Self::checkpoint), for a snapshot that `snapshot` appends to the new log,
     /// without a copy of the snapshot. `bytes` is about the length of the snapshot.
     pub fn checkpoint_with(&mut self, bytes: usize, snapshot: impl FnOnce(&mut Vec<u8>)) -> bool {
-        if self.committed == self.checkpointed || self.journal.is_compacting() {
+        if self.progress.committed == self.checkpoint.cycle || self.journal.is_compacting() {
             return false;
         }
         let checkpoint = Checkpoint {
-            cycle: self.committed,
+            cycle: self.progress.committed,
             table: self.table.clone(),
             ends: self.known_ends(),
             snapshot: Bytes::new(),
         };
         let is_kept = self.keep_checkpoint(&checkpoint, bytes, snapshot);
-        self.is_checkpoint_wanted &= !is_kept;
+        self.checkpoint.is_wanted &= !is_kept;
         is_kept
     }
 
@@ -129,13 +129,13 @@ impl Canopus {
         snapshot: impl FnOnce(&mut Vec<u8>),
     ) -> bool {
         let next = checkpoint.cycle + 1;
-        let disk = Record::Disk(self.disks.own.clone());
+        let disk = ReplicaRecord::Disk(self.disks.own.clone());
         let mut records = vec![disk];
         records.extend(self.record_of_list());
         let mut effects = Vec::new();
         for (owner, group) in &self.groups {
             let mine = group.decided();
-            records.push(Record::Group(*owner, group.incarnation(), mine));
+            records.push(ReplicaRecord::Group(*owner, group.incarnation(), mine));
             let entries = group.entries_from(next);
             records.extend(entries.map(|entry| self.record_of(*owner, group.incarnation(), entry)));
             effects.push(Effect::Report(*owner, group.incarnation(), mine));
@@ -152,28 +152,28 @@ impl Canopus {
         }
         bodies.iter().for_each(|body| log.add(body));
         let log = self.journal.replace_by(log, effects);
-        self.encoded = log.slice(place.start + journal::KIND_BYTES..place.end);
-        self.checkpointed = checkpoint.cycle;
+        self.checkpoint.encoded = log.slice(place.start + journal::KIND_BYTES..place.end);
+        self.checkpoint.cycle = checkpoint.cycle;
         true
     }
 
     /// Asks the owner for a checkpoint when the log is long.
     pub(crate) fn consider_checkpoint(&mut self) {
-        let bytes_min = self.config.log_bytes.max(4 * self.encoded.len() as u64);
+        let bytes_min = self.config.log_bytes.max(4 * self.checkpoint.encoded.len() as u64);
         if self.journal.len() > bytes_min && !self.journal.is_compacting() {
             self.want_checkpoint();
         }
     }
 
     fn want_checkpoint(&mut self) {
-        if !core::mem::replace(&mut self.is_checkpoint_wanted, true) {
+        if !core::mem::replace(&mut self.checkpoint.is_wanted, true) {
             self.events.push_back(Event::CheckpointWanted);
         }
     }
 
     /// A node asks for this replica's checkpoint.
     pub(crate) fn take_fetch(&mut self, from: NodeId, cycle: u64, offset: u32) {
-        let latest = self.checkpointed;
+        let latest = self.checkpoint.cycle;
         let is_useful = latest > 0 && latest + 1 >= self.oldest();
         if !is_useful {
             // Cycles behind the checkpoint are forgotten here, so the node could not go on from
@@ -182,29 +182,30 @@ impl Canopus {
         }
         let offset = if cycle == latest { offset as usize } else { 0 };
         let of = Whole::Checkpoint(latest, self.me);
-        let encoded = self.encoded.clone();
+        let encoded = self.checkpoint.encoded.clone();
         let datagram_bytes = self.config.datagram_bytes;
         for part in parts::cut(of, &encoded, offset, FETCH_BYTES, datagram_bytes) {
-            self.send(from, &Message::Part(part));
+            self.send(from, &ReplicaMessage::Part(part));
         }
     }
 
     /// Asks a peer for its newest checkpoint, or for the next bytes of the checkpoint that is on
     /// its way from this peer.
     pub(crate) fn fetch_checkpoint(&mut self, now: Timestamp, from: NodeId) {
-        let begun = self.fetching.take().filter(|fetching| fetching.from == from);
+        let begun = self.checkpoint.fetching.take().filter(|fetching| fetching.from == from);
         let mut fetching = begun.unwrap_or(Fetching { from, cycle: 0, until: 0, heard: now });
         let at = self.parts.contiguous(Whole::Checkpoint(fetching.cycle, from));
         fetching.until = at + FETCH_BYTES;
-        self.send(from, &Message::Fetch(fetching.cycle, at as u32));
-        self.fetching = Some(fetching);
+        self.send(from, &ReplicaMessage::Fetch(fetching.cycle, at as u32));
+        self.checkpoint.fetching = Some(fetching);
     }
 
     /// A part of a checkpoint has come. When all bytes that were asked for are there, the replica
     /// asks for the next bytes at once.
     pub(crate) fn fetched(&mut self, now: Timestamp, from: NodeId, cycle: u64) {
         let at = self.parts.contiguous(Whole::Checkpoint(cycle, from));
-        let Some(fetching) = self.fetching.as_mut().filter(|known| known.from == from) else {
+        let Some(fetching) = self.checkpoint.fetching.as_mut().filter(|known| known.from == from)
+        else {
             return;
         };
         (fetching.cycle, fetching.heard) = (cycle, now);
@@ -215,7 +216,7 @@ impl Canopus {
 
     /// Goes on behind a checkpoint of a peer.
     pub(crate) fn install(&mut self, now: Timestamp, checkpoint: Checkpoint) {
-        if checkpoint.cycle <= self.committed || !checkpoint.table.is_of(&self.tree) {
+        if checkpoint.cycle <= self.progress.committed || !checkpoint.table.is_of(&self.tree) {
             return;
         }
         let cycle = checkpoint.cycle;
@@ -232,7 +233,7 @@ impl Canopus {
         let unknown = self.forget_proposed(cycle);
         let snapshot = checkpoint.snapshot;
         self.events.push_back(Event::Installed { cycle, snapshot, unknown });
-        self.fetching = None;
+        self.checkpoint.fetching = None;
         self.advance(now);
     }
 
@@ -242,20 +243,20 @@ impl Canopus {
         let before = self.leaf_after_all();
         self.table = checkpoint.table.clone();
         self.consider_staying(before);
-        self.committed = cycle;
-        self.started = self.started.max(cycle);
-        self.seen = self.seen.max(self.started);
+        self.progress.committed = cycle;
+        self.progress.started = self.progress.started.max(cycle);
+        self.progress.seen = self.progress.seen.max(self.progress.started);
         self.cycles = self.cycles.split_off(&(cycle + 1));
         self.early.retain(|(_, of), _| *of > cycle);
-        self.is_behind = false;
+        self.progress.is_behind = false;
     }
 
     /// Forgets the proposals of this replica in cycles up to this one, which the replica will never
     /// see. Their reads wait for a later cycle. Returns the client and the sequence of each write,
     /// which may have been committed or not.
     fn forget_proposed(&mut self, cycle: u64) -> Vec<(u64, u64)> {
-        let later = self.proposed.split_off(&(cycle + 1));
-        let earlier = core::mem::replace(&mut self.proposed, later);
+        let later = self.own.proposed.split_off(&(cycle + 1));
+        let earlier = core::mem::replace(&mut self.own.proposed, later);
         let (mut unknown, mut reads) = (Vec::new(), Vec::new());
         for one in earlier.into_values().flatten() {
             match one {
@@ -264,8 +265,8 @@ impl Canopus {
             }
         }
         for read in reads.into_iter().rev() {
-            self.pending_bytes += bytes_of(&read);
-            self.pending.push_front(read);
+            self.own.pending_bytes += bytes_of(&read);
+            self.own.pending.push_front(read);
         }
         unknown
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use evenfall_core::{Malformed, Reader};
 
-use crate::{ConsensusError, Tree};
+use crate::{ConsensusError, LeafOnlyTree};
 
 /// Most bytes of an encoded state, which a replica puts together out of parts. At three nodes each
 /// node then has 21 MiB in a cycle, and at [`NODES_MAX`] half a MiB.
@@ -164,7 +164,7 @@ impl Config {
     }
 
     /// Whether the settings fit each other and the tree.
-    pub(crate) fn check(&self, tree: &Tree) -> Result<(), ConsensusError> {
+    pub(crate) fn check(&self, tree: &LeafOnlyTree) -> Result<(), ConsensusError> {
         const LEVELS: &str = "racks that may vanish need a tree of two levels";
         const LEASES: &str = "racks that may vanish and write leases exclude each other";
         const ALONE: &str = "racks that may vanish need two replicas each: a replica alone cannot \

@@ -17,12 +17,12 @@ use std::sync::Arc;
 
 use evenfall_core::{NodeId, Timestamp};
 
-use crate::canopus::{Canopus, Cycle, Event, Pending, Read, bytes_of, joins};
+use crate::canopus::{Canopus, Cycle, DueRead, Event, Pending, bytes_of, joins};
 use crate::config::UNWRITTEN_BYTES_MAX;
-use crate::group::{Entry, Group, Part, owner_of};
-use crate::journal::{Commit, Effect, Record, Set};
-use crate::wire::Message;
-use crate::{Change, Proposal, Reason, RequestSet, Requests, State, VnodeId};
+use crate::group::{GroupEntry, MemberPart, ProposalGroup, owner_of};
+use crate::journal::{Commit, CommittedSet, Effect, ReplicaRecord};
+use crate::wire::ReplicaMessage;
+use crate::{AgreedChange, LeavingReason, Proposal, RequestSet, Requests, VnodeId, VnodeState};
 
 /// Number of request intervals after which every member of a super-leaf asks for a missing state,
 /// and no longer only its representatives. The state takes one interval, its relay another, and one
@@ -33,11 +33,11 @@ impl Canopus {
     /// Starts, computes and commits every cycle for which that is possible now.
     pub(crate) fn advance(&mut self, now: Timestamp) {
         loop {
-            let before = (self.started, self.committed);
+            let before = (self.progress.started, self.progress.committed);
             self.maybe_start(now);
             self.gather();
             self.commit();
-            if before == (self.started, self.committed) {
+            if before == (self.progress.started, self.progress.committed) {
                 return;
             }
         }
@@ -46,7 +46,7 @@ impl Canopus {
     /// Whether this replica has a reason to start a cycle by itself: requests wait, a node asks to
     /// come back, or a member has left and the other super-leaves do not know it yet.
     pub(crate) fn is_due(&self) -> bool {
-        let (own, next) = (self.ancestors[0], self.started + 1);
+        let (own, next) = (self.place.ancestors[0], self.progress.started + 1);
         let returns = self.table.leaf_joined(own).is_some_and(|(from, _)| from > next);
         if returns || self.table.leaf_incarnation(own, next).is_none() {
             // The cycles of the others show this super-leaf how far they are. When no other
@@ -60,7 +60,7 @@ impl Canopus {
                 group.is_some_and(|g| g.incarnation() == latest && g.is_closed())
             })
         };
-        let mut members = self.leaf.members.iter().map(|member| member.node);
+        let mut members = self.place.leaf.members.iter().map(|member| member.node);
         if members.clone().all(has_left) {
             // No member can propose. A cycle without proposals takes all members back: see
             // `of_super_leaf`.
@@ -74,7 +74,7 @@ impl Canopus {
                 && self.disks.may_propose(own.incarnation())
         });
         let leaves = |node: NodeId| self.table.latest(node).is_some() && has_left(node);
-        let has_news = !self.pending.is_empty()
+        let has_news = !self.own.pending.is_empty()
             || !self.sponsored.is_empty()
             || self.retirement().is_some()
             || members.any(leaves);
@@ -83,17 +83,19 @@ impl Canopus {
 
     /// Whether a replica that has a reason may start a cycle now.
     pub(crate) fn may_start(&self, now: Timestamp) -> bool {
-        let is_idle = self.started == self.committed;
-        let is_time = now >= self.last_start + self.config.cycle_every;
-        let is_full = self.pending_bytes >= self.batch_bytes_max();
-        let has_room = self.started < self.committed + self.config.pipeline;
+        let is_idle = self.progress.started == self.progress.committed;
+        let is_time = now >= self.progress.last_start + self.config.cycle_every;
+        let is_full = self.own.pending_bytes >= self.batch_bytes_max();
+        let has_room = self.progress.started < self.progress.committed + self.config.pipeline;
         has_room && (is_idle || is_time || is_full)
     }
 
     fn maybe_start(&mut self, now: Timestamp) {
-        while self.may_begin() && self.started < self.committed + self.config.pipeline {
+        while self.may_begin()
+            && self.progress.started < self.progress.committed + self.config.pipeline
+        {
             let own = self.may_start(now) && self.is_due();
-            if !own && self.seen <= self.started {
+            if !own && self.progress.seen <= self.progress.started {
                 return;
             }
             self.start(now);
@@ -101,10 +103,10 @@ impl Canopus {
     }
 
     fn start(&mut self, now: Timestamp) {
-        self.started += 1;
-        self.last_start = now;
-        self.speaks = true;
-        let cycle = self.started;
+        self.progress.started += 1;
+        self.progress.last_start = now;
+        self.beat.speaks = true;
+        let cycle = self.progress.started;
         self.cycles.entry(cycle).or_default().started_at = now;
         let is_in = self.table.incarnation(self.me, cycle);
         let can = self.groups.get(&self.me).is_some_and(|group| {
@@ -131,7 +133,7 @@ impl Canopus {
             Pending::Read(_) => None,
         });
         let requests = writes.collect();
-        self.proposed.insert(cycle, taken);
+        self.own.proposed.insert(cycle, taken);
         let number = self.prng.next_u64();
         let set = RequestSet { node: self.me, incarnation, number, requests };
         self.store(Proposal { cycle, set, changes });
@@ -141,17 +143,17 @@ impl Canopus {
     fn take_pending(&mut self) -> Vec<Pending> {
         let (mut taken, mut writes, mut bytes) = (Vec::new(), 0, 0);
         let bytes_max = self.batch_bytes_max();
-        while let Some(next) = self.pending.front() {
+        while let Some(next) = self.own.pending.front() {
             let size = bytes_of(next);
             if bytes + size > bytes_max || writes == Requests::COUNT_MAX {
                 break;
             }
             bytes += size;
-            let Some(next) = self.pending.pop_front() else { break };
+            let Some(next) = self.own.pending.pop_front() else { break };
             writes += usize::from(matches!(next, Pending::Write(..)));
             taken.push(next);
         }
-        self.pending_bytes -= bytes;
+        self.own.pending_bytes -= bytes;
         taken
     }
 
@@ -159,14 +161,14 @@ impl Canopus {
     pub(crate) fn store(&mut self, proposal: Proposal) -> bool {
         let (owner, incarnation) = (proposal.set.node, proposal.set.incarnation);
         let cycle = proposal.cycle;
-        let entry = Entry::Proposal(proposal);
+        let entry = GroupEntry::Proposal(proposal);
         let Some(group) = self.group(owner, incarnation) else { return false };
         if !group.store(&entry) {
             return false;
         }
         let report = Effect::Report(owner, incarnation, group.mine());
         let own = (owner == self.me).then_some(Effect::Propose(cycle));
-        self.seen = self.seen.max(cycle);
+        self.progress.seen = self.progress.seen.max(cycle);
         let record = self.record_of(owner, incarnation, &entry);
         self.record(&record, [report].into_iter().chain(own));
         true
@@ -176,27 +178,29 @@ impl Canopus {
     /// waits for a proposal is the only one to look at. The later rounds of a cycle advance when a
     /// state of the cycle comes.
     fn gather(&mut self) {
-        self.gathered = self.gathered.max(self.committed);
-        if self.config.second_round.is_on() && self.committed < self.started {
-            self.compute(self.committed + 1);
+        self.progress.gathered = self.progress.gathered.max(self.progress.committed);
+        if self.config.second_round.is_on() && self.progress.committed < self.progress.started {
+            self.compute(self.progress.committed + 1);
         }
         // Who takes part in a cycle is known a pipeline ahead.
-        while self.gathered < self.started.min(self.committed + self.config.pipeline) {
-            let cycle = self.gathered + 1;
+        while self.progress.gathered
+            < self.progress.started.min(self.progress.committed + self.config.pipeline)
+        {
+            let cycle = self.progress.gathered + 1;
             self.compute(cycle);
             let is_there = |vnode| self.state(cycle, vnode).is_some();
-            let is_in = self.table.leaf_incarnation(self.ancestors[0], cycle).is_some();
-            if is_in && !is_there(self.ancestors[0]) && !is_there(VnodeId::ROOT) {
+            let is_in = self.table.leaf_incarnation(self.place.ancestors[0], cycle).is_some();
+            if is_in && !is_there(self.place.ancestors[0]) && !is_there(VnodeId::ROOT) {
                 return;
             }
-            self.gathered = cycle;
+            self.progress.gathered = cycle;
         }
     }
 
     /// Computes the states of all ancestors that can be computed.
     fn compute(&mut self, cycle: u64) {
-        for height in 0..self.ancestors.len() {
-            let vnode = self.ancestors[height];
+        for height in 0..self.place.ancestors.len() {
+            let vnode = self.place.ancestors[height];
             // A cycle in which no super-leaf takes part has a state of the root all the same.
             let is_out = vnode != VnodeId::ROOT && !self.takes_part(vnode, cycle);
             if is_out || self.state(cycle, vnode).is_some() {
@@ -213,40 +217,39 @@ impl Canopus {
         }
     }
 
-    fn of_super_leaf(&self, cycle: u64, vnode: VnodeId) -> Option<State> {
+    fn of_super_leaf(&self, cycle: u64, vnode: VnodeId) -> Option<VnodeState> {
         let (mut proposals, mut leaves) = (Vec::new(), Vec::new());
-        for member in &self.leaf.members {
+        for member in &self.place.leaf.members {
             let Some(incarnation) = self.table.incarnation(member.node, cycle) else { continue };
             let group = self.groups.get(&member.node)?;
             if group.incarnation() != incarnation {
                 return None;
             }
             match group.part(cycle) {
-                Part::Open => return None,
-                Part::Proposed(entry) => proposals.push(entry.proposal()?),
-                Part::Absent => leaves.push(Change::Leave(member.node, incarnation)),
+                MemberPart::Open => return None,
+                MemberPart::Proposed(entry) => proposals.push(entry.proposal()?),
+                MemberPart::Absent => leaves.push(AgreedChange::Leave(member.node, incarnation)),
             }
         }
         let mut changes = leaves;
         if proposals.is_empty() && changes.is_empty() {
             // No member is left that could propose to take a member back. All members come back
             // without a proposal.
-            let members = self.leaf.members.iter().map(|member| member.node);
-            changes.extend(
-                members
-                    .filter_map(|node| Some(Change::Join(node, self.table.next_in(node, cycle)?))),
-            );
+            let members = self.place.leaf.members.iter().map(|member| member.node);
+            changes.extend(members.filter_map(|node| {
+                Some(AgreedChange::Join(node, self.table.next_in(node, cycle)?))
+            }));
         }
-        Some(State::of_proposals(cycle, vnode, proposals.into_iter(), changes.into_iter()))
+        Some(VnodeState::of_proposals(cycle, vnode, proposals.into_iter(), changes.into_iter()))
     }
 
-    fn of_children(&self, cycle: u64, vnode: VnodeId) -> Option<State> {
+    fn of_children(&self, cycle: u64, vnode: VnodeId) -> Option<VnodeState> {
         let children = self.tree.children(vnode).iter();
         let children = children.filter(|child| self.takes_part(**child, cycle));
         let children = children.map(|child| self.state(cycle, *child));
         let children = children.collect::<Option<Vec<_>>>()?;
         let states = children.iter().map(Arc::as_ref);
-        Some(State::of_states(cycle, vnode, states, core::iter::empty()))
+        Some(VnodeState::of_states(cycle, vnode, states, core::iter::empty()))
     }
 
     /// Whether any super-leaf below a vnode takes part in a cycle.
@@ -254,7 +257,7 @@ impl Canopus {
         self.tree.leaves_below(vnode).any(|leaf| self.table.leaf_incarnation(leaf, cycle).is_some())
     }
 
-    pub(crate) fn state(&self, cycle: u64, vnode: VnodeId) -> Option<Arc<State>> {
+    pub(crate) fn state(&self, cycle: u64, vnode: VnodeId) -> Option<Arc<VnodeState>> {
         let known = self.cycles.get(&cycle).and_then(|cycle| cycle.states.get(&vnode));
         // After a restart, a state may be in the log alone.
         let logged = || self.groups.get(&owner_of(vnode))?.entry(cycle)?.state();
@@ -262,7 +265,7 @@ impl Canopus {
     }
 
     /// Keeps a state, and sends it to the nodes that wait for it.
-    fn keep(&mut self, state: Arc<State>) {
+    fn keep(&mut self, state: Arc<VnodeState>) {
         let (number, vnode) = (state.cycle, state.vnode);
         let Some(cycle) = self.cycles.get_mut(&number) else { return };
         cycle.states.insert(vnode, Arc::clone(&state));
@@ -272,7 +275,7 @@ impl Canopus {
             cycle.waiting.iter().filter(|(of, _)| is_root || *of == vnode).copied().collect();
         cycle.waiting.retain(|(of, _)| !is_root && *of != vnode);
         for (_, to) in waiting {
-            self.send(to, &Message::State(state.as_ref().clone()));
+            self.send(to, &ReplicaMessage::State(state.as_ref().clone()));
         }
         self.store_states(vnode);
     }
@@ -281,38 +284,41 @@ impl Canopus {
         // A disk that is too slow delays commits, so that the bytes that wait for the disk stay
         // bounded.
         while self.journal.unwritten() <= UNWRITTEN_BYTES_MAX
-            && let Some(state) = self.state(self.committed + 1, VnodeId::ROOT)
+            && let Some(state) = self.state(self.progress.committed + 1, VnodeId::ROOT)
         {
             self.end_vanished(state.cycle, &state.changes);
             let skipped = self.skip(state.cycle + 1);
-            let record = Record::Committed(self.commit_of(&state));
+            let record = ReplicaRecord::Committed(self.commit_of(&state));
             self.record(&record, skipped);
             self.adopt(state);
             if self.is_outside() {
                 self.store_all_states();
             }
             self.consider_checkpoint();
-            self.speaks = true;
+            self.beat.speaks = true;
         }
     }
 
     /// The part of a committed cycle that the log does not have as entries.
-    fn commit_of(&self, state: &State) -> Commit {
+    fn commit_of(&self, state: &VnodeState) -> Commit {
         Self::without(state, |node| self.logged(state.cycle, node))
     }
 
     /// The part of a super-leaf's state that the log does not have as proposals.
-    pub(crate) fn entry_of(&self, state: &State) -> Commit {
+    pub(crate) fn entry_of(&self, state: &VnodeState) -> Commit {
         Self::without(state, |node| self.proposed(state.cycle, node))
     }
 
     /// A state without the sets that the log has.
-    fn without<'a>(state: &State, logged: impl Fn(NodeId) -> Option<&'a RequestSet>) -> Commit {
+    fn without<'a>(
+        state: &VnodeState,
+        logged: impl Fn(NodeId) -> Option<&'a RequestSet>,
+    ) -> Commit {
         let sets = state.sets.iter().map(|set| match logged(set.node) {
             Some(logged) if logged.incarnation == set.incarnation => {
-                Set::Named(set.node, set.incarnation)
+                CommittedSet::Named(set.node, set.incarnation)
             }
-            _ => Set::Whole(set.clone()),
+            _ => CommittedSet::Whole(set.clone()),
         });
         let (cycle, number, changes) = (state.cycle, state.number, state.changes.clone());
         Commit { cycle, number, changes, sets: sets.collect() }
@@ -333,17 +339,17 @@ impl Canopus {
 
     /// The state of a vnode that a record of the log stands for; `None` when the log lacks an entry
     /// that the record names. The peers then send this replica the cycle again.
-    pub(crate) fn state_of(&self, vnode: VnodeId, commit: Commit) -> Option<State> {
+    pub(crate) fn state_of(&self, vnode: VnodeId, commit: Commit) -> Option<VnodeState> {
         let Commit { cycle, number, changes, sets } = commit;
-        let whole = |set: Set| match set {
-            Set::Whole(set) => Some(set),
-            Set::Named(node, incarnation) => {
+        let whole = |set: CommittedSet| match set {
+            CommittedSet::Whole(set) => Some(set),
+            CommittedSet::Named(node, incarnation) => {
                 let logged = self.logged(cycle, node);
                 logged.filter(|set| set.incarnation == incarnation).cloned()
             }
         };
         let sets = sets.into_iter().map(whole).collect::<Option<_>>()?;
-        Some(State { cycle, vnode, number, changes, sets })
+        Some(VnodeState { cycle, vnode, number, changes, sets })
     }
 
     /// Notes that all cycles before `next` are committed here, so that no entries of these cycles
@@ -353,16 +359,17 @@ impl Canopus {
         let me = self.me;
         let others = self.groups.iter_mut().filter(|(owner, _)| **owner != me);
         let skipped = others.filter_map(|(owner, group)| {
-            let report = |group: &Group| Effect::Report(*owner, group.incarnation(), group.mine());
+            let report =
+                |group: &ProposalGroup| Effect::Report(*owner, group.incarnation(), group.mine());
             group.skip(next).then(|| report(group))
         });
         skipped.collect()
     }
 
     /// Commits the next cycle with this state of the root.
-    pub(crate) fn adopt(&mut self, state: Arc<State>) {
+    pub(crate) fn adopt(&mut self, state: Arc<VnodeState>) {
         let cycle = state.cycle;
-        self.committed = cycle;
+        self.progress.committed = cycle;
         self.cycles.entry(cycle).or_default().states.insert(VnodeId::ROOT, Arc::clone(&state));
         let table = self.table.digest(cycle);
         let reads = self.take_back(&state);
@@ -370,7 +377,7 @@ impl Canopus {
         let (was_in, before) = (self.table.latest(self.me).is_some(), self.leaf_after_all());
         for change in &state.changes {
             self.table.apply(*change, cycle, &self.config);
-            if let Change::Retire(leaf, _, Reason::Planned) = change {
+            if let AgreedChange::Retire(leaf, _, LeavingReason::Planned) = change {
                 self.retired(cycle, *leaf);
             }
         }
@@ -387,7 +394,7 @@ impl Canopus {
         let table = &self.table;
         self.sponsored.retain(|(node, incarnation)| table.next(*node) == Some(*incarnation));
         self.table.forget(cycle);
-        self.leases_asked.retain(|_, asked| *asked > cycle);
+        self.own.leases_asked.retain(|_, asked| *asked > cycle);
         self.early.retain(|(_, of), _| *of > cycle);
         self.history_bytes += state.bytes();
         self.forget();
@@ -396,18 +403,20 @@ impl Canopus {
     /// The first cycle of which this replica has the state of the root.
     pub(crate) fn oldest(&self) -> u64 {
         let first = self.cycles.first_key_value().map(|(number, _)| *number);
-        first.filter(|first| *first <= self.committed).unwrap_or(self.committed + 1)
+        first
+            .filter(|first| *first <= self.progress.committed)
+            .unwrap_or(self.progress.committed + 1)
     }
 
     /// Forgets the oldest cycles, and of later cycles all states below the root. Other nodes may
     /// still ask for the states of the last cycles. In later answers, the state of the root stands
     /// for them.
     fn forget(&mut self) {
-        let near = self.committed.saturating_sub(self.config.pipeline);
+        let near = self.progress.committed.saturating_sub(self.config.pipeline);
         if let Some(cycle) = self.cycles.get_mut(&near) {
             cycle.states.retain(|vnode, _| *vnode == VnodeId::ROOT);
         }
-        let far = self.committed.saturating_sub(self.config.history);
+        let far = self.progress.committed.saturating_sub(self.config.history);
         while let Some(first) = self.cycles.first_entry() {
             let number = *first.key();
             let is_long = self.history_bytes > self.config.history_bytes && number < near;
@@ -425,32 +434,32 @@ impl Canopus {
 
     /// The reads of this replica that a committed cycle makes due. When the cycle does not have the
     /// replica's proposal, the requests and reads of the proposal wait again, before all others.
-    fn take_back(&mut self, state: &State) -> Vec<Read> {
-        let Some(mine) = self.proposed.remove(&state.cycle) else { return Vec::new() };
+    fn take_back(&mut self, state: &VnodeState) -> Vec<DueRead> {
+        let Some(mine) = self.own.proposed.remove(&state.cycle) else { return Vec::new() };
         if state.set_of(self.me).is_some() {
             let (mut after, mut reads) = (0, Vec::new());
             for one in &mine {
                 match one {
                     Pending::Write(..) => after += 1,
-                    Pending::Read(token) => reads.push(Read { token: *token, after }),
+                    Pending::Read(token) => reads.push(DueRead { token: *token, after }),
                 }
             }
             return reads;
         }
         // The replica's group ended before this cycle, so no later cycle has a proposal of the
         // group either.
-        let later = core::mem::take(&mut self.proposed).into_values().flatten();
+        let later = core::mem::take(&mut self.own.proposed).into_values().flatten();
         let back: Vec<Pending> = mine.into_iter().chain(later).collect();
         for one in back.into_iter().rev() {
-            self.pending_bytes += bytes_of(&one);
-            self.pending.push_front(one);
+            self.own.pending_bytes += bytes_of(&one);
+            self.own.pending.push_front(one);
         }
         Vec::new()
     }
 
     /// The vnodes whose states this replica's super-leaf needs from others in a cycle.
     pub(crate) fn foreign(&self, cycle: u64) -> Vec<VnodeId> {
-        let steps = self.ancestors.windows(2);
+        let steps = self.place.ancestors.windows(2);
         let all = steps.flat_map(|step| {
             let own = step[0];
             self.tree.children(step[1]).iter().filter(move |child| **child != own)
@@ -463,7 +472,7 @@ impl Canopus {
     /// their names, from a place that differs from vnode to vnode.
     fn represents(&self, now: Timestamp, vnode: VnodeId) -> bool {
         let heard = |node: NodeId| node == self.me || !self.is_silent(now, node);
-        let all = self.leaf.members.iter().map(|member| member.node);
+        let all = self.place.leaf.members.iter().map(|member| member.node);
         let live: Vec<NodeId> = all.filter(|node| heard(*node)).collect();
         let first = usize::from(vnode.0) % live.len();
         let count = self.config.redundancy.clamp(1, live.len());
@@ -492,7 +501,7 @@ impl Canopus {
             // The super-leaf itself may have vanished, and other nodes have its state.
             let group = self.groups.get(&owner_of(vnode)).filter(|_| times % 2 == 1);
             if let Some(holder) = group.and_then(|group| group.source(number, turn as usize)) {
-                self.send(holder, &Message::Request(number, vnode));
+                self.send(holder, &ReplicaMessage::Request(number, vnode));
                 continue;
             }
             let emulators = self.tree.emulators(vnode);
@@ -503,14 +512,15 @@ impl Canopus {
                 .collect();
             if !present.is_empty() {
                 let to = present[turn as usize % present.len()];
-                self.send(to, &Message::Request(number, vnode));
+                self.send(to, &ReplicaMessage::Request(number, vnode));
             }
         }
     }
 
     pub(crate) fn take_request(&mut self, from: NodeId, number: u64, vnode: VnodeId) {
-        self.seen = self.seen.max(number.min(self.started + self.config.pipeline));
-        let is_mine = self.ancestors.contains(&vnode);
+        self.progress.seen =
+            self.progress.seen.max(number.min(self.progress.started + self.config.pipeline));
+        let is_mine = self.place.ancestors.contains(&vnode);
         // A super-leaf that was left out needs to know that it was.
         let root = || self.state(number, VnodeId::ROOT);
         let found = match self.config.second_round.is_on() {
@@ -518,10 +528,10 @@ impl Canopus {
             false => self.state(number, vnode).or_else(root),
         };
         if let Some(state) = found {
-            return self.send(from, &Message::State(state.as_ref().clone()));
+            return self.send(from, &ReplicaMessage::State(state.as_ref().clone()));
         }
-        if number <= self.committed {
-            return self.send(from, &Message::Forgot(number));
+        if number <= self.progress.committed {
+            return self.send(from, &ReplicaMessage::Forgot(number));
         }
         if is_mine && self.is_near(number) {
             // The cycle does not exist yet, and the request makes this replica start it.
@@ -533,7 +543,8 @@ impl Canopus {
     /// a cycle has this replica's proposal of the cycle, and this replica proposes a pipeline ahead
     /// of what it has committed. The node starts cycles up to another pipeline ahead.
     fn is_near(&self, number: u64) -> bool {
-        number > self.committed && number <= self.committed + 2 * self.config.pipeline
+        number > self.progress.committed
+            && number <= self.progress.committed + 2 * self.config.pipeline
     }
 
     /// Whether an entry of a peer may come while the entry of cycle `have` is the next one here. A
@@ -549,24 +560,24 @@ impl Canopus {
     /// super-leaf may come before the start.
     pub(crate) fn wants_state(&self, number: u64, vnode: VnodeId) -> bool {
         let is_wanted = match vnode {
-            VnodeId::ROOT => number > self.committed && number <= self.started,
+            VnodeId::ROOT => number > self.progress.committed && number <= self.progress.started,
             _ => self.is_near(number) && self.foreign(number).contains(&vnode),
         };
         is_wanted && self.state(number, vnode).is_none()
     }
 
-    pub(crate) fn take_state(&mut self, state: State) {
+    pub(crate) fn take_state(&mut self, state: VnodeState) {
         let (number, vnode) = (state.cycle, state.vnode);
         if !self.wants_state(number, vnode) {
             return;
         }
         let cycle = self.cycles.entry(number).or_default();
         if cycle.asked.contains_key(&vnode) && vnode != VnodeId::ROOT {
-            self.tell_peers(&Message::State(state.clone()));
+            self.tell_peers(&ReplicaMessage::State(state.clone()));
         }
         self.keep(Arc::new(state));
         // The nodes that take part in a later cycle are not known yet.
-        if number <= self.started {
+        if number <= self.progress.started {
             self.compute(number);
         }
     }
@@ -574,7 +585,7 @@ impl Canopus {
     /// Drops cycles that this replica has not started, for whose states no node waits, and that
     /// have no state.
     pub(crate) fn tidy(&mut self) {
-        let started = self.started;
+        let started = self.progress.started;
         self.cycles.retain(|number, cycle: &mut Cycle| {
             *number <= started || !cycle.waiting.is_empty() || !cycle.states.is_empty()
         });

@@ -55,9 +55,9 @@ use evenfall_core::{Malformed, NodeId, Prng, Reader, Timestamp};
 
 use crate::canopus::{Canopus, Event};
 use crate::config::SecondRound;
-use crate::group::{NOBODY, OWNERS, Report};
-use crate::journal::{Effect, Record};
-use crate::wire::{Known, Message};
+use crate::group::{DurableReport, NOBODY, OWNERS};
+use crate::journal::{Effect, ReplicaRecord};
+use crate::wire::{KnownDisk, ReplicaMessage};
 use crate::{Config, ConsensusError};
 
 /// The disk of a peer, as a replica knows it.
@@ -72,7 +72,7 @@ pub struct PeerDisk {
 
 /// The record of disks in a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Disk {
+pub struct DiskRecord {
     /// The node that writes this log.
     pub node: NodeId,
     /// The random number of this disk; never 0.
@@ -97,7 +97,7 @@ pub struct Disk {
     pub peers: BTreeMap<NodeId, PeerDisk>,
 }
 
-impl Disk {
+impl DiskRecord {
     /// The record of a new disk.
     pub(crate) fn new(node: NodeId, number: u64, config: &Config) -> Self {
         Self {
@@ -173,14 +173,14 @@ enum Phase {
 /// The disks of a super-leaf, and what this replica has asked about its own disk.
 #[derive(Debug)]
 pub(crate) struct Disks {
-    pub(crate) own: Disk,
+    pub(crate) own: DiskRecord,
     phase: Phase,
     /// The peers whose numbers are on the own disk.
     written: BTreeSet<NodeId>,
     /// The counts of the peers that did not take the own number.
     counts: BTreeMap<NodeId, u32>,
     /// The answers of the peers that took the own number.
-    answers: BTreeMap<NodeId, Known>,
+    answers: BTreeMap<NodeId, KnownDisk>,
     learns: bool,
     /// Whether [`Event::Counts`] was told.
     pub(crate) is_counted: bool,
@@ -191,7 +191,7 @@ impl Disks {
         // The number is odd, so it is not 0.
         let number = Prng::new(seed).fork(0x6469_736b).next_u64() | 1;
         Self {
-            own: Disk::new(node, number, config),
+            own: DiskRecord::new(node, number, config),
             phase: Phase::New,
             written: BTreeSet::new(),
             counts: BTreeMap::new(),
@@ -202,7 +202,7 @@ impl Disks {
     }
 
     /// Takes over what the log says.
-    pub(crate) fn restore(&mut self, disk: Disk) -> Result<(), ConsensusError> {
+    pub(crate) fn restore(&mut self, disk: DiskRecord) -> Result<(), ConsensusError> {
         if disk.node != self.own.node {
             return Err(ConsensusError::OtherNode(disk.node));
         }
@@ -250,7 +250,7 @@ impl Disks {
 
 impl Canopus {
     pub(crate) fn record_disk(&mut self, effects: impl IntoIterator<Item = Effect>) {
-        let record = Record::Disk(self.disks.own.clone());
+        let record = ReplicaRecord::Disk(self.disks.own.clone());
         self.record(&record, effects);
     }
 
@@ -265,7 +265,8 @@ impl Canopus {
         if self.disks.phase == Phase::Asks {
             let peers: Vec<NodeId> = self.peers.keys().copied().collect();
             peers.into_iter().for_each(|peer| self.greet(peer));
-            let far = self.far.keys().copied().filter(|_| self.config.second_round.is_on());
+            let far =
+                self.others.nodes.keys().copied().filter(|_| self.config.second_round.is_on());
             far.collect::<Vec<_>>().into_iter().for_each(|node| self.greet(node));
             self.consider_voting();
         }
@@ -280,7 +281,7 @@ impl Canopus {
 
     fn greet(&mut self, peer: NodeId) {
         let count = self.disks.counts.get(&peer).copied().unwrap_or(0);
-        self.send(peer, &Message::Greet(self.disks.own.number, count));
+        self.send(peer, &ReplicaMessage::Greet(self.disks.own.number, count));
     }
 
     pub(crate) fn take_greet(&mut self, from: NodeId, number: u64, count: u32) {
@@ -296,7 +297,7 @@ impl Canopus {
             return self.answer_written(from, number);
         }
         if known.count != count {
-            return self.send(from, &Message::Known(self.known(number, known.count, false)));
+            return self.send(from, &ReplicaMessage::Known(self.known(number, known.count, false)));
         }
         // The peer has to learn again what its earlier disk had.
         (peer.committed, peer.oldest) = (0, 0);
@@ -336,21 +337,21 @@ impl Canopus {
         if let Some(disk) = disk {
             let known = self.known(number, disk.count, true);
             self.disks.written.insert(peer);
-            self.send(peer, &Message::Known(known));
+            self.send(peer, &ReplicaMessage::Known(known));
         }
     }
 
-    pub(crate) fn known(&self, asked: u64, count: u32, knows: bool) -> Known {
+    pub(crate) fn known(&self, asked: u64, count: u32, knows: bool) -> KnownDisk {
         let own = &self.disks.own;
         let groups = if knows { self.known_reports() } else { Vec::new() };
         let (disk, votes) = (own.number, self.disks.votes());
         let is_first = votes && own.proposes_from == 0;
-        Known { asked, disk, knows, votes, is_first, count, groups }
+        KnownDisk { asked, disk, knows, votes, is_first, count, groups }
     }
 
-    pub(crate) fn take_known(&mut self, from: NodeId, known: Known) {
+    pub(crate) fn take_known(&mut self, from: NodeId, known: KnownDisk) {
         let is_due = known.asked == self.disks.own.number && self.disks.phase == Phase::Asks;
-        if let Some(far) = self.far.get_mut(&from).filter(|_| is_due) {
+        if let Some(far) = self.others.nodes.get_mut(&from).filter(|_| is_due) {
             far.knows = Some(known.knows);
             return self.consider_voting();
         }
@@ -408,7 +409,7 @@ impl Canopus {
     /// The first incarnation under which this replica may propose, when it may vote.
     fn may_vote(&self) -> Option<u32> {
         let answers = self.peers.keys().map(|peer| self.disks.answers.get(peer));
-        let answers = answers.collect::<Option<Vec<&Known>>>()?;
+        let answers = answers.collect::<Option<Vec<&KnownDisk>>>()?;
         if answers.iter().all(|known| known.count == 1) {
             let is_new = answers.iter().any(|known| known.is_first) || self.is_new_leaf()?;
             // Members that have brought the super-leaf back meanwhile never knew an earlier disk of
@@ -426,7 +427,7 @@ impl Canopus {
             let told = answers.iter().flat_map(|known| &known.groups);
             let told = told.filter(|(of, ..)| of == owner);
             let latest = told.clone().map(|(_, incarnation, _)| *incarnation).max()?;
-            let reports: Vec<&Report> =
+            let reports: Vec<&DurableReport> =
                 told.filter(|(_, i, _)| *i == latest).map(|t| &t.2).collect();
             if *owner == self.me {
                 proposes_from = latest.saturating_add(2);
@@ -434,7 +435,7 @@ impl Canopus {
             let is_it = group.incarnation() == latest;
             // An owner that has left takes part in no cycle that is open. Until then, its group may
             // go on: a super-leaf that leaves as planned ends no groups.
-            let next = self.table.next_in(*owner, self.committed + 1);
+            let next = self.table.next_in(*owner, self.progress.committed + 1);
             let has_left = next.is_some_and(|next| next > latest);
             let has_ended =
                 has_left || group.incarnation() > latest || (is_it && group.is_closed());
@@ -453,7 +454,7 @@ impl Canopus {
         self.disks.phase = Phase::Votes;
         self.disks.answers.clear();
         self.peers.values_mut().for_each(|peer| peer.heard = now);
-        self.speaks = true;
+        self.beat.speaks = true;
         if self.disks.learns {
             self.events.push_back(Event::Learned);
         }

@@ -6,10 +6,10 @@ use evenfall_core::{
     Arrival, ClockReading, Durable as _, Machine as _, NodeId, StampedBy, Timestamp,
 };
 
-use crate::disks::{Disk, PeerDisk};
-use crate::journal::Record;
-use crate::wire::{MAGIC, Message, VERSION};
-use crate::{Canopus, Config, Member, SuperLeaf, Tree, journal};
+use crate::disks::{DiskRecord, PeerDisk};
+use crate::journal::ReplicaRecord;
+use crate::wire::{MAGIC, ReplicaMessage, VERSION};
+use crate::{Canopus, Config, LeafMember, LeafOnlyTree, SuperLeaf, journal};
 
 /// The length of write leases in the checks, in cycles.
 const LEASE_CYCLES: u64 = 8;
@@ -21,8 +21,8 @@ const LEASE_CYCLES: u64 = 8;
 pub fn datagrams(data: &[u8]) {
     // Peers whose disks have the number 1 are known to the replica that votes.
     let peers = [1, 2].map(|node| (NodeId(node), PeerDisk { number: 1, count: 1 })).into();
-    let disk = Disk { votes: true, peers, ..Disk::new(NodeId(0), 1, &config()) };
-    let log = evenfall_core::journal::log_of([journal::body(&Record::Disk(disk))]);
+    let disk = DiskRecord { votes: true, peers, ..DiskRecord::new(NodeId(0), 1, &config()) };
+    let log = evenfall_core::journal::log_of([journal::body(&ReplicaRecord::Disk(disk))]);
     hand_in(data, &log);
     hand_in(data, &Bytes::new());
 }
@@ -34,8 +34,9 @@ fn config() -> Config {
 /// Hands datagrams to a replica with this log.
 fn hand_in(data: &[u8], log: &Bytes) {
     let address = |n: u32| std::net::SocketAddr::from(([127, 0, 0, 1], 1 + n as u16));
-    let members = (0..3).map(|n| Member { node: NodeId(n), address: address(n) }).collect();
-    let tree = Tree::new(vec![SuperLeaf { path: vec![], members }]).expect("a tree of ours");
+    let members = (0..3).map(|n| LeafMember { node: NodeId(n), address: address(n) }).collect();
+    let tree =
+        LeafOnlyTree::new(vec![SuperLeaf { path: vec![], members }]).expect("a tree of ours");
     let config = config();
     let digest = tree.digest(&config);
     let mut replica = Canopus::new(config, tree, NodeId(0), 1, log).expect("a replica of ours");
@@ -53,7 +54,7 @@ fn hand_in(data: &[u8], log: &Bytes) {
             datagram[8..16].copy_from_slice(&digest.to_le_bytes());
         }
         let datagram = Bytes::from(datagram);
-        if let Ok((from, message)) = Message::decode(&datagram, digest) {
+        if let Ok((from, message)) = ReplicaMessage::decode(&datagram, digest) {
             assert_eq!(Bytes::from(message.encode(from, digest)), datagram);
         }
         let now = Timestamp::from_nanos(number * 1_000_000);

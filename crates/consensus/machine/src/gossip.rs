@@ -8,9 +8,9 @@ use evenfall_core::{NodeId, Timestamp};
 use crate::canopus::{Canopus, Event, Peer};
 use crate::config::UNWRITTEN_BYTES_MAX;
 use crate::cycles::PATIENCE;
-use crate::group::{NOBODY, OWNERS, Report, leaf_of};
-use crate::journal::{Effect, Record};
-use crate::wire::{Message, Status};
+use crate::group::{DurableReport, NOBODY, OWNERS, leaf_of};
+use crate::journal::{Effect, ReplicaRecord};
+use crate::wire::{ReplicaMessage, Status};
 use crate::{Proposal, VnodeId};
 
 /// Pipelines of cycles that a peer may be behind when it is taken back. Two are enough: the peer
@@ -22,8 +22,8 @@ impl Canopus {
     pub fn status(&self) -> Status {
         Status {
             disk: self.disks.own.number,
-            started: self.started,
-            committed: self.committed,
+            started: self.progress.started,
+            committed: self.progress.committed,
             oldest: self.oldest(),
             leaves: self.is_leaving,
             groups: self.reports(NodeId(0)),
@@ -31,7 +31,7 @@ impl Canopus {
     }
 
     /// What this replica has on its disk of the groups of all owners from this name on.
-    pub(crate) fn reports(&self, from: NodeId) -> Vec<(NodeId, u32, Report)> {
+    pub(crate) fn reports(&self, from: NodeId) -> Vec<(NodeId, u32, DurableReport)> {
         let groups = self.groups.range(from..);
         let counts = |owner: NodeId| match leaf_of(owner) {
             None => !self.is_left(owner),
@@ -44,12 +44,12 @@ impl Canopus {
     /// As [`reports`](Self::reports), for a node that lost its disk. A group in which this replica
     /// does not vote, because it once lost its own, counts as one with a promise: the node must not
     /// take the group for one without.
-    pub(crate) fn known_reports(&self) -> Vec<(NodeId, u32, Report)> {
+    pub(crate) fn known_reports(&self) -> Vec<(NodeId, u32, DurableReport)> {
         let left = self.groups.range(..OWNERS).filter(|(owner, _)| self.is_left(**owner));
         let left = left.map(|(owner, g)| {
             let report = g.durable(self.me);
             let promised = (report.promised.0.max(1), NOBODY);
-            (*owner, g.incarnation(), Report { promised, ..report })
+            (*owner, g.incarnation(), DurableReport { promised, ..report })
         });
         self.reports(NodeId(0)).into_iter().chain(left).collect()
     }
@@ -66,10 +66,11 @@ impl Canopus {
         peer.leaves = status.leaves;
         // A peer's status makes this replica start at most as many cycles as the replica keeps for
         // its peers.
-        self.seen = self.seen.max(status.started.min(self.started + self.config.history));
+        self.progress.seen =
+            self.progress.seen.max(status.started.min(self.progress.started + self.config.history));
         if self.is_outside() {
             for (owner, group) in self.groups.range_mut(OWNERS..) {
-                let is_it = |(of, under, _): &(NodeId, u32, Report)| {
+                let is_it = |(of, under, _): &(NodeId, u32, DurableReport)| {
                     (of, *under) == (owner, group.incarnation())
                 };
                 group.set_mute(from, !status.groups.iter().any(is_it));
@@ -83,7 +84,7 @@ impl Canopus {
         &mut self,
         now: Timestamp,
         from: NodeId,
-        reports: impl Iterator<Item = &'a (NodeId, u32, Report)>,
+        reports: impl Iterator<Item = &'a (NodeId, u32, DurableReport)>,
     ) {
         for (owner, incarnation, report) in reports {
             let Some(group) = self.group(*owner, *incarnation) else { continue };
@@ -97,7 +98,7 @@ impl Canopus {
 
     /// Answers a peer's report about a group: accepts the end that the report has, or promises the
     /// term that the peer asks for.
-    fn consider(&mut self, now: Timestamp, from: NodeId, owner: NodeId, report: &Report) {
+    fn consider(&mut self, now: Timestamp, from: NodeId, owner: NodeId, report: &DurableReport) {
         let is_heard = match leaf_of(owner) {
             // Each super-leaf promises among its own nodes.
             Some(leaf) if self.is_outside() && !self.may_promise(leaf, from, report) => return,
@@ -118,7 +119,7 @@ impl Canopus {
         if me < from && group.is_split(me, from, report) {
             // One of the two asks again at its next heartbeat, and the other after its wait. If
             // both waited, they could ask at the same heartbeat once more.
-            self.next_campaign.insert(owner, now);
+            self.beat.next_campaign.insert(owner, now);
         }
         let asks = report.promised.1 == from && group.may_promise(report);
         // A member that still hears the owner does not help to end the owner's group, unless the
@@ -137,14 +138,14 @@ impl Canopus {
     pub(crate) fn write_promise(&mut self, owner: NodeId) {
         let Some(group) = self.groups.get(&owner) else { return };
         let (incarnation, mine) = (group.incarnation(), group.mine());
-        let record = Record::Promise(owner, incarnation, mine.promised.0, mine.promised.1);
+        let record = ReplicaRecord::Promise(owner, incarnation, mine.promised.0, mine.promised.1);
         self.record(&record, [Effect::Report(owner, incarnation, mine)]);
     }
 
     fn write_end(&mut self, owner: NodeId, term: u32, end: u64) {
         let Some(group) = self.groups.get(&owner) else { return };
         let (incarnation, mine) = (group.incarnation(), group.mine());
-        let record = Record::End(owner, incarnation, term, end);
+        let record = ReplicaRecord::End(owner, incarnation, term, end);
         self.record(&record, [Effect::Report(owner, incarnation, mine)]);
     }
 
@@ -200,17 +201,17 @@ impl Canopus {
 
     /// Whether a peer was not heard for half that time, at the last tick.
     fn is_quiet(&self, node: NodeId) -> bool {
-        let now = self.tick_at.unwrap_or(Timestamp::ZERO);
+        let now = self.beat.tick_at.unwrap_or(Timestamp::ZERO);
         let peer = self.peers.get(&node);
         peer.is_some_and(|peer| now.since(peer.heard) > self.config.suspect_after / 2)
     }
 
     /// A heartbeat: a sign of life, and a look at what is missing.
     pub(crate) fn tick(&mut self, now: Timestamp) {
-        self.ticks += 1;
-        self.speaks = true;
-        self.speaks_far = self.config.second_round.is_on();
-        self.told_far.clear();
+        self.beat.ticks += 1;
+        self.beat.speaks = true;
+        self.others.speaks = self.config.second_round.is_on();
+        self.others.told.clear();
         self.want();
         if self.disks.votes() {
             self.give_up_earlier();
@@ -219,7 +220,7 @@ impl Canopus {
         } else {
             self.greet_all();
         }
-        for cycle in self.committed + 1..=self.started {
+        for cycle in self.progress.committed + 1..=self.progress.started {
             self.fetch(now, cycle);
         }
         self.catch_up(now);
@@ -234,7 +235,7 @@ impl Canopus {
 
     /// Asks for entries that others have and this replica lacks.
     fn want(&mut self) {
-        let turn = self.ticks as usize;
+        let turn = self.beat.ticks as usize;
         let wants: Vec<_> = self
             .groups
             .iter()
@@ -242,7 +243,7 @@ impl Canopus {
             .filter_map(|(owner, group)| {
                 let source = group.source(group.mine().have, turn);
                 let source = source.filter(|source| *source != self.me)?;
-                Some((source, Message::Want(*owner, group.incarnation(), group.mine().have)))
+                Some((source, ReplicaMessage::Want(*owner, group.incarnation(), group.mine().have)))
             })
             .collect();
         for (source, want) in wants {
@@ -257,7 +258,7 @@ impl Canopus {
         for owner in owners {
             let Some(group) = self.groups.get(&owner) else { continue };
             if group.is_closed() {
-                self.next_campaign.remove(&owner);
+                self.beat.next_campaign.remove(&owner);
                 continue;
             }
             let (ends, patience) = match leaf_of(owner) {
@@ -278,7 +279,7 @@ impl Canopus {
                 }
             };
             if !ends {
-                self.next_campaign.remove(&owner);
+                self.beat.next_campaign.remove(&owner);
                 continue;
             }
             if self.is_bound(now, owner) {
@@ -286,11 +287,11 @@ impl Canopus {
             }
             let wait = patience.as_nanos() as u64;
             let next = now + Duration::from_nanos(self.prng.below(wait + 1));
-            let due = *self.next_campaign.entry(owner).or_insert(next);
+            let due = *self.beat.next_campaign.entry(owner).or_insert(next);
             if now < due {
                 continue;
             }
-            self.next_campaign.insert(owner, next + patience);
+            self.beat.next_campaign.insert(owner, next + patience);
             let me = self.me;
             if let Some(group) = self.groups.get_mut(&owner) {
                 let term = group.new_term();
@@ -304,7 +305,7 @@ impl Canopus {
     /// is not asked: it may be down. Cycles that the silent peer once had would hide that all other
     /// peers have forgotten them, and that a checkpoint is needed.
     fn catch_up(&mut self, now: Timestamp) {
-        let next = self.committed + 1;
+        let next = self.progress.committed + 1;
         let is_ahead = |(node, peer): (&NodeId, &Peer)| {
             let answers = peer.committed >= next && !self.is_silent(now, *node);
             answers.then_some((*node, peer.committed, peer.oldest))
@@ -313,14 +314,14 @@ impl Canopus {
         if ahead.is_empty() {
             // The whole super-leaf may be behind, and the other super-leaves may have forgotten
             // what it needs.
-            if let Some((from, _)) = self.forgotten.filter(|(_, cycle)| *cycle >= next) {
+            if let Some((from, _)) = self.checkpoint.forgotten.filter(|(_, cycle)| *cycle >= next) {
                 self.fall_back(now, next, from);
-            } else if let Some((to, most)) = self.far_ahead(next, self.ticks as usize) {
+            } else if let Some((to, most)) = self.far_ahead(next, self.beat.ticks as usize) {
                 self.ask_far(now, to, most);
             }
             return;
         }
-        let turn = self.ticks as usize;
+        let turn = self.beat.ticks as usize;
         let near: Vec<_> = ahead.iter().filter(|(.., oldest)| *oldest <= next).collect();
         if near.is_empty() {
             return self.fall_back(now, next, ahead[turn % ahead.len()].0);
@@ -337,7 +338,7 @@ impl Canopus {
     /// cycle at different times, so a replica asks only when the cycle takes far longer than usual.
     fn ask_far(&mut self, now: Timestamp, to: NodeId, committed: u64) {
         let every = self.config.fetch_every;
-        let Some(next) = self.cycles.get_mut(&(self.committed + 1)) else { return };
+        let Some(next) = self.cycles.get_mut(&(self.progress.committed + 1)) else { return };
         let last = next.asked.get(&VnodeId::ROOT).map(|(at, _)| *at);
         let is_due = last.is_none_or(|last| now.since(last) >= every);
         if is_due && now.since(next.started_at) >= every * PATIENCE {
@@ -348,19 +349,20 @@ impl Canopus {
 
     /// Fetches a checkpoint from this node, or goes on with the checkpoint that is on its way.
     fn fall_back(&mut self, now: Timestamp, next: u64, from: NodeId) {
-        if !core::mem::replace(&mut self.is_behind, true) {
+        if !core::mem::replace(&mut self.progress.is_behind, true) {
             self.events.push_back(Event::Behind(next));
         }
         let patience = self.config.heartbeat * PATIENCE;
-        let goes_on = self.fetching.filter(|fetching| now.since(fetching.heard) < patience);
+        let goes_on =
+            self.checkpoint.fetching.filter(|fetching| now.since(fetching.heard) < patience);
         self.fetch_checkpoint(now, goes_on.map_or(from, |fetching| fetching.from));
     }
 
     /// Asks for all cycles that are under way here and committed there.
     fn ask_roots(&mut self, to: NodeId, committed: u64) {
-        self.asked_until = self.started;
-        for cycle in self.committed + 1..=committed.min(self.started) {
-            self.send(to, &Message::Request(cycle, VnodeId::ROOT));
+        self.progress.asked_until = self.progress.started;
+        for cycle in self.progress.committed + 1..=committed.min(self.progress.started) {
+            self.send(to, &ReplicaMessage::Request(cycle, VnodeId::ROOT));
         }
     }
 
@@ -368,9 +370,9 @@ impl Canopus {
     /// the next ones at once.
     pub(crate) fn ask_on(&mut self, from: NodeId) {
         let near = self.peers.get(&from).map(|peer| peer.committed);
-        let far = self.far.get(&from).map(|far| far.committed);
+        let far = self.others.nodes.get(&from).map(|far| far.committed);
         let there = near.or(far).unwrap_or(0);
-        if self.committed >= self.asked_until && there > self.committed {
+        if self.progress.committed >= self.progress.asked_until && there > self.progress.committed {
             self.ask_roots(from, there);
         }
     }
@@ -383,7 +385,7 @@ impl Canopus {
         }
         let Some(incarnation) = self.table.next(self.me) else { return };
         let peers_committed = self.peers.values().map(|peer| peer.committed).max().unwrap_or(0);
-        if peers_committed > self.committed + self.config.pipeline {
+        if peers_committed > self.progress.committed + self.config.pipeline {
             return;
         }
         let takes_part = |node: &NodeId| self.table.latest(*node).is_some();
@@ -393,8 +395,8 @@ impl Canopus {
             present = all.filter(|node| *node != self.me && takes_part(node)).collect();
         }
         if !present.is_empty() {
-            let to = present[self.ticks as usize % present.len()];
-            self.send(to, &Message::Join(incarnation, self.committed));
+            let to = present[self.beat.ticks as usize % present.len()];
+            self.send(to, &ReplicaMessage::Join(incarnation, self.progress.committed));
         }
     }
 
@@ -404,7 +406,7 @@ impl Canopus {
     /// that was paused first reads what came during the pause, and takes the old news for the
     /// latest.
     pub(crate) fn take_join(&mut self, from: NodeId, incarnation: u32, at: u64) {
-        let near = self.committed.saturating_sub(JOIN_LAG * self.config.pipeline);
+        let near = self.progress.committed.saturating_sub(JOIN_LAG * self.config.pipeline);
         // A node that does not know yet that its super-leaf has left may not want to come back.
         let left = self.table.home(from).and_then(|home| self.table.left(home)).unwrap_or(0);
         if at >= near.max(left.saturating_sub(1)) && self.table.next(from) == Some(incarnation) {

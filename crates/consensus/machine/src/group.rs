@@ -19,8 +19,8 @@
 //!   account (`next` no longer grows), and a member whose log is more up to date refuses, as in
 //!   Raft. The elected leader ends the log at its own last entry, or repeats an end that it has.
 //! - **Acknowledgements go to everybody.** Each member tells all others what its disk has
-//!   ([`Report`]). Every report only grows, so a lost, doubled or late report does no harm. An
-//!   entry is committed when a majority reports it in term 0; an end when a majority reports the
+//!   ([`DurableReport`]). Every report only grows, so a lost, doubled or late report does no harm.
+//!   An entry is committed when a majority reports it in term 0; an end when a majority reports the
 //!   same term of it. A leader need not say so, which saves a message delay.
 //! - **A member accepts an end only when it has all entries before the end**, so that a majority
 //!   has them when the end is committed. Missing entries are asked for from any member.
@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 use evenfall_core::NodeId;
 
-use crate::{Proposal, State, VnodeId};
+use crate::{Proposal, VnodeId, VnodeState};
 
 /// No node has this name. A member that accepts an end in a term that it never promised promises
 /// the term to this name. No second leader of the term can then end the log a second time.
@@ -53,14 +53,14 @@ pub fn leaf_of(owner: NodeId) -> Option<VnodeId> {
 
 /// An entry of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Entry {
+pub enum GroupEntry {
     /// What a node proposes in the first round of a cycle.
     Proposal(Proposal),
     /// What a super-leaf proposes in the second round: its state in a cycle.
-    State(Arc<State>),
+    State(Arc<VnodeState>),
 }
 
-impl Entry {
+impl GroupEntry {
     /// The cycle.
     pub fn cycle(&self) -> u64 {
         match self {
@@ -78,7 +78,7 @@ impl Entry {
     }
 
     /// The state of a super-leaf.
-    pub fn state(&self) -> Option<&Arc<State>> {
+    pub fn state(&self) -> Option<&Arc<VnodeState>> {
         match self {
             Self::Proposal(_) => None,
             Self::State(state) => Some(state),
@@ -88,7 +88,7 @@ impl Entry {
 
 /// What a member has on its disk of one group. Every field only grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Report {
+pub struct DurableReport {
     /// The first cycle of which the member has no entry.
     pub have: u64,
     /// The first cycle whose entry the member did not accept in term 0.
@@ -101,7 +101,7 @@ pub struct Report {
     pub closed: bool,
 }
 
-impl Report {
+impl DurableReport {
     fn new(owner: NodeId, first: u64) -> Self {
         Self { have: first, next: first, promised: (0, owner), end: None, closed: false }
     }
@@ -126,23 +126,23 @@ impl Report {
 
 /// The state of a member's part in a cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part<'a> {
+pub enum MemberPart<'a> {
     /// Nobody knows yet.
     Open,
     /// The member proposed this.
-    Proposed(&'a Entry),
+    Proposed(&'a GroupEntry),
     /// The member's log ended before the cycle.
     Absent,
 }
 
 /// One group, as one member knows it.
 #[derive(Clone, Debug)]
-pub struct Group {
+pub struct ProposalGroup {
     incarnation: u32,
     /// The decisions of this member. They may still be on their way to its disk.
-    mine: Report,
+    mine: DurableReport,
     /// The reports of all members, this one among them, about what their disks have.
-    reports: BTreeMap<NodeId, Report>,
+    reports: BTreeMap<NodeId, DurableReport>,
     /// The members that promise and accept an end, rack by rack.
     racks: Vec<Vec<NodeId>>,
     /// Whether a service outside decides the end.
@@ -151,17 +151,17 @@ pub struct Group {
     floor: u32,
     /// The members that have told that their votes do not count in this group: each lost its disk.
     mute: BTreeSet<NodeId>,
-    entries: BTreeMap<u64, Entry>,
+    entries: BTreeMap<u64, GroupEntry>,
     /// The first entry that is not known to be committed.
     commit: u64,
     closed: Option<u64>,
 }
 
-impl Group {
+impl ProposalGroup {
     /// A group whose first entry is that of cycle `first`. A majority is a majority of the members
     /// of a rack, in a majority of the racks. Any two such majorities have a member in common.
     pub fn new(owner: NodeId, incarnation: u32, first: u64, racks: &[Vec<NodeId>]) -> Self {
-        let mine = Report::new(owner, first);
+        let mine = DurableReport::new(owner, first);
         let reports = racks.iter().flatten().map(|member| (*member, mine)).collect();
         let (entries, racks) = (BTreeMap::new(), racks.to_vec());
         let (commit, closed) = (first, None);
@@ -184,23 +184,23 @@ impl Group {
     }
 
     /// What this member has decided.
-    pub fn mine(&self) -> Report {
+    pub fn mine(&self) -> DurableReport {
         self.mine
     }
 
     /// What this member has decided or knows to be decided, for a log that is compacted.
-    pub fn decided(&self) -> Report {
+    pub fn decided(&self) -> DurableReport {
         let end = self.closed_end(self.mine.end);
-        Report { closed: self.closed.is_some(), end, ..self.mine }
+        DurableReport { closed: self.closed.is_some(), end, ..self.mine }
     }
 
     /// What this member's disk has.
-    pub fn durable(&self, me: NodeId) -> Report {
+    pub fn durable(&self, me: NodeId) -> DurableReport {
         let report = self.reports.get(&me).copied().unwrap_or(self.mine);
         if self.is_outside {
-            return Report { end: None, closed: false, ..report };
+            return DurableReport { end: None, closed: false, ..report };
         }
-        Report { closed: self.closed.is_some(), end: self.closed_end(report.end), ..report }
+        DurableReport { closed: self.closed.is_some(), end: self.closed_end(report.end), ..report }
     }
 
     /// The end for a report: the committed end if there is one.
@@ -217,7 +217,7 @@ impl Group {
     }
 
     /// Whether a report has no promise that holds: the owner leads.
-    fn is_own_term(&self, report: &Report) -> bool {
+    fn is_own_term(&self, report: &DurableReport) -> bool {
         report.promised.0 <= self.floor
     }
 
@@ -257,7 +257,7 @@ impl Group {
         &self,
         rack: &[NodeId],
         cycle: u64,
-        until: impl Fn(&Report) -> u64,
+        until: impl Fn(&DurableReport) -> u64,
     ) -> bool {
         let report = |member: &&NodeId| self.reports.get(member);
         let has = |member: &&NodeId| report(member).is_some_and(|report| until(report) > cycle);
@@ -286,31 +286,32 @@ impl Group {
     /// owner has promised a later term, or when fewer living members that vote than a majority have
     /// promised no later term.
     pub fn is_ending(&self, owner: NodeId, lives: impl Fn(NodeId) -> bool) -> bool {
-        let loyal = |report: &Report| self.is_own_term(report);
+        let loyal = |report: &DurableReport| self.is_own_term(report);
         let mut members = self.racks.iter().flatten();
         let told = members.all(|member| self.reports.get(member).is_none_or(loyal));
         let all = loyal(&self.mine) && told;
         // A super-leaf is no member of its group.
         let owner_is = self.reports.get(&owner).is_none_or(loyal);
-        let is_live =
-            |node, report: &Report| loyal(report) && lives(node) && !self.mute.contains(&node);
+        let is_live = |node, report: &DurableReport| {
+            loyal(report) && lives(node) && !self.mute.contains(&node)
+        };
         self.closed.is_none() && !all && (!owner_is || !self.is_majority(is_live))
     }
 
     /// An entry that this member has.
-    pub fn entry(&self, cycle: u64) -> Option<&Entry> {
+    pub fn entry(&self, cycle: u64) -> Option<&GroupEntry> {
         self.entries.get(&cycle)
     }
 
     /// What the owner's part in a cycle is.
-    pub fn part(&self, cycle: u64) -> Part<'_> {
+    pub fn part(&self, cycle: u64) -> MemberPart<'_> {
         match self.closed {
-            Some(end) if cycle >= end => Part::Absent,
-            Some(_) => self.entries.get(&cycle).map_or(Part::Open, Part::Proposed),
+            Some(end) if cycle >= end => MemberPart::Absent,
+            Some(_) => self.entries.get(&cycle).map_or(MemberPart::Open, MemberPart::Proposed),
             None if cycle < self.commit => {
-                self.entries.get(&cycle).map_or(Part::Open, Part::Proposed)
+                self.entries.get(&cycle).map_or(MemberPart::Open, MemberPart::Proposed)
             }
-            None => Part::Open,
+            None => MemberPart::Open,
         }
     }
 
@@ -320,7 +321,7 @@ impl Group {
     }
 
     /// Stores an entry. Returns whether it was the next one. The next entry has to be written.
-    pub fn store(&mut self, entry: &Entry) -> bool {
+    pub fn store(&mut self, entry: &GroupEntry) -> bool {
         let is_next = entry.cycle() == self.mine.have;
         if is_next {
             self.mine.have += 1;
@@ -333,7 +334,7 @@ impl Group {
     }
 
     /// Takes over the decisions of this member from a compacted log.
-    pub fn restore(&mut self, report: Report) {
+    pub fn restore(&mut self, report: DurableReport) {
         self.mine.merge(&report);
         if let (true, Some((_, end))) = (report.closed, report.end) {
             self.end(end);
@@ -341,7 +342,7 @@ impl Group {
     }
 
     /// Restores an entry from the log. The member's report counts the entry already.
-    pub fn recall(&mut self, entry: &Entry) {
+    pub fn recall(&mut self, entry: &GroupEntry) {
         if entry.cycle() < self.mine.have {
             self.entries.insert(entry.cycle(), entry.clone());
         }
@@ -361,7 +362,7 @@ impl Group {
     }
 
     /// Entries of cycles from `first` on that this member has.
-    pub fn entries_from(&self, first: u64) -> impl Iterator<Item = &Entry> {
+    pub fn entries_from(&self, first: u64) -> impl Iterator<Item = &GroupEntry> {
         self.entries.range(first..).map(|(_, entry)| entry)
     }
 
@@ -388,7 +389,7 @@ impl Group {
 
     /// Whether this member may promise what another asks for: a higher term, whose promises hold,
     /// and a log that is as up to date as its own.
-    pub fn may_promise(&self, asked: &Report) -> bool {
+    pub fn may_promise(&self, asked: &DurableReport) -> bool {
         let (mine, theirs) = (self.mine.end_term(), asked.end_term());
         let up_to_date =
             theirs > mine || (theirs == mine && (mine > 0 || asked.next >= self.mine.next));
@@ -404,7 +405,7 @@ impl Group {
 
     /// Whether this member and another both asked for promises in the same term, so that the
     /// promises may be split between the two.
-    pub fn is_split(&self, me: NodeId, other: NodeId, told: &Report) -> bool {
+    pub fn is_split(&self, me: NodeId, other: NodeId, told: &DurableReport) -> bool {
         let (term, to) = self.mine.promised;
         let is_tie = to == me && told.promised == (term, other);
         self.closed.is_none() && is_tie && self.mine.end_term() < term
@@ -422,14 +423,14 @@ impl Group {
     }
 
     /// Whether this member may accept the end that another reports; it needs the entries for it.
-    pub fn may_accept(&self, told: &Report) -> Option<(u32, u64)> {
+    pub fn may_accept(&self, told: &DurableReport) -> Option<(u32, u64)> {
         let (term, end) = told.end?;
         let is_new = term > self.mine.end_term() && term >= self.mine.promised.0;
         (self.closed.is_none() && is_new && self.mine.have >= end).then_some((term, end))
     }
 
     /// Takes in the report of a member about its disk.
-    pub fn hear(&mut self, member: NodeId, report: &Report) {
+    pub fn hear(&mut self, member: NodeId, report: &DurableReport) {
         let Some(known) = self.reports.get_mut(&member) else { return };
         known.merge(report);
         if self.is_outside {
@@ -439,7 +440,7 @@ impl Group {
             self.closed = Some(end);
         }
         if self.closed.is_none() {
-            let term = self.reports.values().map(Report::end_term).max().unwrap_or(0);
+            let term = self.reports.values().map(DurableReport::end_term).max().unwrap_or(0);
             if term > 0 && self.is_majority(|_, report| report.end_term() == term) {
                 let mut same = self.reports.values().filter(|report| report.end_term() == term);
                 self.closed = same.find_map(|report| report.end).map(|end| end.1);
@@ -453,13 +454,13 @@ impl Group {
     /// Forgets what a member's earlier disk had.
     pub fn forget_reports(&mut self, member: NodeId, owner: NodeId) {
         if let Some(known) = self.reports.get_mut(&member) {
-            *known = Report::new(owner, 0);
+            *known = DurableReport::new(owner, 0);
         }
     }
 
     /// A member that has the entry of a cycle, counted from `turn` on.
     pub fn source(&self, cycle: u64, turn: usize) -> Option<NodeId> {
-        let has = |(_, report): &(&NodeId, &Report)| report.have > cycle;
+        let has = |(_, report): &(&NodeId, &DurableReport)| report.have > cycle;
         let all: Vec<NodeId> = self.reports.iter().filter(has).map(|(node, _)| *node).collect();
         (!all.is_empty()).then(|| all[turn % all.len()])
     }
@@ -470,7 +471,7 @@ impl Group {
     }
 
     /// Whether the members of which this is true are a majority.
-    pub fn is_majority(&self, is_in: impl Fn(NodeId, &Report) -> bool) -> bool {
+    pub fn is_majority(&self, is_in: impl Fn(NodeId, &DurableReport) -> bool) -> bool {
         let counts = |member: &NodeId| {
             self.reports.get(member).is_some_and(|report| is_in(*member, report)).into()
         };

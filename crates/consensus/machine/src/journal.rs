@@ -28,16 +28,16 @@ use bytes::Bytes;
 use evenfall_core::{Malformed, NodeId, Reader, journal};
 
 use crate::checkpoint::Checkpoint;
-use crate::disks::Disk;
-use crate::group::Report;
-use crate::{Change, ConsensusError, Proposal, RequestSet, VnodeId, wire};
+use crate::disks::DiskRecord;
+use crate::group::DurableReport;
+use crate::{AgreedChange, ConsensusError, Proposal, RequestSet, VnodeId, wire};
 
 /// The name of the log.
 pub const LOG: &str = "order";
 
 /// A record of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Record {
+pub enum ReplicaRecord {
     /// An entry of a member's group was stored.
     Entry(Proposal),
     /// A promise was made: owner, incarnation, term, to whom.
@@ -52,9 +52,9 @@ pub enum Record {
     /// All cycles up to this checkpoint were committed.
     Checkpoint(Checkpoint),
     /// What was decided in the group of an owner and incarnation, when the log was compacted.
-    Group(NodeId, u32, Report),
+    Group(NodeId, u32, DurableReport),
     /// Which disk this is, and which disks the peers have.
-    Disk(Disk),
+    Disk(DiskRecord),
     /// The list of vanished super-leaves, as this replica last read it from the service outside.
     List(Bytes),
 }
@@ -67,14 +67,14 @@ pub struct Commit {
     /// The largest proposal number.
     pub number: u64,
     /// Membership changes.
-    pub changes: Vec<Change>,
+    pub changes: Vec<AgreedChange>,
     /// The sets, in the agreed order.
-    pub sets: Vec<Set>,
+    pub sets: Vec<CommittedSet>,
 }
 
 /// A set of requests in a committed cycle.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Set {
+pub enum CommittedSet {
     /// The set of the entry that the log has of this member and incarnation in the cycle.
     Named(NodeId, u32),
     /// A set of which the log has no entry.
@@ -85,7 +85,7 @@ pub enum Set {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// The group of an owner and incarnation hears what this replica has on its disk.
-    Report(NodeId, u32, Report),
+    Report(NodeId, u32, DurableReport),
     /// The replica's own proposal of this cycle may leave.
     Propose(u64),
     /// The peers may be greeted: the number of this disk is written.
@@ -97,67 +97,67 @@ pub enum Effect {
 }
 
 /// Records on their way to the disk.
-pub type Journal = journal::Journal<Effect>;
+pub type ReplicaJournal = journal::Journal<Effect>;
 
 /// Bytes in front of the contents of a record.
 pub(crate) const KIND_BYTES: usize = 1;
 
 /// The bytes of a record.
-pub fn body(record: &Record) -> Vec<u8> {
+pub fn body(record: &ReplicaRecord) -> Vec<u8> {
     let mut body = Vec::new();
     put(&mut body, record);
     body
 }
 
 /// Adds the bytes of a record.
-pub(crate) fn put(out: &mut Vec<u8>, record: &Record) {
+pub(crate) fn put(out: &mut Vec<u8>, record: &ReplicaRecord) {
     match record {
-        Record::Entry(proposal) => {
+        ReplicaRecord::Entry(proposal) => {
             out.push(1);
             wire::put_proposal(out, proposal);
         }
-        Record::Promise(owner, incarnation, term, to) => {
+        ReplicaRecord::Promise(owner, incarnation, term, to) => {
             out.push(2);
             for word in [owner.0, *incarnation, *term, to.0] {
                 out.extend(word.to_le_bytes());
             }
         }
-        Record::End(owner, incarnation, term, end) => {
+        ReplicaRecord::End(owner, incarnation, term, end) => {
             out.push(3);
             for word in [owner.0, *incarnation, *term] {
                 out.extend(word.to_le_bytes());
             }
             out.extend(end.to_le_bytes());
         }
-        Record::State(leaf, incarnation, commit) => {
+        ReplicaRecord::State(leaf, incarnation, commit) => {
             out.push(12);
             out.extend(leaf.0.to_le_bytes());
             out.extend(incarnation.to_le_bytes());
             put_commit(out, commit);
         }
-        Record::Committed(commit) => {
+        ReplicaRecord::Committed(commit) => {
             out.push(7);
             put_commit(out, commit);
         }
-        Record::Checkpoint(checkpoint) => put_checkpoint(out, |out| checkpoint.put(out)),
-        Record::Group(owner, incarnation, report) => {
+        ReplicaRecord::Checkpoint(checkpoint) => put_checkpoint(out, |out| checkpoint.put(out)),
+        ReplicaRecord::Group(owner, incarnation, report) => {
             out.push(6);
             out.extend(owner.0.to_le_bytes());
             out.extend(incarnation.to_le_bytes());
             wire::put_report(out, report);
         }
-        Record::Disk(disk) => {
+        ReplicaRecord::Disk(disk) => {
             out.push(14);
             disk.put(out);
         }
-        Record::List(list) => {
+        ReplicaRecord::List(list) => {
             out.push(15);
             out.extend_from_slice(list);
         }
     }
 }
 
-/// A [`Record::Checkpoint`] with the checkpoint that `checkpoint` appends.
+/// A [`ReplicaRecord::Checkpoint`] with the checkpoint that `checkpoint` appends.
 pub(crate) fn put_checkpoint(out: &mut Vec<u8>, checkpoint: impl FnOnce(&mut Vec<u8>)) {
     out.push(13);
     checkpoint(out);
@@ -171,12 +171,12 @@ fn put_commit(out: &mut Vec<u8>, commit: &Commit) {
     out.extend((commit.sets.len() as u16).to_le_bytes());
     for set in &commit.sets {
         match set {
-            Set::Named(node, incarnation) => {
+            CommittedSet::Named(node, incarnation) => {
                 out.push(0);
                 out.extend(node.0.to_le_bytes());
                 out.extend(incarnation.to_le_bytes());
             }
-            Set::Whole(set) => {
+            CommittedSet::Whole(set) => {
                 out.push(1);
                 wire::put_set(out, set);
             }
@@ -191,8 +191,8 @@ fn commit(r: &mut Reader<'_>, body: &Bytes) -> Result<Commit, Malformed> {
     let mut sets = Vec::new();
     for _ in 0..count {
         sets.push(match r.u8()? {
-            0 => Set::Named(NodeId(r.u32()?), r.u32()?),
-            1 => Set::Whole(wire::set(r, body)?),
+            0 => CommittedSet::Named(NodeId(r.u32()?), r.u32()?),
+            1 => CommittedSet::Whole(wire::set(r, body)?),
             _ => return Err(r.malformed("no such set")),
         });
     }
@@ -204,27 +204,27 @@ fn commit(r: &mut Reader<'_>, body: &Bytes) -> Result<Commit, Malformed> {
 ///
 /// # Errors
 /// The log is refused, or a record matches its checksum and is not of this protocol.
-pub fn read(log: &Bytes) -> Result<(Vec<Record>, u64), ConsensusError> {
+pub fn read(log: &Bytes) -> Result<(Vec<ReplicaRecord>, u64), ConsensusError> {
     let (bodies, good) = journal::read(log).map_err(ConsensusError::Log)?;
     Ok((records(&bodies)?, good))
 }
 
-pub(crate) fn records(bodies: &[Bytes]) -> Result<Vec<Record>, ConsensusError> {
+pub(crate) fn records(bodies: &[Bytes]) -> Result<Vec<ReplicaRecord>, ConsensusError> {
     bodies.iter().map(record).collect::<Result<_, _>>().map_err(ConsensusError::Record)
 }
 
-fn record(body: &Bytes) -> Result<Record, Malformed> {
+fn record(body: &Bytes) -> Result<ReplicaRecord, Malformed> {
     let r = &mut Reader::new(body);
     let record = match r.u8()? {
-        1 => Record::Entry(wire::proposal(r, body)?),
-        2 => Record::Promise(NodeId(r.u32()?), r.u32()?, r.u32()?, NodeId(r.u32()?)),
-        3 => Record::End(NodeId(r.u32()?), r.u32()?, r.u32()?, r.u64()?),
-        7 => Record::Committed(commit(r, body)?),
-        14 => Record::Disk(Disk::read(r)?),
-        13 => Record::Checkpoint(Checkpoint::read(r, body)?),
-        15 => Record::List(body.slice_ref(r.take(body.len() - KIND_BYTES)?)),
-        12 => Record::State(VnodeId(r.u16()?), r.u32()?, commit(r, body)?),
-        6 => Record::Group(NodeId(r.u32()?), r.u32()?, wire::report(r)?),
+        1 => ReplicaRecord::Entry(wire::proposal(r, body)?),
+        2 => ReplicaRecord::Promise(NodeId(r.u32()?), r.u32()?, r.u32()?, NodeId(r.u32()?)),
+        3 => ReplicaRecord::End(NodeId(r.u32()?), r.u32()?, r.u32()?, r.u64()?),
+        7 => ReplicaRecord::Committed(commit(r, body)?),
+        14 => ReplicaRecord::Disk(DiskRecord::read(r)?),
+        13 => ReplicaRecord::Checkpoint(Checkpoint::read(r, body)?),
+        15 => ReplicaRecord::List(body.slice_ref(r.take(body.len() - KIND_BYTES)?)),
+        12 => ReplicaRecord::State(VnodeId(r.u16()?), r.u32()?, commit(r, body)?),
+        6 => ReplicaRecord::Group(NodeId(r.u32()?), r.u32()?, wire::report(r)?),
         _ => return Err(r.malformed("no such record")),
     };
     r.finish()?;

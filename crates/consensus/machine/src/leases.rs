@@ -31,8 +31,8 @@ use evenfall_core::math::{FNV_BASIS, fnv1a};
 use evenfall_core::{Malformed, NodeId, Reader, Timestamp};
 
 use crate::canopus::{Canopus, Event, Pending, bytes_of};
-use crate::wire::Message;
-use crate::{Change, ConsensusError, Request, Requests};
+use crate::wire::ReplicaMessage;
+use crate::{AgreedChange, ClientRequest, ConsensusError, Requests};
 
 /// Leases that one proposal asks for. A node that needs leases for more keys asks for the lease of
 /// all keys instead. A state of [`NODES_MAX`](crate::config::NODES_MAX) nodes then has fewer
@@ -147,7 +147,7 @@ impl Canopus {
     pub fn submit_to(
         &mut self,
         now: Timestamp,
-        request: Request,
+        request: ClientRequest,
         key: LeaseKey,
     ) -> Result<(), ConsensusError> {
         self.take_write(now, request, key)
@@ -167,7 +167,7 @@ impl Canopus {
     ) -> Result<(), ConsensusError> {
         let has_leases = self.config.lease_cycles > 0;
         if has_leases && self.takes()? && self.is_vouched_for(now) {
-            let (first, last) = (self.committed + 1, self.started);
+            let (first, last) = (self.progress.committed + 1, self.progress.started);
             if first > last || !self.table.leases().is_written(key, first, last) {
                 self.events.push_back(Event::Answered(token));
                 return Ok(());
@@ -181,13 +181,13 @@ impl Canopus {
         let Some(own) = self.groups.get(&self.me).filter(|own| own.is_open()) else { return false };
         let incarnation = Some(own.incarnation());
         let is_in = self.table.latest(self.me) == incarnation
-            && self.table.incarnation(self.me, self.started + 1) == incarnation;
+            && self.table.incarnation(self.me, self.progress.started + 1) == incarnation;
         let counted = self.vouch_time() * 3 / 4;
         let is_fresh = |asked: &Timestamp| now < *asked + counted;
         let peers = self.peers.values().filter(|peer| {
             peer.vouched.is_some_and(|(of, asked)| Some(of) == incarnation && is_fresh(&asked))
         });
-        is_in && !self.is_leaving && peers.count() + 1 > self.leaf.members.len() / 2
+        is_in && !self.is_leaving && peers.count() + 1 > self.place.leaf.members.len() / 2
     }
 
     fn vouch_time(&self) -> Duration {
@@ -201,7 +201,7 @@ impl Canopus {
             && let Some(own) = own
         {
             let stamp = self.life.wrapping_add(now.nanos());
-            self.tell_peers(&Message::Ask(own.incarnation(), stamp));
+            self.tell_peers(&ReplicaMessage::Ask(own.incarnation(), stamp));
         }
     }
 
@@ -214,7 +214,7 @@ impl Canopus {
             && let Some(peer) = self.peers.get_mut(&from)
         {
             peer.bound_until = until;
-            self.send(from, &Message::Vouch(incarnation, stamp));
+            self.send(from, &ReplicaMessage::Vouch(incarnation, stamp));
         }
     }
 
@@ -253,12 +253,16 @@ impl Canopus {
     /// Takes the reads that wait, and the writes whose keys have a lease in this cycle. Adds to
     /// `changes` the leases that this replica needs. A write that has no lease yet holds up the
     /// later writes of its client.
-    pub(crate) fn take_leased(&mut self, cycle: u64, changes: &mut Vec<Change>) -> Vec<Pending> {
+    pub(crate) fn take_leased(
+        &mut self,
+        cycle: u64,
+        changes: &mut Vec<AgreedChange>,
+    ) -> Vec<Pending> {
         let (mut taken, mut held) = (Vec::new(), VecDeque::new());
         let (mut clients, mut wanted) = (BTreeSet::new(), BTreeSet::new());
         let (mut writes, mut bytes, bytes_max) = (0, 0, self.batch_bytes_max());
         let applies = cycle + self.config.pipeline;
-        for next in core::mem::take(&mut self.pending) {
+        for next in core::mem::take(&mut self.own.pending) {
             let Pending::Write(request, key) = &next else {
                 taken.push(next);
                 continue;
@@ -277,19 +281,19 @@ impl Canopus {
                 held.push_back(next);
             }
         }
-        self.pending = held;
-        self.pending_bytes -= bytes;
+        self.own.pending = held;
+        self.own.pending_bytes -= bytes;
         if wanted.len() > LEASES_MAX {
             wanted = BTreeSet::from([LeaseKey::ALL]);
         }
-        self.leases_asked.extend(wanted.iter().map(|key| (*key, cycle)));
-        changes.extend(wanted.into_iter().map(Change::Lease));
+        self.own.leases_asked.extend(wanted.iter().map(|key| (*key, cycle)));
+        changes.extend(wanted.into_iter().map(AgreedChange::Lease));
         taken
     }
 
     /// Whether a proposal under way asks for the lease.
     fn asks_for(&self, key: LeaseKey) -> bool {
-        let asked = &self.leases_asked;
+        let asked = &self.own.leases_asked;
         asked.contains_key(&key) || asked.contains_key(&LeaseKey::ALL)
     }
 }

@@ -29,8 +29,8 @@
 //! | [`outside`] | the same, when a membership service outside decides who has vanished |
 //! | [`disks`] | which disk a member has: the first start, and the start without the old disk |
 //! | [`group`] | the reliable broadcast: a Raft group per member, and how it ends |
-//! | [`Tree`], [`Table`] | who is where; who takes part in which cycle |
-//! | [`State`], [`Proposal`] | what is agreed, and how it is merged |
+//! | [`LeafOnlyTree`], [`EmulationTable`] | who is where; who takes part in which cycle |
+//! | [`VnodeState`], [`Proposal`] | what is agreed, and how it is merged |
 //! | [`journal`], `replay` | what is on the disk; write, then send; the start with a log |
 //! | [`wire`] | datagrams and records, drawn |
 //! | [`config`] | every limit |
@@ -79,11 +79,14 @@
 //! ```
 //! use bytes::Bytes;
 //! use evenfall_core::*;
-//! use evenfall_consensus_machine::{Canopus, Config, Event, Member, Request, SuperLeaf, Tree};
+//! use evenfall_consensus_machine::{
+//!     Canopus, ClientRequest, Config, Event, LeafMember, LeafOnlyTree, SuperLeaf,
+//! };
 //!
 //! let address = |n: u32| std::net::SocketAddr::from(([127, 0, 0, 1], 7000 + n as u16));
-//! let members = (0..3).map(|n| Member { node: NodeId(n), address: address(n) }).collect();
-//! let tree = Tree::new(vec![SuperLeaf { path: vec![], members }])?;
+//! let member = |n| LeafMember { node: NodeId(n), address: address(n) };
+//! let members = (0..3).map(member).collect();
+//! let tree = LeafOnlyTree::new(vec![SuperLeaf { path: vec![], members }])?;
 //! let config = Config::default();
 //! let new = |n| Canopus::new(config, tree.clone(), NodeId(n), n.into(), &Bytes::new());
 //! let mut replicas = [new(0)?, new(1)?, new(2)?];
@@ -93,7 +96,7 @@
 //! }
 //!
 //! let body = Bytes::from_static(b"x = 1");
-//! replicas[0].submit(now, Request { client: 7, sequence: 1, body })?;
+//! replicas[0].submit(now, ClientRequest { client: 7, sequence: 1, body })?;
 //! replicas[2].read(now, 42)?;
 //! let mut heard = Vec::new();
 //! for _ in 0..20 {
@@ -148,15 +151,18 @@ pub mod outside;
 mod parts;
 mod proposal;
 mod replay;
+mod replica_state;
 pub mod second;
 mod table;
 mod tree;
 pub mod wire;
 
-pub use canopus::{Canopus, Event, Read};
+pub use canopus::{Canopus, DueRead, Event};
 pub use config::{Config, SecondRound};
 pub use error::ConsensusError;
 pub use leases::LeaseKey;
-pub use proposal::{Change, Proposal, Reason, Request, RequestSet, Requests, State};
-pub use table::Table;
-pub use tree::{Member, SuperLeaf, Tree, VnodeId};
+pub use proposal::{
+    AgreedChange, ClientRequest, LeavingReason, Proposal, RequestSet, Requests, VnodeState,
+};
+pub use table::EmulationTable;
+pub use tree::{LeafMember, LeafOnlyTree, SuperLeaf, VnodeId};

@@ -54,9 +54,9 @@ use evenfall_core::{Malformed, NodeId, Reader, Timestamp};
 
 use crate::canopus::{Canopus, Peer};
 use crate::config::SecondRound;
-use crate::group::{Group, OWNERS, Part, Report, leaf_of, owner_of};
-use crate::journal::Record;
-use crate::{Change, ConsensusError, Reason, VnodeId};
+use crate::group::{DurableReport, MemberPart, OWNERS, ProposalGroup, leaf_of, owner_of};
+use crate::journal::ReplicaRecord;
+use crate::{AgreedChange, ConsensusError, LeavingReason, VnodeId};
 
 /// Ends of one super-leaf that the list remembers. A replica that needs an earlier one learns the
 /// cycle from others.
@@ -212,7 +212,7 @@ pub(crate) struct Outside {
 /// A change of the list: the service has to replace `old`, or nothing, by `new`, and to change
 /// nothing when it has something else.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct WantedChange {
     /// The bytes of the list that this replica knows; `None` when there is no list.
     pub old: Option<Bytes>,
     /// The bytes of the list with one more end.
@@ -247,7 +247,7 @@ impl Canopus {
         if read.ends.keys().any(|(leaf, _)| self.leaves().all(|known| known != *leaf)) {
             return Err(ConsensusError::Outside("names a rack that does not exist"));
         }
-        if self.outside.ends.as_ref().is_some_and(|known| !read.continues(known)) {
+        if self.others.outside.ends.as_ref().is_some_and(|known| !read.continues(known)) {
             return Err(ConsensusError::Outside(LACKS));
         }
         if read.ends.iter().any(|((leaf, under), end)| self.contradicts(*leaf, *under, *end)) {
@@ -255,10 +255,10 @@ impl Canopus {
                 "ends a rack in a cycle that was committed with it",
             ));
         }
-        if read.version > self.outside.ends.as_ref().map_or(0, |known| known.version) {
-            self.record(&Record::List(read.encode()), []);
+        if read.version > self.others.outside.ends.as_ref().map_or(0, |known| known.version) {
+            self.record(&ReplicaRecord::List(read.encode()), []);
         }
-        (self.outside.ends, self.outside.heard) = (Some(read), Some(now));
+        (self.others.outside.ends, self.others.outside.heard) = (Some(read), Some(now));
         self.end_groups();
         self.advance(now);
         Ok(())
@@ -268,22 +268,23 @@ impl Canopus {
     fn contradicts(&self, leaf: VnodeId, incarnation: u32, end: u64) -> bool {
         let group = self.groups.get(&owner_of(leaf));
         let is_open = group.is_some_and(|g| g.incarnation() == incarnation && !g.is_closed());
-        let was_in = self.table.leaf_incarnation(leaf, self.committed) == Some(incarnation);
-        is_open && was_in && end <= self.committed
+        let was_in =
+            self.table.leaf_incarnation(leaf, self.progress.committed) == Some(incarnation);
+        is_open && was_in && end <= self.progress.committed
     }
 
     /// Takes the list that the log has, so that a service that lost its list is noticed.
     pub(crate) fn restore_list(&mut self, bytes: &[u8]) -> Result<(), ConsensusError> {
         let ends = Ends::decode(bytes).map_err(ConsensusError::Record)?;
-        self.outside.ends = Some(ends);
+        self.others.outside.ends = Some(ends);
         self.end_groups();
         Ok(())
     }
 
     /// The record of the list, for a log that is compacted.
-    pub(crate) fn record_of_list(&self) -> Option<Record> {
-        let ends = self.outside.ends.as_ref().filter(|ends| ends.version > 0)?;
-        Some(Record::List(ends.encode()))
+    pub(crate) fn record_of_list(&self) -> Option<ReplicaRecord> {
+        let ends = self.others.outside.ends.as_ref().filter(|ends| ends.version > 0)?;
+        Some(ReplicaRecord::List(ends.encode()))
     }
 
     /// Whether no super-leaf has vanished so far; `None` while the service has not answered.
@@ -291,20 +292,20 @@ impl Canopus {
         if !self.is_outside() {
             return Some(true);
         }
-        self.outside.ends.as_ref().map(|ends| ends.version == 0)
+        self.others.outside.ends.as_ref().map(|ends| ends.version == 0)
     }
 
     /// The change of the list that this replica asks for; `None` when there is none. The
     /// request is repeated until a list read from the service contains the change.
-    pub fn outside_wanted(&self) -> Option<Wanted> {
-        let ends = self.outside.ends.as_ref()?;
-        let mut others = self.leaves().filter(|leaf| *leaf != self.ancestors[0]);
+    pub fn outside_wanted(&self) -> Option<WantedChange> {
+        let ends = self.others.outside.ends.as_ref()?;
+        let mut others = self.leaves().filter(|leaf| *leaf != self.place.ancestors[0]);
         let new = others.find_map(|leaf| {
             let (incarnation, end) = self.decided(ends, leaf)?;
             Some(ends.with(leaf, incarnation, end).encode())
         })?;
         // The service has no list before the first change.
-        Some(Wanted { old: (ends.version > 0).then(|| ends.encode()), new })
+        Some(WantedChange { old: (ends.version > 0).then(|| ends.encode()), new })
     }
 
     /// The incarnation and the end of a super-leaf that this replica may put on the list: a
@@ -332,9 +333,9 @@ impl Canopus {
 
     /// Whether each other super-leaf that this replica heard lately has all states of `leaf` before
     /// the cycle `end`.
-    fn others_have(&self, ends: &Ends, leaf: VnodeId, group: &Group, end: u64) -> bool {
-        let now = self.tick_at.unwrap_or(Timestamp::ZERO);
-        let mut racks = self.leaves().zip(&self.racks).filter(|(other, _)| *other != leaf);
+    fn others_have(&self, ends: &Ends, leaf: VnodeId, group: &ProposalGroup, end: u64) -> bool {
+        let now = self.beat.tick_at.unwrap_or(Timestamp::ZERO);
+        let mut racks = self.leaves().zip(&self.place.racks).filter(|(other, _)| *other != leaf);
         racks.all(|(other, rack)| {
             let incarnation = self.table.leaf_incarnation(other, end);
             incarnation.is_none_or(|incarnation| ends.has_ended(other, incarnation))
@@ -346,7 +347,7 @@ impl Canopus {
     /// Whether a majority of these nodes has voted within this time. Nodes that lost their disks
     /// are heard before they vote.
     fn is_heard(&self, now: Timestamp, rack: &[NodeId], within: Duration) -> bool {
-        let is_heard = |node: &&NodeId| match self.far.get(*node) {
+        let is_heard = |node: &&NodeId| match self.others.nodes.get(*node) {
             Some(far) => now.since(far.voted) < within,
             None => self.heard_within(now, **node, within),
         };
@@ -357,12 +358,12 @@ impl Canopus {
     /// outside, a super-leaf ends behind the last vote for it, and whoever decides the end has to
     /// know who takes part there.
     pub(crate) fn votes_until(&self) -> u64 {
-        if self.is_outside() { self.committed + self.config.pipeline } else { u64::MAX }
+        if self.is_outside() { self.progress.committed + self.config.pipeline } else { u64::MAX }
     }
 
     /// Whether the service was heard lately. Promises about a super-leaf are of no use otherwise.
     pub(crate) fn hears_outside(&self, now: Timestamp) -> bool {
-        let heard = self.outside.heard;
+        let heard = self.others.outside.heard;
         heard.is_some_and(|heard| now.since(heard) < self.config.vanish_after)
     }
 
@@ -371,23 +372,23 @@ impl Canopus {
     pub(crate) fn part_outside<'a>(
         &'a self,
         leaf: VnodeId,
-        group: &'a Group,
+        group: &'a ProposalGroup,
         cycle: u64,
-    ) -> Part<'a> {
+    ) -> MemberPart<'a> {
         if group.is_closed() {
             return group.part(cycle);
         }
-        let Some(entry) = group.entry(cycle) else { return Part::Open };
-        let ends = self.outside.ends.as_ref();
+        let Some(entry) = group.entry(cycle) else { return MemberPart::Open };
+        let ends = self.others.outside.ends.as_ref();
         let has_ended = |other, under| ends.is_some_and(|ends| ends.has_ended(other, under));
-        let mut racks = self.leaves().zip(&self.racks);
+        let mut racks = self.leaves().zip(&self.place.racks);
         let wrote = racks.all(|(other, rack)| {
             let under = self.table.leaf_incarnation(other, cycle);
             under.is_none_or(|under| has_ended(other, under))
                 || group.has_majority(rack, cycle, |report| report.next)
         });
         let said = ends.map_or(Said::Nothing, |ends| ends.said(leaf, group.incarnation()));
-        if wrote && said == Said::Nothing { Part::Proposed(entry) } else { Part::Open }
+        if wrote && said == Said::Nothing { MemberPart::Proposed(entry) } else { MemberPart::Open }
     }
 
     /// Ends the groups that the list ends, and voids promises that were made before the own
@@ -399,13 +400,13 @@ impl Canopus {
         let floor = floor(self.own_incarnation());
         for leaf in self.tree.leaves().map(|(leaf, _)| leaf) {
             let Some(group) = self.groups.get_mut(&owner_of(leaf)) else { continue };
-            let ends = self.outside.ends.as_ref();
+            let ends = self.others.outside.ends.as_ref();
             let said = ends.map(|ends| ends.said(leaf, group.incarnation()));
             if let Some(Said::End(end)) = said {
                 group.end(end);
             }
             if group.void_promises(floor) {
-                self.outside.voided.insert(owner_of(leaf));
+                self.others.outside.voided.insert(owner_of(leaf));
             }
         }
     }
@@ -413,7 +414,7 @@ impl Canopus {
     /// Writes the votes that count again, because the promises against them hold no more. Each vote
     /// is written as its promise once more, which changes nothing in a replay.
     pub(crate) fn write_voided(&mut self) {
-        for owner in core::mem::take(&mut self.outside.voided) {
+        for owner in core::mem::take(&mut self.others.outside.voided) {
             self.write_promise(owner);
         }
     }
@@ -421,21 +422,21 @@ impl Canopus {
     /// The incarnation under which this super-leaf can end another one before this cycle; `None`
     /// when it does not take part in the cycle, as far as this replica knows, or is on the list.
     fn ends_as(&self, cycle: u64) -> Option<u32> {
-        let (own, ends) = (self.ancestors[0], self.outside.ends.as_ref()?);
+        let (own, ends) = (self.place.ancestors[0], self.others.outside.ends.as_ref()?);
         let under = self.table.leaf_incarnation(own, cycle)?;
         (!ends.has_ended(own, under)).then_some(under)
     }
 
     /// The latest incarnation of this super-leaf by the next cycle.
     fn own_incarnation(&self) -> u32 {
-        self.table.leaf_latest(self.ancestors[0], self.committed + 1).unwrap_or(0)
+        self.table.leaf_latest(self.place.ancestors[0], self.progress.committed + 1).unwrap_or(0)
     }
 
     /// A cycle is without some super-leaves. Their groups have ended before it, so that this
     /// replica never tells that it has their states of this cycle or later ones.
-    pub(crate) fn end_vanished(&mut self, cycle: u64, changes: &[Change]) {
+    pub(crate) fn end_vanished(&mut self, cycle: u64, changes: &[AgreedChange]) {
         for change in changes {
-            if let Change::Retire(leaf, incarnation, Reason::Vanished) = change {
+            if let AgreedChange::Retire(leaf, incarnation, LeavingReason::Vanished) = change {
                 self.end_group(*leaf, *incarnation, cycle);
             }
         }
@@ -458,7 +459,7 @@ impl Canopus {
         if !self.is_outside() {
             return;
         }
-        let (table, next) = (&self.table, self.committed + 1);
+        let (table, next) = (&self.table, self.progress.committed + 1);
         self.groups.retain(|owner, group| {
             let Some(leaf) = leaf_of(*owner) else { return true };
             let latest = table.leaf_joined(leaf).map(|(_, incarnation)| incarnation);
@@ -479,8 +480,8 @@ impl Canopus {
 
     /// Whether this replica may promise another node something about a super-leaf: the node is of
     /// its own super-leaf, and asks about another one, which the own one can end.
-    pub(crate) fn may_promise(&self, leaf: VnodeId, to: NodeId, asked: &Report) -> bool {
-        let is_mate = self.peers.contains_key(&to) && leaf != self.ancestors[0];
+    pub(crate) fn may_promise(&self, leaf: VnodeId, to: NodeId, asked: &DurableReport) -> bool {
+        let is_mate = self.peers.contains_key(&to) && leaf != self.place.ancestors[0];
         is_mate && self.ends_as(asked.next).is_some()
     }
 
@@ -489,7 +490,7 @@ impl Canopus {
     /// two further pipelines ahead.
     pub(crate) fn fresh_from(&self) -> u64 {
         let own = self.groups.range(..OWNERS).map(|(_, group)| group.mine().have);
-        own.fold(self.committed, u64::max) + LEAD * self.config.pipeline
+        own.fold(self.progress.committed, u64::max) + LEAD * self.config.pipeline
     }
 
     /// Whether the own super-leaf takes part, or may come back now. With a service outside,
@@ -500,14 +501,14 @@ impl Canopus {
         let has_lost = disks.fresh_from > 0 || disks.peers.values().any(|disk| disk.count > 1);
         let (is_in, may_return) = (self.is_leaf_in(), self.may_return());
         if is_in || !may_return || !self.is_outside() || !has_lost {
-            self.outside.ready = None;
+            self.others.outside.ready = None;
             return is_in || may_return;
         }
         let peers = self.peers.values().map(|peer| peer.committed);
-        let latest = peers.fold(self.committed, u64::max);
-        let ready = *self.outside.ready.get_or_insert(latest);
+        let latest = peers.fold(self.progress.committed, u64::max);
+        let ready = *self.others.outside.ready.get_or_insert(latest);
         // Peers may have had entries two pipelines ahead.
-        self.committed >= ready + (LEAD + 2) * self.config.pipeline
+        self.progress.committed >= ready + (LEAD + 2) * self.config.pipeline
     }
 
     /// Whether this replica asks its super-leaf for promises about another one.
@@ -515,29 +516,30 @@ impl Canopus {
         let owner = owner_of(leaf);
         let within = self.config.vanish_after / 2;
         // A replica that asked votes no more, so it asks only for what the others can promise.
-        let may_win = |group: &Group| {
+        let may_win = |group: &ProposalGroup| {
             let has_terms = group.new_term() < floor(self.own_incarnation() + 1);
             let refuses = |(node, peer): (&NodeId, &Peer)| {
-                let is_ahead = group.is_ahead(*node) || peer.committed > self.committed;
+                let is_ahead = group.is_ahead(*node) || peer.committed > self.progress.committed;
                 is_ahead && self.heard_within(now, *node, within)
             };
             has_terms
                 && self.ends_as(group.mine().next).is_some()
-                && self.is_heard(now, &self.racks[self.rack], within)
+                && self.is_heard(now, &self.place.racks[self.place.rack], within)
                 && !self.peers.iter().any(refuses)
                 && group.won(self.me).is_none()
         };
         // Promises without an end would hold up this super-leaf's own part.
         let ends = self.is_blamed(now, leaf, self.config.vanish_after) || self.is_ending(owner);
-        let may = leaf != self.ancestors[0] && self.is_elector(owner) && self.hears_outside(now);
+        let may =
+            leaf != self.place.ancestors[0] && self.is_elector(owner) && self.hears_outside(now);
         ends && may && self.groups.get(&owner).is_some_and(may_win)
     }
 
     /// Whether the next cycle has waited for longer than this, and another super-leaf is to blame:
     /// its state is missing, or it does not tell that it has the states of the others.
     pub(crate) fn is_blamed(&self, now: Timestamp, leaf: VnodeId, after: Duration) -> bool {
-        let cycle = self.committed + 1;
-        let started = self.cycles.get(&cycle).filter(|_| cycle <= self.started);
+        let cycle = self.progress.committed + 1;
+        let started = self.cycles.get(&cycle).filter(|_| cycle <= self.progress.started);
         let Some(waited) = started.map(|started| now.since(started.started_at)) else {
             return false;
         };
@@ -546,13 +548,13 @@ impl Canopus {
         let group = group.filter(|group| Some(group.incarnation()) == is_in && !group.is_closed());
         let place = self.leaves().position(|other| other == leaf);
         let (Some(group), Some(place)) = (group, place) else { return false };
-        if leaf == self.ancestors[0] || waited <= after {
+        if leaf == self.place.ancestors[0] || waited <= after {
             return false;
         }
-        let rack = &self.racks[place];
+        let rack = &self.place.racks[place];
         // A super-leaf is not to blame for a state that is missing here, too.
-        let lacks = |group: &Group| {
-            let next = |report: &Report| report.next;
+        let lacks = |group: &ProposalGroup| {
+            let next = |report: &DurableReport| report.next;
             let is_here = group.entry(cycle).is_some();
             is_here && !group.is_closed() && !group.has_majority(rack, cycle, next)
         };

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use crate::wire::{PART_HEAD_BYTES, Part, Whole};
+use crate::wire::{PART_HEAD_BYTES, ValuePart, Whole};
 
 /// Shortest part. It is used when the configured datagram has no room behind the head.
 const PART_BYTES_MIN: usize = 64;
@@ -22,10 +22,10 @@ pub fn cut(
     offset: usize,
     bytes_max: usize,
     datagram_bytes: usize,
-) -> impl Iterator<Item = Part> + '_ {
+) -> impl Iterator<Item = ValuePart> + '_ {
     let step = datagram_bytes.saturating_sub(PART_HEAD_BYTES).max(PART_BYTES_MIN);
     let end = value.len().min(offset.saturating_add(bytes_max));
-    (offset..end).step_by(step).map(move |at| Part {
+    (offset..end).step_by(step).map(move |at| ValuePart {
         of,
         length: value.len() as u32,
         offset: at as u32,
@@ -66,14 +66,14 @@ impl Gathering {
 
 /// Values on their way.
 #[derive(Debug, Default)]
-pub struct Parts {
+pub struct ValueParts {
     gatherings: BTreeMap<Whole, Gathering>,
 }
 
-impl Parts {
+impl ValueParts {
     /// Takes a part. Returns the value when this was its last missing part. A part that gives the
     /// value another length than the parts before it begins the value anew.
-    pub fn take(&mut self, part: Part) -> Option<Bytes> {
+    pub fn take(&mut self, part: ValuePart) -> Option<Bytes> {
         let gathering = self.gatherings.entry(part.of).or_default();
         if gathering.length != part.length {
             *gathering = Gathering { length: part.length, ..Gathering::default() };
@@ -115,9 +115,9 @@ mod tests {
     #[test]
     fn parts_of_several_senders_with_other_datagrams_fit_together() {
         let value: Bytes = (0..1_000_u32).map(|byte| byte as u8).collect();
-        let mut parts = Parts::default();
-        let short: Vec<Part> = cut(OF, &value, 0, usize::MAX, 120).collect();
-        let long: Vec<Part> = cut(OF, &value, 0, usize::MAX, 441).collect();
+        let mut parts = ValueParts::default();
+        let short: Vec<ValuePart> = cut(OF, &value, 0, usize::MAX, 120).collect();
+        let long: Vec<ValuePart> = cut(OF, &value, 0, usize::MAX, 441).collect();
         assert_eq!((short.len(), long.len()), (13, 3));
         for part in short.into_iter().skip(3) {
             assert_eq!(parts.take(part), None);
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn a_value_of_another_length_begins_anew() {
         let (old, new) = (Bytes::from_static(&[1; 300]), Bytes::from_static(&[2; 200]));
-        let mut parts = Parts::default();
+        let mut parts = ValueParts::default();
         let first = cut(OF, &old, 0, usize::MAX, 200).next().expect("a part");
         assert_eq!(parts.take(first), None);
         let taken: Vec<_> = cut(OF, &new, 0, usize::MAX, 200).map(|p| parts.take(p)).collect();

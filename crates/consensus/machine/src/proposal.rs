@@ -14,7 +14,7 @@ use crate::{LeaseKey, VnodeId};
 
 /// A client's request for a place in the order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct ClientRequest {
     /// The name of the client. Requests that a client sends to one node keep their order.
     pub client: u64,
     /// The client's own number of the request.
@@ -71,10 +71,10 @@ impl Requests {
     }
 }
 
-impl<'a> FromIterator<&'a Request> for Requests {
+impl<'a> FromIterator<&'a ClientRequest> for Requests {
     /// # Panics
     /// With more than [`Requests::COUNT_MAX`] requests.
-    fn from_iter<I: IntoIterator<Item = &'a Request>>(requests: I) -> Self {
+    fn from_iter<I: IntoIterator<Item = &'a ClientRequest>>(requests: I) -> Self {
         let (mut bytes, mut count) = (Vec::new(), 0_usize);
         for request in requests {
             bytes.extend_from_slice(&request.client.to_le_bytes());
@@ -89,7 +89,7 @@ impl<'a> FromIterator<&'a Request> for Requests {
 }
 
 impl<'a> IntoIterator for &'a Requests {
-    type Item = Request;
+    type Item = ClientRequest;
     type IntoIter = Iter<'a>;
 
     fn into_iter(self) -> Iter<'a> {
@@ -105,20 +105,20 @@ pub struct Iter<'a> {
 }
 
 impl Iterator for Iter<'_> {
-    type Item = Request;
+    type Item = ClientRequest;
 
-    fn next(&mut self) -> Option<Request> {
+    fn next(&mut self) -> Option<ClientRequest> {
         let r = &mut Reader::new(self.bytes.get(self.at..)?);
         let (client, sequence, length) = (r.u64().ok()?, r.u64().ok()?, r.u32().ok()?);
         let begin = self.at + REQUEST_HEAD_BYTES;
         self.at = begin + length as usize;
-        Some(Request { client, sequence, body: self.bytes.slice(begin..self.at) })
+        Some(ClientRequest { client, sequence, body: self.bytes.slice(begin..self.at) })
     }
 }
 
 /// A change that is agreed together with requests, and applies a pipeline later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Change {
+pub enum AgreedChange {
     /// The node makes no proposals any more under this incarnation.
     Leave(NodeId, u32),
     /// The node makes proposals again, under this incarnation.
@@ -127,12 +127,12 @@ pub enum Change {
     Lease(LeaseKey),
     /// The super-leaf takes no part any more under this incarnation, nor do its nodes. It comes
     /// back when one of its nodes joins.
-    Retire(VnodeId, u32, Reason),
+    Retire(VnodeId, u32, LeavingReason),
 }
 
 /// Why a super-leaf takes no part any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Reason {
+pub enum LeavingReason {
     /// The cycle is without its state.
     Vanished,
     /// As planned.
@@ -162,12 +162,12 @@ pub struct Proposal {
     /// The requests of the node, and their number.
     pub set: RequestSet,
     /// Nodes that asked this node to let them back in, and the write leases that the node needs.
-    pub changes: Vec<Change>,
+    pub changes: Vec<AgreedChange>,
 }
 
 /// The state of a vnode in a cycle.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct State {
+pub struct VnodeState {
     /// The cycle.
     pub cycle: u64,
     /// The vnode.
@@ -175,21 +175,21 @@ pub struct State {
     /// The largest proposal number below the vnode; 0 when no node proposed.
     pub number: u64,
     /// Membership changes and write leases, sorted, each once.
-    pub changes: Vec<Change>,
+    pub changes: Vec<AgreedChange>,
     /// In the order that is agreed.
     pub sets: Vec<RequestSet>,
 }
 
-impl State {
+impl VnodeState {
     /// The state of a super-leaf: the proposals of its members, and the changes for members without
     /// a proposal.
     pub fn of_proposals<'a>(
         cycle: u64,
         vnode: VnodeId,
         proposals: impl Iterator<Item = &'a Proposal>,
-        leaves: impl Iterator<Item = Change>,
+        leaves: impl Iterator<Item = AgreedChange>,
     ) -> Self {
-        let mut changes: BTreeSet<Change> = leaves.collect();
+        let mut changes: BTreeSet<AgreedChange> = leaves.collect();
         let mut sets = Vec::new();
         for proposal in proposals {
             changes.extend(&proposal.changes);
@@ -205,12 +205,12 @@ impl State {
         cycle: u64,
         vnode: VnodeId,
         children: impl Iterator<Item = &'a Self>,
-        changes: impl Iterator<Item = Change>,
+        changes: impl Iterator<Item = AgreedChange>,
     ) -> Self {
         let mut children: Vec<&Self> = children.collect();
         children.sort_by_key(|child| (child.number, child.vnode));
         let number = children.last().map_or(0, |child| child.number);
-        let changes: BTreeSet<Change> = children
+        let changes: BTreeSet<AgreedChange> = children
             .iter()
             .flat_map(|child| child.changes.iter().copied())
             .chain(changes)

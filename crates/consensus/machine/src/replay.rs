@@ -6,25 +6,25 @@ use evenfall_core::NodeId;
 
 use crate::canopus::{Canopus, Event};
 use crate::checkpoint::Checkpoint;
-use crate::group::{Entry, owner_of};
-use crate::journal::{Effect, Record};
+use crate::group::{GroupEntry, owner_of};
+use crate::journal::{Effect, ReplicaRecord};
 use crate::{ConsensusError, VnodeId};
 
 impl Canopus {
     /// Repeats the decisions that the log has.
-    pub(crate) fn replay(&mut self, records: Vec<Record>) -> Result<(), ConsensusError> {
+    pub(crate) fn replay(&mut self, records: Vec<ReplicaRecord>) -> Result<(), ConsensusError> {
         self.found_groups();
         for record in records {
             match record {
-                Record::Entry(proposal) => {
+                ReplicaRecord::Entry(proposal) => {
                     let (owner, incarnation) = (proposal.set.node, proposal.set.incarnation);
-                    self.restore(owner, incarnation, &Entry::Proposal(proposal));
+                    self.restore(owner, incarnation, &GroupEntry::Proposal(proposal));
                 }
-                Record::State(leaf, incarnation, commit) => {
+                ReplicaRecord::State(leaf, incarnation, commit) => {
                     let (owner, cycle) = (owner_of(leaf), commit.cycle);
                     match self.state_of(leaf, commit) {
                         Some(state) => {
-                            self.restore(owner, incarnation, &Entry::State(state.into()));
+                            self.restore(owner, incarnation, &GroupEntry::State(state.into()));
                         }
                         None => {
                             // The promise that the record stands for holds without the state.
@@ -32,31 +32,31 @@ impl Canopus {
                         }
                     }
                 }
-                Record::Promise(owner, incarnation, term, to) => {
+                ReplicaRecord::Promise(owner, incarnation, term, to) => {
                     if let Some(group) = self.group(owner, incarnation) {
                         group.promise(term, to);
                     }
                 }
-                Record::End(owner, incarnation, term, end) => {
+                ReplicaRecord::End(owner, incarnation, term, end) => {
                     if let Some(group) = self.group(owner, incarnation) {
                         group.accept(term, end);
                     }
                 }
-                Record::Committed(commit) => {
+                ReplicaRecord::Committed(commit) => {
                     let cycle = commit.cycle;
-                    if cycle == self.committed + 1
+                    if cycle == self.progress.committed + 1
                         && let Some(state) = self.state_of(VnodeId::ROOT, commit)
                     {
-                        self.started = self.started.max(cycle);
+                        self.progress.started = self.progress.started.max(cycle);
                         self.end_vanished(cycle, &state.changes);
                         self.skip(cycle + 1);
                         self.adopt(Arc::new(state));
                     }
                 }
-                Record::Checkpoint(checkpoint) => self.resume(checkpoint),
-                Record::Disk(disk) => self.disks.restore(disk)?,
-                Record::List(list) => self.restore_list(&list)?,
-                Record::Group(owner, incarnation, report) => {
+                ReplicaRecord::Checkpoint(checkpoint) => self.resume(checkpoint),
+                ReplicaRecord::Disk(disk) => self.disks.restore(disk)?,
+                ReplicaRecord::List(list) => self.restore_list(&list)?,
+                ReplicaRecord::Group(owner, incarnation, report) => {
                     let mut group = self.new_group(owner, incarnation, 1);
                     group.restore(report);
                     self.groups.insert(owner, group);
@@ -78,7 +78,7 @@ impl Canopus {
         // A replica that is started again is to take part again.
         self.is_leaving = false;
         self.end_groups();
-        self.outside.voided.clear();
+        self.others.outside.voided.clear();
         let me = self.me;
         let owners: Vec<NodeId> = self.groups.keys().copied().collect();
         for owner in owners {
@@ -89,16 +89,17 @@ impl Canopus {
             }
         }
         if let Some(own) = self.groups.get(&me) {
-            self.started = self.started.max(own.mine().have.saturating_sub(1));
+            self.progress.started = self.progress.started.max(own.mine().have.saturating_sub(1));
         }
-        for cycle in self.committed + 1..=self.started {
+        for cycle in self.progress.committed + 1..=self.progress.started {
             self.cycles.entry(cycle).or_default();
         }
-        (self.seen, self.started_before) = (self.started, self.started);
+        (self.progress.seen, self.progress.started_before) =
+            (self.progress.started, self.progress.started);
     }
 
     /// Takes an entry from the log into its group.
-    fn restore(&mut self, owner: NodeId, incarnation: u32, entry: &Entry) {
+    fn restore(&mut self, owner: NodeId, incarnation: u32, entry: &GroupEntry) {
         if let Some(group) = self.group(owner, incarnation)
             && !group.store(entry)
         {
@@ -115,6 +116,6 @@ impl Canopus {
         self.events.push_back(Event::Installed { cycle, snapshot, unknown: Vec::new() });
         let mut encoded = Vec::new();
         checkpoint.put(&mut encoded);
-        (self.encoded, self.checkpointed) = (encoded.into(), cycle);
+        (self.checkpoint.encoded, self.checkpoint.cycle) = (encoded.into(), cycle);
     }
 }

@@ -45,10 +45,10 @@ use evenfall_core::{NodeId, Timestamp};
 use crate::canopus::{Canopus, Event};
 use crate::config::UNWRITTEN_BYTES_MAX;
 use crate::disks::PeerDisk;
-use crate::group::{Entry, Group, OWNERS, Part, leaf_of, owner_of};
-use crate::journal::{Effect, Record};
-use crate::wire::{Ballot, Message};
-use crate::{Change, ConsensusError, Reason, State, VnodeId};
+use crate::group::{GroupEntry, MemberPart, OWNERS, ProposalGroup, leaf_of, owner_of};
+use crate::journal::{Effect, ReplicaRecord};
+use crate::wire::{Ballot, ReplicaMessage};
+use crate::{AgreedChange, ConsensusError, LeavingReason, VnodeId, VnodeState};
 
 /// What this replica knows of a node of another super-leaf.
 #[derive(Clone, Copy, Debug, Default)]
@@ -73,17 +73,17 @@ impl Canopus {
         {
             own.since = from;
         }
-        if let Some((from, _)) = self.table.leaf_joined(self.ancestors[0])
+        if let Some((from, _)) = self.table.leaf_joined(self.place.ancestors[0])
             && (own.since == 0 && own.fresh_from > 0)
             && from >= own.fresh_from
         {
             own.since = from;
         }
         // Until then the group before may be needed.
-        let known = self.committed + self.config.pipeline;
+        let known = self.progress.committed + self.config.pipeline;
         let is_near = |joined: &(u64, u32)| joined.0 <= known;
         let mut founded = Vec::new();
-        for member in &self.leaf.members {
+        for member in &self.place.leaf.members {
             if let Some(joined) = self.table.joined(member.node).filter(is_near) {
                 founded.push((member.node, joined));
             }
@@ -113,13 +113,19 @@ impl Canopus {
 
     /// A group of an owner in the way that the settings ask for: a node has it in its super-leaf,
     /// and a super-leaf over all nodes.
-    pub(crate) fn new_group(&self, owner: NodeId, incarnation: u32, first: u64) -> Group {
+    pub(crate) fn new_group(&self, owner: NodeId, incarnation: u32, first: u64) -> ProposalGroup {
         match leaf_of(owner) {
-            None => Group::new(owner, incarnation, first, &self.racks[self.rack..=self.rack]),
+            None => ProposalGroup::new(
+                owner,
+                incarnation,
+                first,
+                &self.place.racks[self.place.rack..=self.place.rack],
+            ),
             Some(_) if self.is_outside() => {
-                Group::new(owner, incarnation, first, &self.racks).decided_outside(self.rack)
+                ProposalGroup::new(owner, incarnation, first, &self.place.racks)
+                    .decided_outside(self.place.rack)
             }
-            Some(_) => Group::new(owner, incarnation, first, &self.racks),
+            Some(_) => ProposalGroup::new(owner, incarnation, first, &self.place.racks),
         }
     }
 
@@ -136,7 +142,7 @@ impl Canopus {
             && let Some(cycle) = self.cycles.get(&group.mine().have)
             && let Some(state) = cycle.states.get(&leaf)
         {
-            let entry = Entry::State(state.clone());
+            let entry = GroupEntry::State(state.clone());
             group.store(&entry);
             let (incarnation, mine) = (group.incarnation(), group.mine());
             let record = self.record_of(owner, incarnation, &entry);
@@ -153,19 +159,24 @@ impl Canopus {
     }
 
     /// The record of an entry of a group.
-    pub(crate) fn record_of(&self, owner: NodeId, incarnation: u32, entry: &Entry) -> Record {
+    pub(crate) fn record_of(
+        &self,
+        owner: NodeId,
+        incarnation: u32,
+        entry: &GroupEntry,
+    ) -> ReplicaRecord {
         match (entry, leaf_of(owner)) {
-            (Entry::State(state), Some(leaf)) => {
-                Record::State(leaf, incarnation, self.entry_of(state))
+            (GroupEntry::State(state), Some(leaf)) => {
+                ReplicaRecord::State(leaf, incarnation, self.entry_of(state))
             }
-            (Entry::Proposal(proposal), _) => Record::Entry(proposal.clone()),
-            (Entry::State(_), None) => unreachable!("a node proposes no state"),
+            (GroupEntry::Proposal(proposal), _) => ReplicaRecord::Entry(proposal.clone()),
+            (GroupEntry::State(_), None) => unreachable!("a node proposes no state"),
         }
     }
 
     /// The state of the root, when it is agreed which super-leaves the cycle has.
-    pub(crate) fn of_leaves(&self, cycle: u64) -> Option<State> {
-        if self.is_outside() && cycle != self.committed + 1 {
+    pub(crate) fn of_leaves(&self, cycle: u64) -> Option<VnodeState> {
+        if self.is_outside() && cycle != self.progress.committed + 1 {
             return None;
         }
         let (mut states, mut without) = (Vec::new(), Vec::new());
@@ -180,14 +191,14 @@ impl Canopus {
                 false => group.part(cycle),
             };
             match part {
-                Part::Open => return None,
-                Part::Proposed(entry) => states.push(entry.state()?.as_ref()),
-                Part::Absent => {
-                    without.push(Change::Retire(leaf, incarnation, Reason::Vanished));
+                MemberPart::Open => return None,
+                MemberPart::Proposed(entry) => states.push(entry.state()?.as_ref()),
+                MemberPart::Absent => {
+                    without.push(AgreedChange::Retire(leaf, incarnation, LeavingReason::Vanished));
                 }
             }
         }
-        Some(State::of_states(cycle, VnodeId::ROOT, states.into_iter(), without.into_iter()))
+        Some(VnodeState::of_states(cycle, VnodeId::ROOT, states.into_iter(), without.into_iter()))
     }
 
     /// Whether the votes of this replica count in a group.
@@ -196,13 +207,13 @@ impl Canopus {
             return self.disks.votes();
         }
         let Some(leaf) = leaf_of(owner) else { return !self.is_left(owner) };
-        let group = self.groups.get(&owner).map(Group::incarnation);
+        let group = self.groups.get(&owner).map(ProposalGroup::incarnation);
         let joined = self.table.leaf_joined(leaf);
         // The group of the latest incarnation is founded when no cycle needs the group before.
         let is_it = joined.map(|(_, incarnation)| incarnation) == group;
         // Promises of an earlier disk do not outlive an incarnation of the own super-leaf, when a
         // service outside decides.
-        let is_fresh = self.is_outside() && !self.began_before(self.ancestors[0]);
+        let is_fresh = self.is_outside() && !self.began_before(self.place.ancestors[0]);
         is_it && (is_fresh || !self.began_before(leaf))
     }
 
@@ -211,7 +222,7 @@ impl Canopus {
     /// that are behind still need the group, and votes of the earlier disk may count there.
     pub(crate) fn is_left(&self, owner: NodeId) -> bool {
         let Some(group) = self.groups.get(&owner) else { return false };
-        let next = self.table.next_in(owner, self.committed + 1);
+        let next = self.table.next_in(owner, self.progress.committed + 1);
         self.disks.own.proposes_from > 0 && next.is_some_and(|next| next > group.incarnation())
     }
 
@@ -226,8 +237,8 @@ impl Canopus {
             return self.answer_written(from, number);
         }
         let has_states = self.cycles.values().any(|cycle| !cycle.states.is_empty());
-        if self.started > 0 || has_states {
-            return self.send(from, &Message::Known(self.known(number, 0, false)));
+        if self.progress.started > 0 || has_states {
+            return self.send(from, &ReplicaMessage::Known(self.known(number, 0, false)));
         }
         self.note_disk(from, PeerDisk { number, count: 1 });
         self.greet_back(from);
@@ -235,42 +246,46 @@ impl Canopus {
 
     /// How long this replica has run.
     pub(crate) fn running(&self) -> Duration {
-        self.config.heartbeat * (self.ticks as u32)
+        self.config.heartbeat * (self.beat.ticks as u32)
     }
 
     /// Whether this replica may start cycles. Before the first one it waits until it knows the disk
     /// of each node that does not vote yet, but not for longer than for a super-leaf that has
     /// vanished: a super-leaf that the others learn of later does not count as new.
     pub(crate) fn may_begin(&self) -> bool {
-        let is_first = self.config.second_round.is_on() && self.disks.votes() && self.started == 0;
+        let is_first =
+            self.config.second_round.is_on() && self.disks.votes() && self.progress.started == 0;
         let waits = || self.running() < self.config.vanish_after;
         let known = &self.disks.own.peers;
-        let knows = || self.far.iter().all(|(node, far)| far.votes || known.contains_key(node));
+        let knows =
+            || self.others.nodes.iter().all(|(node, far)| far.votes || known.contains_key(node));
         self.disks.may_start() && (!is_first || knows() || !waits())
     }
 
     /// Whether this super-leaf, of which no member has an earlier disk, is new; `None` while nobody
     /// can know.
     pub(crate) fn is_new_leaf(&self) -> Option<bool> {
-        if !self.config.second_round.is_on() || self.far.is_empty() {
+        if !self.config.second_round.is_on() || self.others.nodes.is_empty() {
             return Some(true);
         }
         if self.is_new_to_others() {
             return self.is_none_ended();
         }
-        self.far.values().any(|far| far.knows == Some(false)).then_some(false)
+        self.others.nodes.values().any(|far| far.knows == Some(false)).then_some(false)
     }
 
     /// Whether enough other super-leaves have known the disk of this replica since before the first
     /// cycle.
     fn is_new_to_others(&self) -> bool {
-        let knows = |node: &&NodeId| self.far.get(*node).is_some_and(|far| far.knows == Some(true));
+        let knows = |node: &&NodeId| {
+            self.others.nodes.get(*node).is_some_and(|far| far.knows == Some(true))
+        };
         let is_known = |rack: &&Vec<NodeId>| rack.iter().filter(knows).count() > rack.len() / 2;
         let needed = match self.is_outside() {
-            true => self.racks.len() - 1,
-            false => (self.racks.len() / 2 + 1).min(self.racks.len() - 1),
+            true => self.place.racks.len() - 1,
+            false => (self.place.racks.len() / 2 + 1).min(self.place.racks.len() - 1),
         };
-        self.racks.iter().filter(is_known).count() >= needed
+        self.place.racks.iter().filter(is_known).count() >= needed
     }
 
     /// Whether this replica waits for ever: all replicas are new, and the service outside has the
@@ -284,9 +299,10 @@ impl Canopus {
     /// its super-leaf, when the others have gone on without the super-leaf. An earlier disk may
     /// have heard of one more return.
     pub(crate) fn returns_as(&self) -> Option<u32> {
-        let next = self.committed + 1;
-        let is_near = self.far.values().all(|far| far.committed <= self.committed + 1);
-        let is_out = self.table.leaf_incarnation(self.ancestors[0], next).is_none();
+        let next = self.progress.committed + 1;
+        let is_near =
+            self.others.nodes.values().all(|far| far.committed <= self.progress.committed + 1);
+        let is_out = self.table.leaf_incarnation(self.place.ancestors[0], next).is_none();
         if is_near && is_out { Some(self.table.next(self.me)? + 1) } else { None }
     }
 
@@ -298,13 +314,13 @@ impl Canopus {
 
     /// Whether the next cycle has waited for this super-leaf for longer than this.
     pub(crate) fn is_overdue(&self, now: Timestamp, leaf: VnodeId, after: Duration) -> bool {
-        let cycle = self.committed + 1;
+        let cycle = self.progress.committed + 1;
         let is_in = self.table.leaf_incarnation(leaf, cycle);
         let group = self.groups.get(&owner_of(leaf));
         let is_open = group.is_some_and(|group| {
-            Some(group.incarnation()) == is_in && group.part(cycle) == Part::Open
+            Some(group.incarnation()) == is_in && group.part(cycle) == MemberPart::Open
         });
-        let started = self.cycles.get(&cycle).filter(|_| cycle <= self.started);
+        let started = self.cycles.get(&cycle).filter(|_| cycle <= self.progress.started);
         is_open && started.is_some_and(|started| now.since(started.started_at) > after)
     }
 
@@ -318,13 +334,13 @@ impl Canopus {
     /// Whether a node was heard within this time.
     pub(crate) fn heard_within(&self, now: Timestamp, node: NodeId, within: Duration) -> bool {
         let peer = self.peers.get(&node).map(|peer| peer.heard);
-        let heard = peer.or_else(|| self.far.get(&node).map(|far| far.heard));
+        let heard = peer.or_else(|| self.others.nodes.get(&node).map(|far| far.heard));
         node == self.me || heard.is_some_and(|heard| now.since(heard) < within)
     }
 
     /// A node of another super-leaf that has committed a cycle, counted from `turn` on.
     pub(crate) fn far_ahead(&self, cycle: u64, turn: usize) -> Option<(NodeId, u64)> {
-        let ahead = self.far.iter().filter(|(_, far)| far.committed >= cycle);
+        let ahead = self.others.nodes.iter().filter(|(_, far)| far.committed >= cycle);
         let ahead: Vec<_> = ahead.map(|(node, far)| (*node, far.committed)).collect();
         (!ahead.is_empty()).then(|| ahead[turn % ahead.len()])
     }
@@ -336,7 +352,7 @@ impl Canopus {
 
     /// The incarnation of the super-leaf of this replica, after all changes so far.
     pub(crate) fn leaf_after_all(&self) -> Option<u32> {
-        self.table.leaf_incarnation(self.ancestors[0], u64::MAX)
+        self.table.leaf_incarnation(self.place.ancestors[0], u64::MAX)
     }
 
     /// A super-leaf that was to leave as planned and that is back does not leave any more: the
@@ -348,39 +364,42 @@ impl Canopus {
 
     /// Whether the super-leaf of this replica may come back: a majority of it lives.
     pub(crate) fn may_return(&self) -> bool {
-        let now = self.tick_at.unwrap_or(Timestamp::ZERO);
+        let now = self.beat.tick_at.unwrap_or(Timestamp::ZERO);
         let stays = self.peers.iter().filter(|(_, peer)| !peer.leaves);
         let live = stays.filter(|(node, _)| !self.is_silent(now, **node)).count() + 1;
-        !self.is_leaving && live > self.leaf.members.len() / 2
+        !self.is_leaving && live > self.place.leaf.members.len() / 2
     }
 
     /// When ballots are to leave: at once, but not more often than four times for each cycle that
     /// starts.
     pub(crate) fn ballots_at(&self) -> Option<Timestamp> {
-        let is_due = self.speaks_far && self.disks.votes();
-        is_due.then(|| self.spoke_far + self.config.cycle_every / 4)
+        let is_due = self.others.speaks && self.disks.votes();
+        is_due.then(|| self.others.spoke_at + self.config.cycle_every / 4)
     }
 
     /// Tells all nodes of the other super-leaves what this replica has written: everything at each
     /// heartbeat, and what has changed since then at other times.
     pub(crate) fn send_ballots(&mut self, now: Timestamp) {
-        (self.speaks_far, self.spoke_far) = (false, now);
+        (self.others.speaks, self.others.spoke_at) = (false, now);
         let all = self.reports(OWNERS);
-        let told = core::mem::replace(&mut self.told_far, all.clone());
+        let told = core::mem::replace(&mut self.others.told, all.clone());
         let groups = all.into_iter().filter(|report| !told.contains(report)).collect();
-        let (started, committed) = (self.started, self.committed);
-        let ballot = Message::Ballot(Ballot { started, committed, groups });
-        let far: Vec<NodeId> = self.far.keys().copied().collect();
+        let (started, committed) = (self.progress.started, self.progress.committed);
+        let ballot = ReplicaMessage::Ballot(Ballot { started, committed, groups });
+        let far: Vec<NodeId> = self.others.nodes.keys().copied().collect();
         far.into_iter().for_each(|node| self.send(node, &ballot));
     }
 
     pub(crate) fn take_ballot(&mut self, now: Timestamp, from: NodeId, ballot: &Ballot) {
-        let Some(far) = self.far.get_mut(&from).filter(|_| self.config.second_round.is_on()) else {
+        let Some(far) =
+            self.others.nodes.get_mut(&from).filter(|_| self.config.second_round.is_on())
+        else {
             return;
         };
         (far.committed, far.votes) = (far.committed.max(ballot.committed), true);
         far.voted = now;
-        self.seen = self.seen.max(ballot.started.min(self.started + self.config.history));
+        self.progress.seen =
+            self.progress.seen.max(ballot.started.min(self.progress.started + self.config.history));
         let groups = ballot.groups.iter().filter(|(owner, ..)| leaf_of(*owner).is_some());
         self.take_reports(now, from, groups);
     }
@@ -398,7 +417,7 @@ impl Canopus {
             return Err(ConsensusError::Needed);
         }
         if self.table.leaf_incarnation(leaf, u64::MAX).is_some() {
-            self.retires = Some(leaf);
+            self.others.retires = Some(leaf);
             self.advance(now);
         }
         Ok(())
@@ -406,23 +425,23 @@ impl Canopus {
 
     /// Whether the other super-leaves could go on without this one.
     pub fn may_retire(&self, leaf: VnodeId) -> bool {
-        self.table.may_leave(leaf, Reason::Planned, self.committed, &self.config)
+        self.table.may_leave(leaf, LeavingReason::Planned, self.progress.committed, &self.config)
     }
 
     /// Whether a super-leaf takes no part in the cycles to come.
     pub fn is_retired(&self, leaf: VnodeId) -> bool {
-        self.table.leaf_incarnation(leaf, self.committed + 1).is_none()
+        self.table.leaf_incarnation(leaf, self.progress.committed + 1).is_none()
     }
 
     /// How many nodes take part, after all changes so far.
     pub fn members(&self) -> usize {
-        let nodes = self.racks.iter().flatten();
+        let nodes = self.place.racks.iter().flatten();
         nodes.filter(|node| self.table.latest(**node).is_some()).count()
     }
 
     /// Whether this node is the first of all nodes that take part, after all changes so far.
     pub fn is_first_member(&self) -> bool {
-        let mut nodes = self.racks.iter().flatten();
+        let mut nodes = self.place.racks.iter().flatten();
         nodes.find(|node| self.table.latest(**node).is_some()) == Some(&self.me)
     }
 
@@ -433,40 +452,40 @@ impl Canopus {
 
     /// The super-leaf that this replica asks to leave: as planned, or in order to begin a new group
     /// in which the ballots of this replica count.
-    pub(crate) fn retirement(&self) -> Option<Change> {
+    pub(crate) fn retirement(&self) -> Option<AgreedChange> {
         let incarnation = |leaf| self.table.leaf_incarnation(leaf, u64::MAX);
-        if let Some(leaf) = self.retires
+        if let Some(leaf) = self.others.retires
             && let Some(incarnation) = incarnation(leaf)
         {
-            return Some(Change::Retire(leaf, incarnation, Reason::Planned));
+            return Some(AgreedChange::Retire(leaf, incarnation, LeavingReason::Planned));
         }
         // Another super-leaf has to take part meanwhile.
         let others = self.table.leaves_in().count() > 1;
         if !self.config.second_round.is_on() || self.disks.own.since == 0 || !others {
             return None;
         }
-        let counts_with = |leaf: &VnodeId| !self.is_outside() || *leaf == self.ancestors[0];
+        let counts_with = |leaf: &VnodeId| !self.is_outside() || *leaf == self.place.ancestors[0];
         let mut leaves = self.table.leaves_in().filter(counts_with);
         let leaf = leaves.find(|leaf| self.began_before(*leaf))?;
-        if !self.table.may_leave(leaf, Reason::Anew, self.committed, &self.config) {
+        if !self.table.may_leave(leaf, LeavingReason::Anew, self.progress.committed, &self.config) {
             return None;
         }
-        Some(Change::Retire(leaf, incarnation(leaf)?, Reason::Anew))
+        Some(AgreedChange::Retire(leaf, incarnation(leaf)?, LeavingReason::Anew))
     }
 
     /// A super-leaf leaves as planned, as agreed in a cycle.
     pub(crate) fn retired(&mut self, cycle: u64, leaf: VnodeId) {
-        self.retires = self.retires.filter(|retires| *retires != leaf);
+        self.others.retires = self.others.retires.filter(|retires| *retires != leaf);
         if self.table.leaf_incarnation(leaf, u64::MAX).is_some() {
             return;
         }
         let table = &self.table;
         self.sponsored.retain(|(node, _)| table.home(*node) != Some(leaf));
-        if leaf == self.ancestors[0] {
+        if leaf == self.place.ancestors[0] {
             // A replica that was down then, and learns of the plan later, is started for good. So
             // is a replica whose earlier life proposed in this cycle.
             let own = self.groups.get(&self.me).map_or(0, |own| own.mine().have);
-            self.is_leaving |= own > cycle && cycle > self.started_before;
+            self.is_leaving |= own > cycle && cycle > self.progress.started_before;
         }
     }
 }

@@ -12,7 +12,7 @@ use evenfall_core::{Malformed, NodeId, Reader};
 
 use crate::config::SecondRound;
 use crate::leases::Leases;
-use crate::{Change, Config, Reason, Tree, VnodeId};
+use crate::{AgreedChange, Config, LeafOnlyTree, LeavingReason, VnodeId};
 
 /// From a cycle on, a node or a super-leaf takes part under an incarnation, or no longer does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +88,7 @@ impl Life {
 
 /// The nodes and the super-leaves that take part in each cycle.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Table {
+pub struct EmulationTable {
     lives: BTreeMap<NodeId, Life>,
     leaves: BTreeMap<VnodeId, Life>,
     /// The super-leaf of each node.
@@ -96,9 +96,9 @@ pub struct Table {
     leases: Leases,
 }
 
-impl Table {
+impl EmulationTable {
     /// Every node of the tree takes part from the first cycle.
-    pub fn new(tree: &Tree) -> Self {
+    pub fn new(tree: &LeafOnlyTree) -> Self {
         let homes = tree
             .leaves()
             .flat_map(|(vnode, leaf)| leaf.members.iter().map(move |member| (member.node, vnode)));
@@ -158,23 +158,23 @@ impl Table {
     /// and a change that has no effect any more is ignored. A node comes back only when every cycle
     /// that is not yet committed does without its last incarnation, so that two groups of a node
     /// never overlap. The same holds for a super-leaf.
-    pub fn apply(&mut self, change: Change, cycle: u64, config: &Config) {
+    pub fn apply(&mut self, change: AgreedChange, cycle: u64, config: &Config) {
         let from = cycle + config.pipeline;
         match change {
-            Change::Leave(node, incarnation) => {
+            AgreedChange::Leave(node, incarnation) => {
                 let life = self.lives.get_mut(&node);
                 if let Some(life) = life.filter(|l| l.incarnation(u64::MAX) == Some(incarnation)) {
                     life.add(from, incarnation, false);
                 }
             }
-            Change::Join(node, incarnation) => self.join(node, incarnation, cycle, from),
-            Change::Retire(leaf, incarnation, reason) => {
+            AgreedChange::Join(node, incarnation) => self.join(node, incarnation, cycle, from),
+            AgreedChange::Retire(leaf, incarnation, reason) => {
                 let is_in = self.leaf_incarnation(leaf, u64::MAX) == Some(incarnation);
                 if is_in && self.may_leave(leaf, reason, cycle, config) {
                     self.retire(leaf, cycle, from + 1);
                 }
             }
-            Change::Lease(key) => {
+            AgreedChange::Lease(key) => {
                 if config.lease_cycles > 0 {
                     self.leases.grant(key, from, from + config.lease_cycles);
                 }
@@ -191,11 +191,18 @@ impl Table {
     /// Whether enough other super-leaves take part for this one to leave for a reason that is
     /// agreed in `cycle`. With a service outside, these are super-leaves that take part in the
     /// cycle already: the cycle shows that they can vote.
-    pub fn may_leave(&self, leaf: VnodeId, reason: Reason, cycle: u64, config: &Config) -> bool {
+    pub fn may_leave(
+        &self,
+        leaf: VnodeId,
+        reason: LeavingReason,
+        cycle: u64,
+        config: &Config,
+    ) -> bool {
         let needed = match (reason, config.second_round) {
-            (Reason::Vanished, _) | (Reason::Anew, SecondRound::Off | SecondRound::Consensus) => 0,
-            (Reason::Planned, SecondRound::Consensus) => self.leaves.len() / 2 + 1,
-            (Reason::Planned, _) | (Reason::Anew, SecondRound::Outside) => 1,
+            (LeavingReason::Vanished, _)
+            | (LeavingReason::Anew, SecondRound::Off | SecondRound::Consensus) => 0,
+            (LeavingReason::Planned, SecondRound::Consensus) => self.leaves.len() / 2 + 1,
+            (LeavingReason::Planned, _) | (LeavingReason::Anew, SecondRound::Outside) => 1,
         };
         let votes = |other: &VnodeId| {
             let latest = self.leaf_incarnation(*other, u64::MAX);
@@ -260,7 +267,7 @@ impl Table {
     }
 
     /// Whether the table has exactly the nodes of a tree.
-    pub(crate) fn is_of(&self, tree: &Tree) -> bool {
+    pub(crate) fn is_of(&self, tree: &LeafOnlyTree) -> bool {
         let new = Self::new(tree);
         self.homes == new.homes && self.leaves.keys().eq(new.leaves.keys())
     }

@@ -30,7 +30,7 @@ impl VnodeId {
 
 /// A node and its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Member {
+pub struct LeafMember {
     /// The name of the node, unique in the tree.
     pub node: NodeId,
     /// Where the node receives datagrams.
@@ -43,12 +43,12 @@ pub struct SuperLeaf {
     /// The way from the root to the super-leaf: as many numbers as the tree is high, less one.
     pub path: Vec<u8>,
     /// The nodes.
-    pub members: Vec<Member>,
+    pub members: Vec<LeafMember>,
 }
 
 /// A leaf-only tree. Its super-leaves do not change while it is in use; nodes leave and come back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tree {
+pub struct LeafOnlyTree {
     height: usize,
     /// Sorted by path.
     vnodes: Vec<Vnode>,
@@ -66,7 +66,7 @@ struct Vnode {
     leaves: Vec<VnodeId>,
 }
 
-impl Tree {
+impl LeafOnlyTree {
     /// A tree of these super-leaves.
     ///
     /// # Errors
@@ -126,7 +126,7 @@ impl Tree {
     }
 
     /// Every node, super-leaf by super-leaf.
-    pub fn members(&self) -> impl Iterator<Item = &Member> {
+    pub fn members(&self) -> impl Iterator<Item = &LeafMember> {
         self.leaves.iter().flat_map(|leaf| &leaf.members)
     }
 
@@ -180,7 +180,7 @@ impl Tree {
     }
 
     /// The nodes that emulate a vnode.
-    pub fn emulators(&self, vnode: VnodeId) -> Vec<Member> {
+    pub fn emulators(&self, vnode: VnodeId) -> Vec<LeafMember> {
         let Some(above) = self.path(vnode) else { return Vec::new() };
         let below = self.leaves.iter().filter(|leaf| leaf.path.starts_with(above));
         below.flat_map(|leaf| leaf.members.iter().copied()).collect()
@@ -208,13 +208,13 @@ mod tests {
 
     fn leaf(path: &[u8], nodes: core::ops::Range<u32>) -> SuperLeaf {
         let address = ([127, 0, 0, 1], 1).into();
-        let members = nodes.map(|node| Member { node: NodeId(node), address }).collect();
+        let members = nodes.map(|node| LeafMember { node: NodeId(node), address }).collect();
         SuperLeaf { path: path.to_vec(), members }
     }
 
     #[test]
     fn a_tree_of_height_three_knows_ancestors_children_and_emulators() {
-        let tree = Tree::new(vec![
+        let tree = LeafOnlyTree::new(vec![
             leaf(&[2, 1], 9..12),
             leaf(&[1, 1], 0..3),
             leaf(&[1, 2], 3..6),
@@ -232,10 +232,10 @@ mod tests {
 
     #[test]
     fn a_tree_that_is_none_is_refused() {
-        assert!(Tree::new(vec![]).is_err());
-        assert!(Tree::new(vec![leaf(&[1], 0..1), leaf(&[1], 1..2)]).is_err());
-        assert!(Tree::new(vec![leaf(&[1], 0..1), leaf(&[2, 1], 1..2)]).is_err());
-        assert!(Tree::new(vec![leaf(&[1], 0..2), leaf(&[2], 1..3)]).is_err());
-        assert!(Tree::new(vec![leaf(&[1], 0..0)]).is_err());
+        assert!(LeafOnlyTree::new(vec![]).is_err());
+        assert!(LeafOnlyTree::new(vec![leaf(&[1], 0..1), leaf(&[1], 1..2)]).is_err());
+        assert!(LeafOnlyTree::new(vec![leaf(&[1], 0..1), leaf(&[2, 1], 1..2)]).is_err());
+        assert!(LeafOnlyTree::new(vec![leaf(&[1], 0..2), leaf(&[2], 1..3)]).is_err());
+        assert!(LeafOnlyTree::new(vec![leaf(&[1], 0..0)]).is_err());
     }
 }

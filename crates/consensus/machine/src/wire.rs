@@ -2,7 +2,7 @@
 //! [`Malformed`], and a decoder keeps no more than the bytes that it was given.
 //!
 //! A proposal, a state or a checkpoint that is longer than [`Config::datagram_bytes`] travels as
-//! several PART datagrams. See [`Part`].
+//! several PART datagrams. See [`ValuePart`].
 //!
 //! [`Config::datagram_bytes`]: crate::Config::datagram_bytes
 //!
@@ -45,8 +45,10 @@
 use bytes::Bytes;
 use evenfall_core::{Malformed, NodeId, Reader};
 
-use crate::group::Report;
-use crate::{Change, LeaseKey, Proposal, Reason, RequestSet, Requests, State, VnodeId};
+use crate::group::DurableReport;
+use crate::{
+    AgreedChange, LeaseKey, LeavingReason, Proposal, RequestSet, Requests, VnodeId, VnodeState,
+};
 
 /// "EO" in ASCII.
 pub const MAGIC: u16 = u16::from_le_bytes(*b"EO");
@@ -86,12 +88,12 @@ pub struct Status {
     /// Whether the replica leaves as planned.
     pub leaves: bool,
     /// What the replica has on its disk of every group.
-    pub groups: Vec<(NodeId, u32, Report)>,
+    pub groups: Vec<(NodeId, u32, DurableReport)>,
 }
 
 /// What a replica says about the disk of a peer that greets it. See `disks`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Known {
+pub struct KnownDisk {
     /// The number of the peer's disk.
     pub asked: u64,
     /// The number of the replica's own disk.
@@ -105,7 +107,7 @@ pub struct Known {
     /// How many disks of the peer the replica has known.
     pub count: u32,
     /// What the replica has on its disk of every group.
-    pub groups: Vec<(NodeId, u32, Report)>,
+    pub groups: Vec<(NodeId, u32, DurableReport)>,
 }
 
 /// What a replica says of itself to the other super-leaves, with consensus in the second round.
@@ -116,7 +118,7 @@ pub struct Ballot {
     /// The last cycle that the replica has committed.
     pub committed: u64,
     /// What the replica has on its disk of the group of every super-leaf.
-    pub groups: Vec<(NodeId, u32, Report)>,
+    pub groups: Vec<(NodeId, u32, DurableReport)>,
 }
 
 /// The name of a value that is too long for one datagram. All nodes that have the value have the
@@ -134,7 +136,7 @@ pub enum Whole {
 
 /// Some bytes of a value that is too long for one datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct ValuePart {
     /// The value.
     pub of: Whole,
     /// Bytes of the whole value.
@@ -145,12 +147,15 @@ pub struct Part {
     pub bytes: Bytes,
 }
 
+/// Bytes of a datagram that say its kind and its sender.
+pub(crate) const HEAD_BYTES: usize = 16;
+
 /// Bytes of a PART datagram in front of the part.
-pub const PART_HEAD_BYTES: usize = 16 + 25;
+pub const PART_HEAD_BYTES: usize = HEAD_BYTES + 25;
 
 /// A datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Message {
+pub enum ReplicaMessage {
     /// See [`Status`].
     Status(Status),
     /// An entry of the group of the node that proposed.
@@ -160,11 +165,11 @@ pub enum Message {
     /// A proposal-request: "send me the state of the vnode in the cycle, once you have it."
     Request(u64, VnodeId),
     /// A state.
-    State(State),
+    State(VnodeState),
     /// "Let me take part again, under this incarnation. I have committed this cycle."
     Join(u32, u64),
-    /// See [`Part`].
-    Part(Part),
+    /// See [`ValuePart`].
+    Part(ValuePart),
     /// "Send me your checkpoint, which you made after this cycle, from this byte on." Cycle 0
     /// stands for the newest checkpoint.
     Fetch(u64, u32),
@@ -176,13 +181,13 @@ pub enum Message {
     Forgot(u64),
     /// "My disk has this number. You have known this many other disks of mine."
     Greet(u64, u32),
-    /// See [`Known`].
-    Known(Known),
+    /// See [`KnownDisk`].
+    Known(KnownDisk),
     /// See [`Ballot`].
     Ballot(Ballot),
 }
 
-impl Message {
+impl ReplicaMessage {
     fn kind(&self) -> u8 {
         match self {
             Self::Status(_) => kind::STATUS,
@@ -293,17 +298,17 @@ impl Message {
 }
 
 /// The value that a multi-part message carries; `None` for messages that fit one datagram.
-pub(crate) fn whole_of(message: &Message) -> Option<Whole> {
+pub(crate) fn whole_of(message: &ReplicaMessage) -> Option<Whole> {
     match message {
-        Message::Entry(proposal) => {
+        ReplicaMessage::Entry(proposal) => {
             Some(Whole::Entry(proposal.set.node, proposal.set.incarnation, proposal.cycle))
         }
-        Message::State(state) => Some(Whole::State(state.cycle, state.vnode)),
+        ReplicaMessage::State(state) => Some(Whole::State(state.cycle, state.vnode)),
         _ => None,
     }
 }
 
-fn put_part(out: &mut Vec<u8>, part: &Part) {
+fn put_part(out: &mut Vec<u8>, part: &ValuePart) {
     let (whole, cycle, of, under) = match part.of {
         Whole::Entry(owner, incarnation, cycle) => (kind::ENTRY, cycle, owner.0, incarnation),
         Whole::State(cycle, vnode) => (kind::STATE, cycle, vnode.0.into(), 0),
@@ -315,7 +320,7 @@ fn put_part(out: &mut Vec<u8>, part: &Part) {
     out.extend_from_slice(&part.bytes);
 }
 
-fn part(r: &mut Reader<'_>, bytes: &Bytes) -> Result<Part, Malformed> {
+fn part(r: &mut Reader<'_>, bytes: &Bytes) -> Result<ValuePart, Malformed> {
     let (whole, cycle, of, under) = (r.u8()?, r.u64()?, r.u32()?, r.u32()?);
     let of = match (whole, u16::try_from(of), under) {
         (kind::ENTRY, _, incarnation) => Whole::Entry(NodeId(of), incarnation, cycle),
@@ -330,7 +335,7 @@ fn part(r: &mut Reader<'_>, bytes: &Bytes) -> Result<Part, Malformed> {
     if bytes.is_empty() || end > u64::from(length) {
         return Err(r.malformed("a part that is empty or goes beyond the whole"));
     }
-    Ok(Part { of, length, offset, bytes })
+    Ok(ValuePart { of, length, offset, bytes })
 }
 
 fn put_status(out: &mut Vec<u8>, status: &Status) {
@@ -351,7 +356,7 @@ fn status(r: &mut Reader<'_>) -> Result<Status, Malformed> {
     Ok(Status { disk, started, committed, oldest, leaves: leaves == 1, groups: groups(r)? })
 }
 
-fn put_groups(out: &mut Vec<u8>, groups: &[(NodeId, u32, Report)]) {
+fn put_groups(out: &mut Vec<u8>, groups: &[(NodeId, u32, DurableReport)]) {
     out.push(groups.len() as u8);
     for (owner, incarnation, report) in groups {
         out.extend(owner.0.to_le_bytes());
@@ -360,7 +365,7 @@ fn put_groups(out: &mut Vec<u8>, groups: &[(NodeId, u32, Report)]) {
     }
 }
 
-fn groups(r: &mut Reader<'_>) -> Result<Vec<(NodeId, u32, Report)>, Malformed> {
+fn groups(r: &mut Reader<'_>) -> Result<Vec<(NodeId, u32, DurableReport)>, Malformed> {
     let mut groups = Vec::new();
     for _ in 0..r.u8()? {
         groups.push((NodeId(r.u32()?), r.u32()?, report(r)?));
@@ -368,7 +373,7 @@ fn groups(r: &mut Reader<'_>) -> Result<Vec<(NodeId, u32, Report)>, Malformed> {
     Ok(groups)
 }
 
-fn put_known(out: &mut Vec<u8>, known: &Known) {
+fn put_known(out: &mut Vec<u8>, known: &KnownDisk) {
     out.extend(known.asked.to_le_bytes());
     out.extend(known.disk.to_le_bytes());
     out.extend([known.knows, known.votes, known.is_first].map(u8::from));
@@ -376,16 +381,16 @@ fn put_known(out: &mut Vec<u8>, known: &Known) {
     put_groups(out, &known.groups);
 }
 
-fn known(r: &mut Reader<'_>) -> Result<Known, Malformed> {
+fn known(r: &mut Reader<'_>) -> Result<KnownDisk, Malformed> {
     let (asked, disk, knows, votes, first) = (r.u64()?, r.u64()?, r.u8()?, r.u8()?, r.u8()?);
     if knows > 1 || votes > 1 || first > 1 {
         return Err(r.malformed("an answer that is neither yes nor no"));
     }
     let (knows, votes, is_first) = (knows == 1, votes == 1, first == 1);
-    Ok(Known { asked, disk, knows, votes, is_first, count: r.u32()?, groups: groups(r)? })
+    Ok(KnownDisk { asked, disk, knows, votes, is_first, count: r.u32()?, groups: groups(r)? })
 }
 
-pub(crate) fn put_report(out: &mut Vec<u8>, report: &Report) {
+pub(crate) fn put_report(out: &mut Vec<u8>, report: &DurableReport) {
     out.extend(report.have.to_le_bytes());
     out.extend(report.next.to_le_bytes());
     out.extend(report.promised.0.to_le_bytes());
@@ -396,14 +401,14 @@ pub(crate) fn put_report(out: &mut Vec<u8>, report: &Report) {
     out.push(u8::from(report.closed));
 }
 
-pub(crate) fn report(r: &mut Reader<'_>) -> Result<Report, Malformed> {
+pub(crate) fn report(r: &mut Reader<'_>) -> Result<DurableReport, Malformed> {
     let (have, next, promised) = (r.u64()?, r.u64()?, (r.u32()?, NodeId(r.u32()?)));
     let (term, end, closed) = (r.u32()?, r.u64()?, r.u8()?);
     if closed > 1 || (term == 0 && (end != 0 || closed == 1)) {
         return Err(r.malformed("an end without a term"));
     }
     let end = (term > 0).then_some((term, end));
-    Ok(Report { have, next, promised, end, closed: closed == 1 })
+    Ok(DurableReport { have, next, promised, end, closed: closed == 1 })
 }
 
 pub(crate) fn put_set(out: &mut Vec<u8>, set: &RequestSet) {
@@ -419,17 +424,17 @@ pub(crate) fn set(r: &mut Reader<'_>, bytes: &Bytes) -> Result<RequestSet, Malfo
     Ok(RequestSet { node, incarnation, number, requests: Requests::read(r, bytes, count)? })
 }
 
-pub(crate) fn put_changes(out: &mut Vec<u8>, changes: &[Change]) {
+pub(crate) fn put_changes(out: &mut Vec<u8>, changes: &[AgreedChange]) {
     for change in changes {
         let (kind, node, incarnation) = match change {
-            Change::Leave(node, incarnation) => (0, node, incarnation),
-            Change::Join(node, incarnation) => (1, node, incarnation),
-            Change::Lease(key) => {
+            AgreedChange::Leave(node, incarnation) => (0, node, incarnation),
+            AgreedChange::Join(node, incarnation) => (1, node, incarnation),
+            AgreedChange::Lease(key) => {
                 out.push(2);
                 out.extend(key.0.to_le_bytes());
                 continue;
             }
-            Change::Retire(leaf, incarnation, reason) => {
+            AgreedChange::Retire(leaf, incarnation, reason) => {
                 out.push(3);
                 out.extend(leaf.0.to_le_bytes());
                 out.extend(incarnation.to_le_bytes());
@@ -443,22 +448,22 @@ pub(crate) fn put_changes(out: &mut Vec<u8>, changes: &[Change]) {
     }
 }
 
-pub(crate) fn changes(r: &mut Reader<'_>, count: u16) -> Result<Vec<Change>, Malformed> {
+pub(crate) fn changes(r: &mut Reader<'_>, count: u16) -> Result<Vec<AgreedChange>, Malformed> {
     let mut changes = Vec::new();
     for _ in 0..count {
         changes.push(match r.u8()? {
-            0 => Change::Leave(NodeId(r.u32()?), r.u32()?),
-            1 => Change::Join(NodeId(r.u32()?), r.u32()?),
-            2 => Change::Lease(LeaseKey(r.u64()?)),
+            0 => AgreedChange::Leave(NodeId(r.u32()?), r.u32()?),
+            1 => AgreedChange::Join(NodeId(r.u32()?), r.u32()?),
+            2 => AgreedChange::Lease(LeaseKey(r.u64()?)),
             3 => {
                 let (leaf, incarnation) = (VnodeId(r.u16()?), r.u32()?);
                 let reason = match r.u8()? {
-                    0 => Reason::Vanished,
-                    1 => Reason::Planned,
-                    2 => Reason::Anew,
+                    0 => LeavingReason::Vanished,
+                    1 => LeavingReason::Planned,
+                    2 => LeavingReason::Anew,
                     _ => return Err(r.malformed("no such reason")),
                 };
-                Change::Retire(leaf, incarnation, reason)
+                AgreedChange::Retire(leaf, incarnation, reason)
             }
             _ => return Err(r.malformed("no such change")),
         });
@@ -479,7 +484,7 @@ pub(crate) fn proposal(r: &mut Reader<'_>, bytes: &Bytes) -> Result<Proposal, Ma
     Ok(Proposal { cycle, changes, set: set(r, bytes)? })
 }
 
-pub(crate) fn put_state(out: &mut Vec<u8>, state: &State) {
+pub(crate) fn put_state(out: &mut Vec<u8>, state: &VnodeState) {
     out.extend(state.cycle.to_le_bytes());
     out.extend(state.vnode.0.to_le_bytes());
     out.extend(state.number.to_le_bytes());
@@ -489,7 +494,7 @@ pub(crate) fn put_state(out: &mut Vec<u8>, state: &State) {
     state.sets.iter().for_each(|set| put_set(out, set));
 }
 
-pub(crate) fn state(r: &mut Reader<'_>, bytes: &Bytes) -> Result<State, Malformed> {
+pub(crate) fn state(r: &mut Reader<'_>, bytes: &Bytes) -> Result<VnodeState, Malformed> {
     let (cycle, vnode, number, count) = (r.u64()?, VnodeId(r.u16()?), r.u64()?, r.u16()?);
     let changes = changes(r, count)?;
     let count = r.u16()?;
@@ -497,5 +502,5 @@ pub(crate) fn state(r: &mut Reader<'_>, bytes: &Bytes) -> Result<State, Malforme
     for _ in 0..count {
         sets.push(set(r, bytes)?);
     }
-    Ok(State { cycle, vnode, number, changes, sets })
+    Ok(VnodeState { cycle, vnode, number, changes, sets })
 }

@@ -4,8 +4,10 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use evenfall_consensus_machine::wire::Message;
-use evenfall_consensus_machine::{Canopus, Config, Event, Member, Request, SuperLeaf, Tree};
+use evenfall_consensus_machine::wire::ReplicaMessage;
+use evenfall_consensus_machine::{
+    Canopus, ClientRequest, Config, Event, LeafMember, LeafOnlyTree, SuperLeaf,
+};
 use evenfall_core::{
     Arrival, ClockReading, Destination, Durable as _, Machine as _, NodeId, StampedBy, Timestamp,
 };
@@ -20,7 +22,7 @@ fn address(node: usize) -> std::net::SocketAddr {
 /// Six replicas, the datagrams between them, and what happened as text.
 struct Example {
     replicas: Vec<Canopus>,
-    tree: Tree,
+    tree: LeafOnlyTree,
     wire: VecDeque<(usize, usize, Bytes)>,
     told: Vec<Option<Vec<u32>>>,
     text: String,
@@ -29,10 +31,10 @@ struct Example {
 impl Example {
     fn new() -> Self {
         let leaf = |path: u8, nodes: std::ops::Range<usize>| {
-            let member = |n| Member { node: NodeId(n as u32), address: address(n) };
+            let member = |n| LeafMember { node: NodeId(n as u32), address: address(n) };
             SuperLeaf { path: vec![path], members: nodes.map(member).collect() }
         };
-        let tree = Tree::new(vec![leaf(1, 0..3), leaf(2, 3..6)]).expect("a tree");
+        let tree = LeafOnlyTree::new(vec![leaf(1, 0..3), leaf(2, 3..6)]).expect("a tree");
         let config = Config { redundancy: 2, ..Config::default() };
         let replica =
             |n: u32| Canopus::new(config, tree.clone(), NodeId(n), u64::from(n) + 1, &Bytes::new());
@@ -79,19 +81,20 @@ impl Example {
     /// Carries the oldest datagram; false when there is none.
     fn carry(&mut self) -> bool {
         let Some((from, to, datagram)) = self.wire.pop_front() else { return false };
-        let message =
-            Message::decode(&datagram, self.tree.digest(&Config::default())).expect("our own").1;
+        let message = ReplicaMessage::decode(&datagram, self.tree.digest(&Config::default()))
+            .expect("our own")
+            .1;
         let (from_name, to_name) = (NAMES[from], NAMES[to]);
         match &message {
-            Message::Entry(proposal) if proposal.cycle == 1 => {
+            ReplicaMessage::Entry(proposal) if proposal.cycle == 1 => {
                 let count = proposal.set.requests.len();
                 self.say(&format!("{from_name} > {to_name}  proposal, {count} requests"));
             }
-            Message::Request(1, vnode) => {
+            ReplicaMessage::Request(1, vnode) => {
                 let vnode = ["z", "x", "y"][usize::from(vnode.0)];
                 self.say(&format!("{from_name} > {to_name}  asks for {vnode}"));
             }
-            Message::State(state) if state.cycle == 1 => {
+            ReplicaMessage::State(state) if state.cycle == 1 => {
                 let vnode = ["z", "x", "y"][usize::from(state.vnode.0)];
                 let sets: Vec<_> = state.sets.iter().map(|s| NAMES[s.node.0 as usize]).collect();
                 self.say(&format!("{from_name} > {to_name}  state of {vnode}: {}", sets.join(" ")));
@@ -109,7 +112,7 @@ fn run() -> Example {
     let mut example = Example::new();
     for (n, name) in NAMES.iter().enumerate().take(2) {
         let body = Bytes::from(format!("a request of {name}"));
-        let request = Request { client: n as u64, sequence: 1, body };
+        let request = ClientRequest { client: n as u64, sequence: 1, body };
         example.replicas[n].submit(NOW, request).expect("there is room");
         example.drain(n);
     }
@@ -140,7 +143,7 @@ fn a_request_that_comes_before_its_round_waits_and_is_answered() {
 
 #[test]
 fn what_comes_first_by_number_comes_first_in_the_order() {
-    use evenfall_consensus_machine::{Proposal, RequestSet, Requests, State, VnodeId};
+    use evenfall_consensus_machine::{Proposal, RequestSet, Requests, VnodeId, VnodeState};
     let proposal = |node, number| {
         let set = RequestSet {
             node: NodeId(node),
@@ -153,9 +156,9 @@ fn what_comes_first_by_number_comes_first_in_the_order() {
     // N_A < N_C < N_B, and N_D < N_E < N_F < N_B.
     let x = [proposal(0, 40), proposal(1, 90), proposal(2, 60)];
     let y = [proposal(3, 10), proposal(4, 20), proposal(5, 70)];
-    let x = State::of_proposals(1, VnodeId(1), x.iter(), std::iter::empty());
-    let y = State::of_proposals(1, VnodeId(2), y.iter(), std::iter::empty());
-    let z = State::of_states(1, VnodeId::ROOT, [&x, &y].into_iter(), [].into_iter());
+    let x = VnodeState::of_proposals(1, VnodeId(1), x.iter(), std::iter::empty());
+    let y = VnodeState::of_proposals(1, VnodeId(2), y.iter(), std::iter::empty());
+    let z = VnodeState::of_states(1, VnodeId::ROOT, [&x, &y].into_iter(), [].into_iter());
     let order: Vec<_> = z.sets.iter().map(|set| NAMES[set.node.0 as usize]).collect();
     assert_eq!((order.concat().as_str(), x.number, z.number), ("DEFACB", 90, 90));
 }

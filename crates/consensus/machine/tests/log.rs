@@ -1,7 +1,9 @@
 //! The bytes of a request in a replica's log, and datagrams that are not of whom they name.
 
 use bytes::Bytes;
-use evenfall_consensus_machine::{Canopus, Config, Event, Member, Request, SuperLeaf, Tree};
+use evenfall_consensus_machine::{
+    Canopus, ClientRequest, Config, Event, LeafMember, LeafOnlyTree, SuperLeaf,
+};
 use evenfall_core::durable::Change;
 use evenfall_core::{Arrival, ClockReading, Durable, Machine, NodeId, StampedBy, Timestamp};
 
@@ -10,9 +12,9 @@ const BODY: &[u8] = b"the body of a request";
 
 /// A replica without peers that starts from this log.
 fn replica(log: &Bytes) -> Canopus {
-    let member = Member { node: NodeId(0), address: ([127, 0, 0, 1], 1).into() };
+    let member = LeafMember { node: NodeId(0), address: ([127, 0, 0, 1], 1).into() };
     let leaf = SuperLeaf { path: Vec::new(), members: vec![member] };
-    let tree = Tree::new(vec![leaf]).expect("a tree of one node");
+    let tree = LeafOnlyTree::new(vec![leaf]).expect("a tree of one node");
     let mut replica =
         Canopus::new(Config::default(), tree, NodeId(0), 7, log).expect("a log of this replica");
     replica.handle_clock(NOW, ClockReading::default());
@@ -48,7 +50,7 @@ fn a_log_has_a_request_once_and_a_restarted_replica_tells_the_same_cycles() {
     let mut first = replica(&Bytes::new());
     let mut log = Vec::new();
     for sequence in 1..=3 {
-        let request = Request { client: 5, sequence, body: Bytes::from_static(BODY) };
+        let request = ClientRequest { client: 5, sequence, body: Bytes::from_static(BODY) };
         first.submit(NOW, request).expect("there is room");
         log.extend(write(&mut first));
     }
@@ -63,8 +65,8 @@ fn a_log_has_a_request_once_and_a_restarted_replica_tells_the_same_cycles() {
 #[test]
 fn a_datagram_from_elsewhere_is_not_of_the_node_that_it_names() {
     let address = |n: u32| std::net::SocketAddr::from(([127, 0, 0, 1], 1 + n as u16));
-    let members = (0..3).map(|n| Member { node: NodeId(n), address: address(n) }).collect();
-    let tree = Tree::new(vec![SuperLeaf { path: Vec::new(), members }]).expect("a tree");
+    let members = (0..3).map(|n| LeafMember { node: NodeId(n), address: address(n) }).collect();
+    let tree = LeafOnlyTree::new(vec![SuperLeaf { path: Vec::new(), members }]).expect("a tree");
     let mut replicas = [0, 1].map(|n| {
         let config = Config::default();
         let mut replica = Canopus::new(config, tree.clone(), NodeId(n), n.into(), &Bytes::new())

@@ -47,7 +47,7 @@ fn note(path: &Path, words: &str) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Racks, SecondRound};
+    use crate::{RackSettings, SecondRound};
 
     #[test]
     fn a_replica_starts_only_with_the_settings_of_its_first_start() {
@@ -57,7 +57,7 @@ mod tests {
             replicas: (1..=replicas).map(|port| ([127, 0, 0, 1], port).into()).collect(),
             directory: directory.path().into(),
             lease_cycles: 0,
-            racks: Racks {
+            racks: RackSettings {
                 of: racks,
                 second_round: SecondRound::Off,
                 round_trip: core::time::Duration::ZERO,

@@ -25,6 +25,6 @@ mod settings;
 
 pub use error::ReplicaError;
 pub use evenfall_consensus_machine::SecondRound;
-pub use outside::Membership;
+pub use outside::MembershipService;
 pub use replica::{Replica, config, options, random_number};
-pub use settings::{Racks, Settings};
+pub use settings::{RackSettings, Settings};

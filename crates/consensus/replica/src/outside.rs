@@ -10,14 +10,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenfall_consensus_machine::outside::Wanted;
+use evenfall_consensus_machine::outside::WantedChange;
 use evenfall_host::Waker;
 
 use crate::ReplicaError;
 
 /// A service outside the racks that keeps one value, such as a key in etcd. Reads and changes are
 /// linearizable.
-pub trait Membership: Send {
+pub trait MembershipService: Send {
     /// The value; `None` when there is none yet.
     ///
     /// # Errors
@@ -37,11 +37,11 @@ const WANTED_MAX: usize = 1;
 /// Starts the thread, which ends when the returned sender is dropped. It reads the value once in
 /// this time, gives it, and wakes the replica.
 pub fn start(
-    membership: Box<dyn Membership>,
+    membership: Box<dyn MembershipService>,
     give: SyncSender<Option<Bytes>>,
     waker: Waker,
     every: Duration,
-) -> Result<SyncSender<Wanted>, ReplicaError> {
+) -> Result<SyncSender<WantedChange>, ReplicaError> {
     let (asks, asked) = sync_channel(WANTED_MAX);
     let thread = std::thread::Builder::new().name("membership".into());
     let started = thread.spawn(move || {
@@ -57,9 +57,9 @@ pub fn start(
 }
 
 fn talk(
-    membership: &dyn Membership,
+    membership: &dyn MembershipService,
     told: &dyn Fn(Option<Bytes>),
-    asked: &Receiver<Wanted>,
+    asked: &Receiver<WantedChange>,
     every: Duration,
 ) {
     let mut failed = false;
@@ -74,7 +74,7 @@ fn talk(
             Err(error) => warn_once(&mut failed, &error),
         }
         match asked.recv_timeout(every) {
-            Ok(Wanted { old, new }) => {
+            Ok(WantedChange { old, new }) => {
                 if let Err(error) = membership.replace(old.as_ref(), &new) {
                     warn_once(&mut failed, &error);
                 }

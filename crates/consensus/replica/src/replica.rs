@@ -7,9 +7,9 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use evenfall_consensus_machine::outside::Wanted;
+use evenfall_consensus_machine::outside::WantedChange;
 use evenfall_consensus_machine::{
-    Canopus, Config, ConsensusError, Event, LeaseKey, Request, journal,
+    Canopus, ClientRequest, Config, ConsensusError, Event, LeaseKey, journal,
 };
 use evenfall_core::{ClockReading, NodeId, Timestamp};
 use evenfall_host::writes::Writes;
@@ -18,7 +18,7 @@ use evenfall_port::run::Loop;
 use evenfall_port::sealed::{self, Sealed};
 use evenfall_port::{Options, Port};
 
-use crate::{Membership, Racks, ReplicaError, Settings, cluster, outside};
+use crate::{MembershipService, RackSettings, ReplicaError, Settings, cluster, outside};
 
 /// Limit of the bytes of a node's requests in one cycle. The longest value of a key fits, with room
 /// for its call.
@@ -50,7 +50,7 @@ pub struct Replica {
     /// What the membership service outside has.
     lists: Receiver<Option<Bytes>>,
     /// The thread that talks to the membership service outside.
-    membership: Option<SyncSender<Wanted>>,
+    membership: Option<SyncSender<WantedChange>>,
     /// Why the last list of the service was refused; empty when it was taken.
     refused: String,
     /// When this replica last said which other replicas it waits for.
@@ -90,7 +90,7 @@ pub fn config() -> Config {
 
 /// The settings of the machine for those of a replica.
 fn configured(settings: &Settings) -> Config {
-    let Racks { second_round, round_trip, .. } = settings.racks;
+    let RackSettings { second_round, round_trip, .. } = settings.racks;
     let lease_cycles = settings.lease_cycles;
     let mut config = Config { lease_cycles, second_round, ..config().across(round_trip) };
     if settings.key.is_some() {
@@ -133,13 +133,13 @@ fn open_port(settings: &Settings) -> Result<Box<dyn Port>, ReplicaError> {
 
 impl Replica {
     /// A replica with the log of its directory. The membership service is for a [second
-    /// round](Racks::second_round) that is decided outside.
+    /// round](RackSettings::second_round) that is decided outside.
     ///
     /// # Errors
     /// When an address cannot be had, or when the log cannot be read.
     pub fn open(
         settings: &Settings,
-        membership: Option<Box<dyn Membership>>,
+        membership: Option<Box<dyn MembershipService>>,
     ) -> Result<Self, ReplicaError> {
         let at = settings.directory.display();
         let failed = |error| ReplicaError::Io(format!("open {at}"), error);
@@ -215,7 +215,7 @@ impl Replica {
     /// When the port fails.
     pub fn submit(
         &mut self,
-        request: Request,
+        request: ClientRequest,
         lease: LeaseKey,
         take: Take<'_>,
     ) -> Result<Result<(), ConsensusError>, ReplicaError> {
@@ -317,7 +317,7 @@ impl Replica {
 
 /// Says what an event means for an operator, and hands the event to the owner unless it is for the
 /// membership service.
-fn pass(event: Event, membership: &mut Option<SyncSender<Wanted>>, take: Take<'_>) {
+fn pass(event: Event, membership: &mut Option<SyncSender<WantedChange>>, take: Take<'_>) {
     match &event {
         Event::DiskFull(error) => {
             tracing::warn!("the disk is full, this replica waits: {error}");

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use evenfall_consensus_machine::{Member, SecondRound, SuperLeaf, Tree};
+use evenfall_consensus_machine::{LeafMember, LeafOnlyTree, SecondRound, SuperLeaf};
 use evenfall_core::{NodeId, SharedKey};
 
 use crate::ReplicaError;
@@ -22,14 +22,14 @@ pub struct Settings {
     /// Cycles for which a write lease lasts; 0 without leases. All replicas need the same number.
     pub lease_cycles: u64,
     /// The racks of the replicas. All replicas need the same.
-    pub racks: Racks,
+    pub racks: RackSettings,
     /// The key that all replicas share. Without a key nothing leaves loopback.
     pub key: Option<SharedKey>,
 }
 
 /// Which replica is in which rack, and how the racks agree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Racks {
+pub struct RackSettings {
     /// The rack of each replica, from 0 to 63; empty when all replicas are in one rack.
     pub of: Vec<u8>,
     /// How the racks agree on what each cycle has, so that some of them may vanish. With a
@@ -39,7 +39,7 @@ pub struct Racks {
     pub round_trip: Duration,
 }
 
-impl Racks {
+impl RackSettings {
     /// Most racks. One word has a bit for each.
     pub const MAX: usize = 64;
 
@@ -60,15 +60,15 @@ impl Settings {
     ///
     /// # Errors
     /// When there are no replicas, or more than a tree may have.
-    pub fn tree(&self) -> Result<Tree, ReplicaError> {
-        let mut leaves: BTreeMap<Vec<u8>, Vec<Member>> = BTreeMap::new();
+    pub fn tree(&self) -> Result<LeafOnlyTree, ReplicaError> {
+        let mut leaves: BTreeMap<Vec<u8>, Vec<LeafMember>> = BTreeMap::new();
         let is_wide = self.racks.numbers().len() > 1;
         for (n, address) in self.replicas.iter().enumerate() {
             let rack = self.racks.of.get(n).copied().filter(|_| is_wide);
-            let member = Member { node: NodeId(n as u32), address: *address };
+            let member = LeafMember { node: NodeId(n as u32), address: *address };
             leaves.entry(rack.into_iter().collect()).or_default().push(member);
         }
         let leaf = |(path, members)| SuperLeaf { path, members };
-        Ok(Tree::new(leaves.into_iter().map(leaf).collect())?)
+        Ok(LeafOnlyTree::new(leaves.into_iter().map(leaf).collect())?)
     }
 }

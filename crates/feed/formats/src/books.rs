@@ -18,11 +18,18 @@
 //! The end of a nanosecond is known by the next message with another time, or when the caller says
 //! that nothing follows ([`Books::end_nanosecond`]). Books start empty, at the first message and at
 //! each start of messages of ITCH, because venues number orders anew each day.
+//!
+//! **Ticks.** A file that grows with its messages cannot wait for the end of a nanosecond, because
+//! a reader may come in the middle of one. It keeps a [`QuoteTick`] for each message that changes a
+//! best price ([`Books::take_ticks`]), and [`TickFolder`] makes the quotes out of them. The ticks
+//! of a message depend on the messages up to it alone, so that a writer which begins again after a
+//! crash makes the same ones.
 
 use crate::codec::{Format, ITCH, LOBSTER};
 use crate::itch::{Code, Stock, Symbols, View};
 use crate::lobster::LobsterLine;
 use core::hash::{BuildHasherDefault, Hasher};
+use std::collections::BTreeMap;
 
 #[cfg(test)]
 mod tests;
@@ -80,6 +87,9 @@ pub struct PriceLevel {
     pub orders: u64,
 }
 
+/// The kinds of executions, of ITCH and of LOBSTER. See [`TradeRow::kind`].
+pub const TRADE_KINDS: [&str; 5] = ["E", "C", "P", "4", "5"];
+
 /// An execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TradeRow {
@@ -132,6 +142,73 @@ pub enum BookRow {
     Trade(TradeRow),
     /// Of the table of quotes.
     Quote(QuoteRow),
+}
+
+/// The best prices of a security after a message that changed them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QuoteTick {
+    /// The quote, if no later message of its nanosecond changes the security's best prices.
+    pub quote: QuoteRow,
+    /// The venue's number of the security.
+    pub locate: u16,
+    /// Whether the prices are those of the end of the nanosecond before, so that the quote is none.
+    pub is_undone: bool,
+    /// Whether this is the first tick of its nanosecond.
+    pub begins_nanosecond: bool,
+}
+
+/// A trade, or a change of best prices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TickedRow {
+    /// An execution.
+    Trade(TradeRow),
+    /// A change of the best prices.
+    Tick(QuoteTick),
+}
+
+/// Makes quotes out of ticks: of each nanosecond the last tick of each security, in the order of
+/// the ticks, without those that are undone. `P` is what the caller keeps beside a tick.
+#[derive(Clone, Debug)]
+pub struct TickFolder<P> {
+    /// The ticks of the present nanosecond, by security: the place in the order, and the tick.
+    /// There are at most as many as securities.
+    ticks: BTreeMap<u16, (u64, P, QuoteTick)>,
+    order: u64,
+}
+
+impl<P: Copy> Default for TickFolder<P> {
+    fn default() -> Self {
+        Self { ticks: BTreeMap::new(), order: 0 }
+    }
+}
+
+impl<P: Copy> TickFolder<P> {
+    /// Takes the next tick. The quotes of the nanosecond before come first.
+    pub fn take(&mut self, place: P, tick: QuoteTick, each: &mut impl FnMut(P, QuoteRow)) {
+        if tick.begins_nanosecond {
+            self.end_nanosecond(each);
+        }
+        self.order += 1;
+        self.ticks.insert(tick.locate, (self.order, place, tick));
+    }
+
+    /// Gives the quotes of the present nanosecond, because no further tick belongs to it.
+    pub fn end_nanosecond(&mut self, each: &mut impl FnMut(P, QuoteRow)) {
+        // Nearly all nanoseconds have ticks of one security.
+        if self.ticks.len() == 1
+            && let Some((_, (_, place, tick))) = self.ticks.pop_first()
+        {
+            if !tick.is_undone {
+                each(place, tick.quote);
+            }
+            return;
+        }
+        let mut ticks: Vec<_> = core::mem::take(&mut self.ticks).into_values().collect();
+        ticks.sort_unstable_by_key(|(order, ..)| *order);
+        for (_, place, tick) in ticks.into_iter().filter(|(.., tick)| !tick.is_undone) {
+            each(place, tick.quote);
+        }
+    }
 }
 
 /// What [`Books`] counted.
@@ -234,6 +311,8 @@ struct OrderBook {
     asks: BookSide,
     /// The quote that was given last.
     last: (Option<TopOfBook>, Option<TopOfBook>),
+    /// The tick that was given last.
+    ticked: (Option<TopOfBook>, Option<TopOfBook>),
     /// Whether the book is in the list of changed books.
     is_changed: bool,
     /// Grows when the venue gives the book's number to another security.
@@ -261,6 +340,10 @@ pub struct Books {
     now_ns: u64,
     /// Books that changed in the present nanosecond, in the order of the changes.
     changed: Vec<u16>,
+    /// Books that the present message changed: one, or two when an order moves between books.
+    touched: Vec<u16>,
+    /// Whether a tick of the present nanosecond was given.
+    has_ticked: bool,
     counts: BooksCounts,
 }
 
@@ -286,6 +369,11 @@ impl Books {
     /// Orders that are followed at present.
     pub fn live_orders(&self) -> usize {
         self.orders.len()
+    }
+
+    /// The nanosecond of the last message that was read, as messages state their times.
+    pub fn present_ns(&self) -> u64 {
+        self.now_ns
     }
 
     /// The best levels of a side of a book, the best one first.
@@ -336,6 +424,40 @@ impl Books {
         true
     }
 
+    /// As [`take`](Self::take), with a tick for each change of best prices in place of the quotes.
+    /// The row of a message is given with the message.
+    #[inline]
+    pub fn take_ticks(
+        &mut self,
+        format: Format,
+        message: &[u8],
+        each: &mut impl FnMut(TickedRow),
+    ) -> bool {
+        let mut trade = |row| match row {
+            BookRow::Trade(row) => each(TickedRow::Trade(row)),
+            // The ticks before say the same.
+            BookRow::Quote(_) => {}
+        };
+        if !self.take(format, message, &mut trade) {
+            return false;
+        }
+        for at in 0..self.touched.len() {
+            let locate = self.touched[at];
+            let Some(book) = self.books.get_mut(usize::from(locate)) else { continue };
+            let (bid, ask) = (book.bids.top(), book.asks.top());
+            if book.ticked == (bid, ask) {
+                continue;
+            }
+            book.ticked = (bid, ask);
+            let is_undone = book.last == (bid, ask);
+            let symbol = self.symbols.symbol(locate.into());
+            let quote = QuoteRow { time_ns: self.now_ns, symbol, bid, ask };
+            let begins_nanosecond = !core::mem::replace(&mut self.has_ticked, true);
+            each(TickedRow::Tick(QuoteTick { quote, locate, is_undone, begins_nanosecond }));
+        }
+        true
+    }
+
     /// Gives the quotes of the present nanosecond, because no further message has its time.
     pub fn end_nanosecond(&mut self, each: &mut impl FnMut(BookRow)) {
         let mut changed = core::mem::take(&mut self.changed);
@@ -354,9 +476,11 @@ impl Books {
     }
 
     fn begin(&mut self, time_ns: u64, each: &mut impl FnMut(BookRow)) {
+        self.touched.clear();
         if time_ns != self.now_ns {
             self.end_nanosecond(each);
             self.now_ns = time_ns;
+            self.has_ticked = false;
         }
     }
 
@@ -467,6 +591,9 @@ impl Books {
         if !book.is_changed {
             book.is_changed = true;
             self.changed.push(locate);
+        }
+        if !self.touched.contains(&locate) {
+            self.touched.push(locate);
         }
         book
     }

@@ -12,6 +12,15 @@ use crate::itch::{Alpha, Mpid, Stock, Symbols};
 /// Decimals of [`Event::price`].
 pub const PRICE_DECIMALS: u8 = 4;
 
+/// The letters and digits of all types, to take one of them as text.
+const KINDS: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+
+/// The text of a type that is a letter or a digit, for [`Event::kind`]; `None` for other bytes.
+pub fn kind_text(character: u8) -> Option<&'static str> {
+    let at = KINDS.bytes().position(|known| known == character)?;
+    KINDS.get(at..=at)
+}
+
 /// The contents of one message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Event {
@@ -150,6 +159,16 @@ impl Events {
     pub fn read_each(&mut self, format: Format, message: &[u8], each: impl FnMut(&Event)) -> Event {
         let codec = codec::of(format);
         codec.map_or_else(Event::default, |codec| self.read_by(codec, message, each))
+    }
+
+    /// Names the security of an event that was read before it came here, as [`read`](Self::read)
+    /// names it, and learns the name that the event states.
+    pub fn name_security(&mut self, event: &mut Event) {
+        let Some(locate) = event.stock_locate.map(u32::from) else { return };
+        match event.symbol {
+            Some(symbol) => drop(self.symbols.learn(locate, symbol)),
+            None => event.symbol = self.symbols.symbol(locate),
+        }
     }
 
     /// Whether a reader of these securities needs the next message of the feed: one of its events

@@ -6,7 +6,9 @@
 use std::time::{Duration, Instant};
 
 use evenfall_core::{Prng, Timestamp};
-use evenfall_files_flow::{Config, FlowId, NodeIndex, Policy, Read, Selector, ThreeTier, Two};
+use evenfall_files_flow::{
+    BeginningRead, Config, FlowId, Policy, Selector, ThreeTier, TopologyNode, Two,
+};
 
 /// Flows on the network.
 const FLOWS: u64 = 1_000;
@@ -38,15 +40,15 @@ fn main() {
     for name in 0..FLOWS {
         let from = prng.below(hosts);
         let to = (from + 1 + prng.below(hosts - 1)) % hosts;
-        let [from, to] = [from, to].map(|host| NodeIndex(host as u32));
+        let [from, to] = [from, to].map(|host| TopologyNode(host as u32));
         let paths = topology.paths(from, to);
         let path = paths.path(prng.below(paths.len() as u64) as usize);
         selector.model_mut().add(Timestamp::ZERO, FlowId(name), path, Some(BYTES as f64));
     }
     // The client is in pod 0 and the copies are in the three other pods, so each copy has 16 paths.
     let draw = |prng: &mut Prng| {
-        let client = NodeIndex(prng.below(16) as u32);
-        (client, [1, 2, 3].map(|pod| NodeIndex(16 * pod + prng.below(16) as u32)))
+        let client = TopologyNode(prng.below(16) as u32);
+        (client, [1, 2, 3].map(|pod| TopologyNode(16 * pod + prng.below(16) as u32)))
     };
     let mut best = Vec::new();
     let mut whole = Vec::new();
@@ -58,7 +60,7 @@ fn main() {
         best.push(begun.elapsed());
         assert!(candidate.is_some());
         let begun = Instant::now();
-        let read = Read { client, copies: &copies, bytes: BYTES, flows };
+        let read = BeginningRead { client, copies: &copies, bytes: BYTES, flows };
         let legs = selector.choose(Timestamp::ZERO, &read);
         whole.push(begun.elapsed());
         for leg in legs {

@@ -23,9 +23,9 @@ use std::net::IpAddr;
 use evenfall_core::Timestamp;
 
 use crate::model::{Config, FlowId};
-use crate::policy::{Count, Policy, Read};
+use crate::policy::{BeginningRead, Count, Policy};
 use crate::selector::{Selector, Two};
-use crate::topology::{NodeIndex, Topology};
+use crate::topology::{Topology, TopologyNode};
 
 /// Most hosts that are known at once.
 pub const HOSTS_MAX: usize = 4_096;
@@ -36,7 +36,7 @@ pub const COPIES_MAX: usize = 16;
 
 /// The settings of a flowserver.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Spec {
+pub struct FlowserverSpec {
     /// Bytes a second of a host's link, in each direction.
     pub host_bytes_per_s: f64,
     /// Bytes a second of a rack's link, in each direction.
@@ -58,7 +58,7 @@ pub struct Given {
 
 /// What a flowserver has counted since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
+pub struct FlowTotals {
     /// Reads that began.
     pub reads: u64,
     /// Reads that were divided between two copies.
@@ -83,27 +83,27 @@ struct Known {
 /// See the documentation of the module.
 #[derive(Debug)]
 pub struct Flowserver {
-    spec: Spec,
+    spec: FlowserverSpec,
     selector: Selector,
     /// The rack of each host that a dataserver named.
     racks: BTreeMap<IpAddr, String>,
-    nodes: BTreeMap<IpAddr, NodeIndex>,
+    nodes: BTreeMap<IpAddr, TopologyNode>,
     flows: BTreeMap<FlowId, Known>,
     /// The last name of a flow.
     last: u64,
-    totals: Totals,
+    totals: FlowTotals,
 }
 
 impl Flowserver {
     /// A flowserver that knows no flow. The names of flows count up from `first`, which has to be a
     /// random number. A flowserver that has restarted then gives no name of its earlier life again.
-    pub fn new(spec: Spec, first: u64) -> Self {
+    pub fn new(spec: FlowserverSpec, first: u64) -> Self {
         let selector = selector_of(Topology::new(), &spec);
         let (racks, nodes, flows) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         // 48 bits leave room for all later flows below 2^53, the largest integer that JavaScript
         // keeps exactly.
         let last = first & 0xffff_ffff_ffff;
-        Self { spec, selector, racks, nodes, flows, last, totals: Totals::default() }
+        Self { spec, selector, racks, nodes, flows, last, totals: FlowTotals::default() }
     }
 
     /// Flows that are known now.
@@ -117,7 +117,7 @@ impl Flowserver {
     }
 
     /// What was counted since the start.
-    pub fn totals(&self) -> Totals {
+    pub fn totals(&self) -> FlowTotals {
         self.totals
     }
 
@@ -156,10 +156,10 @@ impl Flowserver {
         if !self.know(now, &hosts) {
             return Vec::new();
         }
-        let nodes: Vec<NodeIndex> = copies.iter().map(|host| self.nodes[host]).collect();
+        let nodes: Vec<TopologyNode> = copies.iter().map(|host| self.nodes[host]).collect();
         let flows = [FlowId(self.last + 1), FlowId(self.last + 2)];
         self.last += 2;
-        let read = Read { client: self.nodes[&client], copies: &nodes, bytes, flows };
+        let read = BeginningRead { client: self.nodes[&client], copies: &nodes, bytes, flows };
         let legs = self.selector.choose(now, &read);
         self.totals.divided += u64::from(legs.len() > 1);
         let given = legs.iter().filter_map(|leg| {
@@ -254,7 +254,7 @@ impl Flowserver {
         all.extend(hosts);
         let mut topology = Topology::new();
         let core = topology.node();
-        let mut racks: BTreeMap<&str, NodeIndex> = BTreeMap::new();
+        let mut racks: BTreeMap<&str, TopologyNode> = BTreeMap::new();
         self.nodes.clear();
         for host in all.into_iter().take(HOSTS_MAX) {
             let node = topology.node();
@@ -280,7 +280,7 @@ impl Flowserver {
     }
 }
 
-fn selector_of(topology: Topology, spec: &Spec) -> Selector {
+fn selector_of(topology: Topology, spec: &FlowserverSpec) -> Selector {
     // Dataservers count every second, so that three counts come before a flow counts as dead.
     Selector::new(topology, Config::default(), Two::Finish, spec.silence / 3)
 }
@@ -299,7 +299,7 @@ mod tests {
 
     /// Hosts 1 and 2 in rack a, 3 and 4 in rack b. A rack's link carries half of its hosts' links.
     fn four() -> Flowserver {
-        let spec = Spec {
+        let spec = FlowserverSpec {
             host_bytes_per_s: 100e6,
             rack_bytes_per_s: 100e6,
             silence: Duration::from_secs(5),

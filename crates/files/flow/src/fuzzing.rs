@@ -2,23 +2,23 @@
 //! and panics when a promise breaks.
 
 use crate::openflow::wire::MESSAGE_BYTES_MAX;
-use crate::openflow::{ENTRIES_MAX, Event, Message, Session};
+use crate::openflow::{ENTRIES_MAX, Event, SwitchMessage, SwitchSession};
 
 /// Input is what a switch sends: a message that is decoded is encoded to the same message, and a
 /// session takes any bytes. Bytes that are no stream of messages are tried as one message too.
 pub fn openflow(data: &[u8]) {
     // A message of a kind that is not known has lost its body. The match fields of a rule may take
     // eleven bytes more than before, so that a long answer may not fit any more.
-    match Message::decode(data) {
-        Ok((_, Message::Other(_))) | Err(_) => {}
+    match SwitchMessage::decode(data) {
+        Ok((_, SwitchMessage::Other(_))) | Err(_) => {}
         Ok(_) if data.len() > MESSAGE_BYTES_MAX / 2 => {}
         Ok((xid, message)) => {
             let mut bytes = Vec::new();
             message.encode(xid, &mut bytes);
-            assert_eq!(Message::decode(&bytes), Ok((xid, message)));
+            assert_eq!(SwitchMessage::decode(&bytes), Ok((xid, message)));
         }
     }
-    let mut session = Session::new();
+    let mut session = SwitchSession::new();
     for piece in data.chunks(100) {
         let Ok(events) = session.arrive(piece) else { break };
         for event in events {

@@ -26,11 +26,11 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`selector`] | [`Selector`]: the least cost over copies and paths; start reading here |
-//! | [`model`] | [`Model`]: flows, their shares and what is left of them |
+//! | [`model`] | [`FlowModel`]: flows, their shares and what is left of them |
 //! | [`flowserver`] | [`Flowserver`]: the selector of a cluster, with the flows of its clients |
 //! | [`openflow`] | the rules of a path in the switches, and their counters |
 //! | [`topology`] | [`Topology`]: links and shortest paths; [`ThreeTier`], a data centre |
-//! | [`parts`] | [`Parts`]: who reads which bytes of a divided read |
+//! | [`parts`] | [`ReadDivision`]: who reads which bytes of a divided read |
 //! | [`patience`] | [`Patience`]: how long a reader waits before it reads a part twice |
 //! | [`policy`] | [`Policy`]: the interface that rivals share |
 //!
@@ -42,23 +42,26 @@
 //! ```
 //! use std::time::Duration;
 //! use evenfall_core::Timestamp;
-//! use evenfall_files_flow::{Config, FlowId, NodeIndex, Policy, Read, Selector, ThreeTier, Two};
+//! use evenfall_files_flow::{
+//!     BeginningRead, Config, FlowId, TopologyNode, Policy, Selector, ThreeTier, Two,
+//! };
 //!
 //! let topology = ThreeTier::thesis(2.0, 8.0).build();
 //! let second = Duration::from_secs(1);
 //! let mut selector = Selector::new(topology, Config::default(), Two::Finish, second);
-//! let (client, copies) = (NodeIndex(0), [NodeIndex(1), NodeIndex(5), NodeIndex(40)]);
+//! let (client, copies) = (TopologyNode(0), [TopologyNode(1), TopologyNode(5), TopologyNode(40)]);
 //! let flows = [FlowId(0), FlowId(1)];
-//! let read = Read { client, copies: &copies, bytes: 128_000_000, flows };
+//! let read = BeginningRead { client, copies: &copies, bytes: 128_000_000, flows };
 //!
 //! // Nobody else reads: the copy in the client's rack fills the client's link alone.
 //! let legs = selector.choose(Timestamp::ZERO, &read);
-//! assert_eq!((legs.len(), legs[0].copy), (1, NodeIndex(1)));
+//! assert_eq!((legs.len(), legs[0].copy), (1, TopologyNode(1)));
 //!
 //! // Host 1 sends already, so a neighbour reads from elsewhere as well.
 //! let flows = [FlowId(2), FlowId(3)];
-//! let legs = selector.choose(Timestamp::ZERO, &Read { client: NodeIndex(2), flows, ..read });
-//! assert_eq!(legs[0].copy, NodeIndex(5));
+//! let read = BeginningRead { client: TopologyNode(2), flows, ..read };
+//! let legs = selector.choose(Timestamp::ZERO, &read);
+//! assert_eq!(legs[0].copy, TopologyNode(5));
 //! ```
 #![forbid(unsafe_code)]
 
@@ -75,9 +78,11 @@ mod shares;
 pub mod topology;
 
 pub use flowserver::Flowserver;
-pub use model::{Config, Estimate, FlowId, Model};
-pub use parts::{PART_BYTES, Parts, STOLEN_BYTES_MIN};
+pub use model::{Config, Estimate, FlowId, FlowModel};
+pub use parts::{PART_BYTES, ReadDivision, STOLEN_BYTES_MIN};
 pub use patience::Patience;
-pub use policy::{Count, Leg, Policy, Read, Reroute, Route};
+pub use policy::{BeginningRead, Count, FlowLeg, FlowRoute, Policy, Reroute};
 pub use selector::{Candidate, Selector, Two};
-pub use topology::{Link, LinkIndex, NodeIndex, PATHS_MAX, Paths, ThreeTier, Topology};
+pub use topology::{
+    DirectedLink, LinkIndex, PATHS_MAX, ShortestPaths, ThreeTier, Topology, TopologyNode,
+};

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use evenfall_core::Timestamp;
 
 use crate::shares::{cut, newcomer};
-use crate::topology::{Link, LinkIndex};
+use crate::topology::{DirectedLink, LinkIndex};
 
 /// The name of a flow, chosen by the client that starts the flow. A read from two copies has two
 /// flows.
@@ -89,7 +89,7 @@ pub(crate) struct Weighed {
 
 /// See the module documentation.
 #[derive(Clone, Debug)]
-pub struct Model {
+pub struct FlowModel {
     config: Config,
     capacity: Vec<f64>,
     /// For each link, the slots of its flows.
@@ -134,9 +134,9 @@ struct Cut {
 /// A cut of a round that never comes.
 const NO_CUT: Cut = Cut { round: 0, share: 0.0, level: f64::INFINITY, harm_s: None };
 
-impl Model {
+impl FlowModel {
     /// A network of these links, without flows.
-    pub fn new(config: Config, links: &[Link]) -> Self {
+    pub fn new(config: Config, links: &[DirectedLink]) -> Self {
         let elephant_bytes = config.elephant_bytes;
         let marks = Marks {
             links: vec![(0, 0.0, 0.0); links.len()],

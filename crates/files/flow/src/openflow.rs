@@ -14,10 +14,10 @@
 //!     <----------------------------------- echo    the controller answers, or is taken for dead
 //! ```
 //!
-//! [`Session`] is the controller's side of one connection: bytes in, events and bytes out. A driver
-//! owns the sockets and the threads. [`wire`] has the messages. Only the messages above are spoken.
-//! Groups, meters and packets that switches hand up are absent on purpose: the owner of the network
-//! sets up how packets without a rule travel.
+//! [`SwitchSession`] is the controller's side of one connection: bytes in, events and bytes out. A
+//! driver owns the sockets and the threads. [`wire`] has the messages. Only the messages above are
+//! spoken. Groups, meters and packets that switches hand up are absent on purpose: the owner of the
+//! network sets up how packets without a rule travel.
 
 pub mod wire;
 
@@ -26,7 +26,7 @@ mod tests;
 
 use evenfall_core::Malformed;
 
-pub use wire::{FlowMod, FlowStat, Match, Message, PortStat, Rule};
+pub use wire::{FlowMod, FlowRule, FlowStat, PacketMatch, PortStat, SwitchMessage};
 
 /// Most entries of one answer with counters. A switch of a rack sees some hundred reads at once,
 /// and an answer of this many rules has 8 MB. A longer answer ends the connection.
@@ -62,7 +62,7 @@ pub enum Event {
 
 /// The controller's side of a connection with one switch.
 #[derive(Debug)]
-pub struct Session {
+pub struct SwitchSession {
     /// Bytes of a message that has not arrived whole: less than one message.
     input: Vec<u8>,
     output: Vec<u8>,
@@ -74,13 +74,13 @@ pub struct Session {
     ports: (u32, Vec<PortStat>),
 }
 
-impl Default for Session {
+impl Default for SwitchSession {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Session {
+impl SwitchSession {
     /// A session on a new connection. The first bytes for the switch wait already.
     pub fn new() -> Self {
         let mut session = Self {
@@ -92,7 +92,7 @@ impl Session {
             flows: (0, Vec::new()),
             ports: (0, Vec::new()),
         };
-        session.send(&Message::Hello);
+        session.send(&SwitchMessage::Hello);
         session
     }
 
@@ -113,22 +113,22 @@ impl Session {
 
     /// Adds a rule, or removes rules. Returns the xid under which a switch refuses the change.
     pub fn change(&mut self, change: FlowMod) -> u32 {
-        self.send(&Message::FlowMod(change))
+        self.send(&SwitchMessage::FlowMod(change))
     }
 
     /// Asks for [`Event::Done`] under the returned xid.
     pub fn barrier(&mut self) -> u32 {
-        self.send(&Message::BarrierRequest)
+        self.send(&SwitchMessage::BarrierRequest)
     }
 
     /// Asks for [`Event::Flows`] with all rules under the returned xid.
     pub fn ask_flows(&mut self) -> u32 {
-        self.send(&Message::FlowStatsRequest)
+        self.send(&SwitchMessage::FlowStatsRequest)
     }
 
     /// Asks for [`Event::Ports`] with all ports under the returned xid.
     pub fn ask_ports(&mut self) -> u32 {
-        self.send(&Message::PortStatsRequest)
+        self.send(&SwitchMessage::PortStatsRequest)
     }
 
     /// Takes in bytes of the switch. Returns what they say.
@@ -141,7 +141,7 @@ impl Session {
         let (mut at, mut events) = (0, Vec::new());
         while let Some(length) = wire::length(&self.input[at..])? {
             let Some(message) = self.input.get(at..at + length) else { break };
-            let (xid, message) = Message::decode(message)?;
+            let (xid, message) = SwitchMessage::decode(message)?;
             at += length;
             events.extend(self.take(xid, message)?);
         }
@@ -149,7 +149,7 @@ impl Session {
         Ok(events)
     }
 
-    fn send(&mut self, message: &Message) -> u32 {
+    fn send(&mut self, message: &SwitchMessage) -> u32 {
         self.xid = self.xid.wrapping_add(1);
         if !self.is_behind() {
             message.encode(self.xid, &mut self.output);
@@ -157,36 +157,36 @@ impl Session {
         self.xid
     }
 
-    fn take(&mut self, xid: u32, message: Message) -> Result<Option<Event>, Malformed> {
-        if !self.is_greeted && message != Message::Hello {
+    fn take(&mut self, xid: u32, message: SwitchMessage) -> Result<Option<Event>, Malformed> {
+        if !self.is_greeted && message != SwitchMessage::Hello {
             return Err(Malformed { what: "no hello at the start", offset: 1 });
         }
         match message {
-            Message::Hello => {
+            SwitchMessage::Hello => {
                 if !self.is_greeted {
                     self.is_greeted = true;
-                    self.send(&Message::FeaturesRequest);
+                    self.send(&SwitchMessage::FeaturesRequest);
                 }
                 Ok(None)
             }
-            Message::Features { datapath, .. } => {
+            SwitchMessage::Features { datapath, .. } => {
                 let is_new = self.datapath.replace(datapath).is_none();
                 Ok(is_new.then_some(Event::Ready { datapath }))
             }
-            Message::EchoRequest(data) => {
+            SwitchMessage::EchoRequest(data) => {
                 if !self.is_behind() {
-                    Message::EchoReply(data).encode(xid, &mut self.output);
+                    SwitchMessage::EchoReply(data).encode(xid, &mut self.output);
                 }
                 Ok(None)
             }
-            Message::BarrierReply => Ok(Some(Event::Done(xid))),
-            Message::FlowStats(part) => {
+            SwitchMessage::BarrierReply => Ok(Some(Event::Done(xid))),
+            SwitchMessage::FlowStats(part) => {
                 Ok(collect(&mut self.flows, xid, part)?.map(|all| Event::Flows(xid, all)))
             }
-            Message::PortStats(part) => {
+            SwitchMessage::PortStats(part) => {
                 Ok(collect(&mut self.ports, xid, part)?.map(|all| Event::Ports(xid, all)))
             }
-            Message::Error { kind, code, .. } => Ok(Some(Event::Refused { xid, kind, code })),
+            SwitchMessage::Error { kind, code, .. } => Ok(Some(Event::Refused { xid, kind, code })),
             // Switches also tell of packets, ports and rules that ended, which nobody asked for.
             _ => Ok(None),
         }
@@ -198,7 +198,7 @@ impl Session {
 fn collect<T>(
     known: &mut (u32, Vec<T>),
     xid: u32,
-    part: wire::Part<T>,
+    part: wire::CountersPart<T>,
 ) -> Result<Option<Vec<T>>, Malformed> {
     if known.0 != xid {
         *known = (xid, Vec::new());

@@ -23,7 +23,7 @@ pub const STOLEN_BYTES_MIN: u64 = 1_000_000;
 
 /// The division of one read: which copy reads which bytes.
 #[derive(Clone, Debug)]
-pub struct Parts {
+pub struct ReadDivision {
     part_bytes: u64,
     /// The bytes that no copy has begun to read.
     rest: Range<u64>,
@@ -33,7 +33,7 @@ pub struct Parts {
     reading: Vec<Range<u64>>,
 }
 
-impl Parts {
+impl ReadDivision {
     /// Divides `bytes` into parts of `part_bytes` for `copies` copies. No copy has a part yet.
     pub fn new(bytes: u64, part_bytes: u64, copies: usize) -> Self {
         Self {
@@ -113,7 +113,7 @@ mod tests {
     /// Simulates two copies at these speeds. Returns the bytes that each copy read and the time at
     /// which each copy finished.
     fn race(bytes: u64, speeds: [f64; 2]) -> ([u64; 2], [f64; 2]) {
-        let mut parts = Parts::new(bytes, PART_BYTES, 2);
+        let mut parts = ReadDivision::new(bytes, PART_BYTES, 2);
         let (mut done, mut at) = ([0; 2], [0.0; 2]);
         let mut idle = [true; 2];
         let mut covered = vec![];
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn bytes_that_a_copy_gives_up_are_read_by_the_next_one() {
-        let mut parts = Parts::new(PART_BYTES + 5, PART_BYTES, 2);
+        let mut parts = ReadDivision::new(PART_BYTES + 5, PART_BYTES, 2);
         assert_eq!(parts.next(0, &[1.0, 1.0]), Some(0..PART_BYTES));
         parts.read(0, 7);
         parts.give_up(0);
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_read_smaller_than_a_part_is_not_divided_at_its_start() {
-        let mut parts = Parts::new(500_000, PART_BYTES, 2);
+        let mut parts = ReadDivision::new(500_000, PART_BYTES, 2);
         assert_eq!(parts.next(0, &[1.0, 1.0]), Some(0..500_000));
         assert_eq!(parts.next(1, &[1.0, 1.0]), None);
     }

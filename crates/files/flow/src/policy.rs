@@ -6,15 +6,15 @@ use core::time::Duration;
 use evenfall_core::Timestamp;
 
 use crate::model::FlowId;
-use crate::topology::{LinkIndex, NodeIndex};
+use crate::topology::{LinkIndex, TopologyNode};
 
 /// A read that begins.
 #[derive(Clone, Copy, Debug)]
-pub struct Read<'a> {
+pub struct BeginningRead<'a> {
     /// The host that reads.
-    pub client: NodeIndex,
+    pub client: TopologyNode,
     /// The hosts that have a copy, the primary first.
-    pub copies: &'a [NodeIndex],
+    pub copies: &'a [TopologyNode],
     /// Length of the read.
     pub bytes: u64,
     /// Names for the flows of this read; the second name is used when the read is divided.
@@ -23,7 +23,7 @@ pub struct Read<'a> {
 
 /// How the network routes the packets of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Route {
+pub enum FlowRoute {
     /// The number of a shortest path from the copy to the client. The driver sets the path up in
     /// the switches.
     Path(usize),
@@ -33,15 +33,15 @@ pub enum Route {
 
 /// A flow to start.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Leg {
+pub struct FlowLeg {
     /// Its name.
     pub flow: FlowId,
     /// The host whose copy the flow reads.
-    pub copy: NodeIndex,
+    pub copy: TopologyNode,
     /// The path of the flow.
-    pub route: Route,
-    /// Bytes that the policy expects this flow to read. For a read with two legs, [`crate::Parts`]
-    /// decides which leg reads which bytes.
+    pub route: FlowRoute,
+    /// Bytes that the policy expects this flow to read. For a read with two legs,
+    /// [`crate::ReadDivision`] decides which leg reads which bytes.
     pub bytes: u64,
 }
 
@@ -51,9 +51,9 @@ pub struct Reroute {
     /// Which flow.
     pub flow: FlowId,
     /// The host whose copy the flow reads from now on; `None` when the copy stays the same.
-    pub copy: Option<NodeIndex>,
+    pub copy: Option<TopologyNode>,
     /// Its new path.
-    pub route: Route,
+    pub route: FlowRoute,
 }
 
 /// The byte count of a flow.
@@ -69,7 +69,7 @@ pub struct Count {
 pub trait Policy {
     /// Chooses the copies and paths of a read. Returns one leg or two, and none when no copy can be
     /// reached.
-    fn choose(&mut self, now: Timestamp, read: &Read<'_>) -> Vec<Leg>;
+    fn choose(&mut self, now: Timestamp, read: &BeginningRead<'_>) -> Vec<FlowLeg>;
 
     /// Reports that the flow has finished or was given up.
     fn ended(&mut self, now: Timestamp, flow: FlowId);

@@ -16,9 +16,9 @@ use core::time::Duration;
 
 use evenfall_core::Timestamp;
 
-use crate::model::{Config, Estimate, FlowId, Model};
-use crate::policy::{Count, Leg, Policy, Read, Reroute, Route};
-use crate::topology::{LinkIndex, NodeIndex, Topology};
+use crate::model::{Config, Estimate, FlowId, FlowModel};
+use crate::policy::{BeginningRead, Count, FlowLeg, FlowRoute, Policy, Reroute};
+use crate::topology::{LinkIndex, Topology, TopologyNode};
 
 /// The rule that decides whether a read is divided between two copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub enum Two {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate {
     /// The host that has the copy.
-    pub copy: NodeIndex,
+    pub copy: TopologyNode,
     /// The number of the path from the copy to the client.
     pub path: usize,
     /// Share and harm of a flow on this path.
@@ -50,28 +50,28 @@ pub struct Candidate {
 #[derive(Clone, Debug)]
 pub struct Selector {
     topology: Topology,
-    model: Model,
+    model: FlowModel,
     two: Two,
     interval: Duration,
     /// Candidates of a decision: duration of the read alone, number of links, copy, path.
-    scratch: Vec<(f64, usize, NodeIndex, usize)>,
+    scratch: Vec<(f64, usize, TopologyNode, usize)>,
 }
 
 impl Selector {
     /// A selector without flows. The driver passes in byte counts every `interval`. The thesis uses
     /// 1 s and sees no difference up to 5 s.
     pub fn new(topology: Topology, config: Config, two: Two, interval: Duration) -> Self {
-        let model = Model::new(config, topology.links());
+        let model = FlowModel::new(config, topology.links());
         Self { topology, model, two, interval, scratch: Vec::new() }
     }
 
     /// The model of the network.
-    pub fn model(&self) -> &Model {
+    pub fn model(&self) -> &FlowModel {
         &self.model
     }
 
     /// The model of the network, for corrections by the caller.
-    pub fn model_mut(&mut self) -> &mut Model {
+    pub fn model_mut(&mut self) -> &mut FlowModel {
         &mut self.model
     }
 
@@ -85,8 +85,8 @@ impl Selector {
     pub fn best(
         &mut self,
         now: Timestamp,
-        client: NodeIndex,
-        copies: &[NodeIndex],
+        client: TopologyNode,
+        copies: &[TopologyNode],
         bytes: u64,
     ) -> Option<Candidate> {
         self.list(client, copies, bytes as f64);
@@ -109,7 +109,7 @@ impl Selector {
     }
 
     /// Lists the candidates by the duration of the read alone, then by number of links.
-    fn list(&mut self, client: NodeIndex, copies: &[NodeIndex], bytes: f64) {
+    fn list(&mut self, client: TopologyNode, copies: &[TopologyNode], bytes: f64) {
         self.model.forget_links();
         self.scratch.clear();
         for &copy in copies {
@@ -127,9 +127,9 @@ impl Selector {
     fn take(
         &mut self,
         now: Timestamp,
-        read: &Read<'_>,
+        read: &BeginningRead<'_>,
         flow: FlowId,
-        leg: (NodeIndex, usize),
+        leg: (TopologyNode, usize),
         bytes: f64,
     ) {
         let paths = self.topology.paths(leg.0, read.client);
@@ -141,15 +141,15 @@ impl Selector {
     fn second(
         &mut self,
         now: Timestamp,
-        read: &Read<'_>,
+        read: &BeginningRead<'_>,
         first: &Candidate,
-    ) -> Option<(NodeIndex, usize, u64)> {
+    ) -> Option<(TopologyNode, usize, u64)> {
         let others: Vec<_> = read.copies.iter().copied().filter(|&c| c != first.copy).collect();
         let bytes = read.bytes as f64;
         let half = Some(read.flows[0]);
         self.list(read.client, &others, bytes);
         let finish = self.two == Two::Finish;
-        let mut best: Option<(f64, NodeIndex, usize, f64)> = None;
+        let mut best: Option<(f64, TopologyNode, usize, f64)> = None;
         // The cost that a second path must stay below. The thesis chooses the second path as if the
         // read had no other flow.
         let mut limit_s = if finish { first.cost_s } else { f64::INFINITY };
@@ -183,12 +183,13 @@ impl Selector {
 }
 
 impl Policy for Selector {
-    fn choose(&mut self, now: Timestamp, read: &Read<'_>) -> Vec<Leg> {
+    fn choose(&mut self, now: Timestamp, read: &BeginningRead<'_>) -> Vec<FlowLeg> {
         let Some(first) = self.best(now, read.client, read.copies, read.bytes) else {
             return Vec::new();
         };
         let [one, other] = read.flows;
-        let leg = |flow, copy, path, bytes| Leg { flow, copy, route: Route::Path(path), bytes };
+        let leg =
+            |flow, copy, path, bytes| FlowLeg { flow, copy, route: FlowRoute::Path(path), bytes };
         let alone = leg(one, first.copy, first.path, read.bytes);
         let paths = self.topology.paths(first.copy, read.client);
         let path: &[LinkIndex] = paths.path(first.path);

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 /// A host or a switch. Hosts come first, numbered from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NodeIndex(pub u32);
+pub struct TopologyNode(pub u32);
 
 /// One direction of a wire. Numbered from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,24 +32,24 @@ pub const PATHS_MAX: usize = 64;
 
 /// One direction of a wire.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Link {
+pub struct DirectedLink {
     /// The node that sends.
-    pub from: NodeIndex,
+    pub from: TopologyNode,
     /// The node that receives.
-    pub to: NodeIndex,
+    pub to: TopologyNode,
     /// Bytes a second.
     pub bytes_per_s: f64,
 }
 
 /// All shortest paths from one node to another.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Paths {
+pub struct ShortestPaths {
     links: Box<[LinkIndex]>,
     hops: usize,
     count: usize,
 }
 
-impl Paths {
+impl ShortestPaths {
     /// Number of paths; 0 when the second node cannot be reached.
     pub fn len(&self) -> usize {
         self.count
@@ -84,10 +84,10 @@ impl Paths {
 #[derive(Clone, Debug, Default)]
 pub struct Topology {
     nodes: u32,
-    links: Vec<Link>,
+    links: Vec<DirectedLink>,
     /// For each node, the links that begin there.
     out: Vec<Vec<LinkIndex>>,
-    paths: BTreeMap<(NodeIndex, NodeIndex), Arc<Paths>>,
+    paths: BTreeMap<(TopologyNode, TopologyNode), Arc<ShortestPaths>>,
 }
 
 impl Topology {
@@ -97,21 +97,21 @@ impl Topology {
     }
 
     /// Adds a node.
-    pub fn node(&mut self) -> NodeIndex {
+    pub fn node(&mut self) -> TopologyNode {
         self.nodes += 1;
         self.out.push(Vec::new());
-        NodeIndex(self.nodes - 1)
+        TopologyNode(self.nodes - 1)
     }
 
     /// Adds a link in one direction, with its capacity in bytes a second.
     ///
     /// # Panics
     /// When a node is unknown, or the link carries nothing.
-    pub fn link(&mut self, from: NodeIndex, to: NodeIndex, bytes_per_s: f64) -> LinkIndex {
+    pub fn link(&mut self, from: TopologyNode, to: TopologyNode, bytes_per_s: f64) -> LinkIndex {
         assert!(from.0 < self.nodes && to.0 < self.nodes, "a link between known nodes");
         assert!(bytes_per_s > 0.0 && bytes_per_s.is_finite(), "a link carries bytes");
         let link = LinkIndex(self.links.len() as u32);
-        self.links.push(Link { from, to, bytes_per_s });
+        self.links.push(DirectedLink { from, to, bytes_per_s });
         self.out[from.0 as usize].push(link);
         self.paths.clear();
         link
@@ -119,18 +119,18 @@ impl Topology {
 
     /// Adds a wire: a link in each direction, with the capacity of each direction in bytes a
     /// second.
-    pub fn wire(&mut self, one: NodeIndex, other: NodeIndex, bytes_per_s: f64) {
+    pub fn wire(&mut self, one: TopologyNode, other: TopologyNode, bytes_per_s: f64) {
         self.link(one, other, bytes_per_s);
         self.link(other, one, bytes_per_s);
     }
 
     /// All links, by number.
-    pub fn links(&self) -> &[Link] {
+    pub fn links(&self) -> &[DirectedLink] {
         &self.links
     }
 
     /// The shortest paths between two nodes, in a fixed order.
-    pub fn paths(&mut self, from: NodeIndex, to: NodeIndex) -> Arc<Paths> {
+    pub fn paths(&mut self, from: TopologyNode, to: TopologyNode) -> Arc<ShortestPaths> {
         if let Some(known) = self.paths.get(&(from, to)) {
             return Arc::clone(known);
         }
@@ -141,7 +141,7 @@ impl Topology {
 
     /// Finds all shortest paths: a breadth-first search from the last node gives the distances, and
     /// each step of a path lowers the distance by one.
-    fn search(&self, from: NodeIndex, to: NodeIndex) -> Paths {
+    fn search(&self, from: TopologyNode, to: TopologyNode) -> ShortestPaths {
         let mut away = vec![u32::MAX; self.nodes as usize];
         away[to.0 as usize] = 0;
         let mut into = vec![Vec::new(); self.nodes as usize];
@@ -163,7 +163,7 @@ impl Topology {
         }
         let hops = away[from.0 as usize];
         if hops == u32::MAX {
-            return Paths { links: Box::default(), hops: 0, count: 0 };
+            return ShortestPaths { links: Box::default(), hops: 0, count: 0 };
         }
         let (mut links, mut count) = (Vec::new(), 0);
         let mut way = Vec::new();
@@ -172,12 +172,12 @@ impl Topology {
             count += 1;
             count < PATHS_MAX
         });
-        Paths { links: links.into(), hops: hops as usize, count }
+        ShortestPaths { links: links.into(), hops: hops as usize, count }
     }
 
     fn descend(
         &self,
-        node: NodeIndex,
+        node: TopologyNode,
         away: &[u32],
         way: &mut Vec<LinkIndex>,
         found: &mut dyn FnMut(&[LinkIndex]) -> bool,
@@ -253,12 +253,12 @@ impl ThreeTier {
     }
 
     /// The rack of a host, counted over all pods.
-    pub fn rack_of(&self, host: NodeIndex) -> u32 {
+    pub fn rack_of(&self, host: TopologyNode) -> u32 {
         host.0 / self.hosts
     }
 
     /// The pod of a host.
-    pub fn pod_of(&self, host: NodeIndex) -> u32 {
+    pub fn pod_of(&self, host: TopologyNode) -> u32 {
         host.0 / (self.hosts * self.racks)
     }
 
@@ -283,7 +283,7 @@ impl ThreeTier {
                 }
                 for host in 0..self.hosts {
                     let host = (pod * self.racks + rack) * self.hosts + host;
-                    topology.wire(NodeIndex(host), switch, self.host_bytes_per_s);
+                    topology.wire(TopologyNode(host), switch, self.host_bytes_per_s);
                 }
             }
         }
@@ -300,7 +300,7 @@ mod tests {
         let spec = ThreeTier::thesis(2.0, 8.0);
         let mut topology = spec.build();
         let count = |topology: &mut Topology, to| {
-            let paths = topology.paths(NodeIndex(0), NodeIndex(to));
+            let paths = topology.paths(TopologyNode(0), TopologyNode(to));
             (paths.len(), paths.hops())
         };
         assert_eq!(count(&mut topology, 0), (1, 0), "itself");
@@ -312,15 +312,15 @@ mod tests {
     #[test]
     fn every_path_leads_from_its_first_node_to_its_last() {
         let mut topology = ThreeTier::thesis(2.0, 8.0).build();
-        let paths = topology.paths(NodeIndex(3), NodeIndex(60));
+        let paths = topology.paths(TopologyNode(3), TopologyNode(60));
         for path in paths.iter() {
-            let mut at = NodeIndex(3);
+            let mut at = TopologyNode(3);
             for link in path {
                 let link = topology.links()[link.0 as usize];
                 assert_eq!(link.from, at);
                 at = link.to;
             }
-            assert_eq!(at, NodeIndex(60));
+            assert_eq!(at, TopologyNode(60));
         }
     }
 
@@ -338,7 +338,7 @@ mod tests {
     fn a_node_without_wires_is_reached_by_no_path() {
         let mut topology = ThreeTier::thesis(1.0, 1.0).build();
         let lone = topology.node();
-        assert!(topology.paths(NodeIndex(0), lone).is_empty());
+        assert!(topology.paths(TopologyNode(0), lone).is_empty());
         assert_eq!(topology.paths(lone, lone).len(), 1);
     }
 }

@@ -4,17 +4,17 @@
 use std::time::Duration;
 
 use evenfall_core::{Prng, Timestamp};
-use evenfall_files_flow::{Config, FlowId, LinkIndex, Model, NodeIndex, ThreeTier};
+use evenfall_files_flow::{Config, FlowId, FlowModel, LinkIndex, ThreeTier, TopologyNode};
 
 fn at(seconds: f64) -> Timestamp {
     Timestamp::ZERO + Duration::from_secs_f64(seconds)
 }
 
 /// Two hosts of a rack, joined by a path of two links of 125 MB/s.
-fn pair() -> (Model, Vec<LinkIndex>) {
+fn pair() -> (FlowModel, Vec<LinkIndex>) {
     let mut topology = ThreeTier::thesis(2.0, 8.0).build();
-    let path = topology.paths(NodeIndex(0), NodeIndex(1)).path(0).to_vec();
-    (Model::new(Config::default(), topology.links()), path)
+    let path = topology.paths(TopologyNode(0), TopologyNode(1)).path(0).to_vec();
+    (FlowModel::new(Config::default(), topology.links()), path)
 }
 
 #[test]
@@ -67,11 +67,11 @@ fn a_flow_that_nobody_counts_any_more_expires() {
 fn after_the_last_flow_the_network_is_as_at_the_start() {
     let spec = ThreeTier::thesis(2.0, 8.0);
     let mut topology = spec.build();
-    let mut model = Model::new(Config::default(), topology.links());
+    let mut model = FlowModel::new(Config::default(), topology.links());
     let mut prng = Prng::new(5);
     let hosts = u64::from(spec.host_count());
     for name in 0..400u64 {
-        let [from, to] = [(); 2].map(|()| NodeIndex(prng.below(hosts) as u32));
+        let [from, to] = [(); 2].map(|()| TopologyNode(prng.below(hosts) as u32));
         let paths = topology.paths(from, to);
         let path = paths.path(prng.below(paths.len() as u64) as usize);
         let now = at(name as f64 / 10.0);
@@ -85,6 +85,6 @@ fn after_the_last_flow_the_network_is_as_at_the_start() {
         assert!(model.remove(at(41.0), FlowId(name)));
     }
     assert!(model.is_empty());
-    let paths = topology.paths(NodeIndex(0), NodeIndex(63));
+    let paths = topology.paths(TopologyNode(0), TopologyNode(63));
     assert_eq!(model.estimate(at(42.0), paths.path(0)).share, spec.core_bytes_per_s);
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use evenfall_core::{Prng, Timestamp};
 use evenfall_files_flow::{
-    Candidate, Config, FlowId, Leg, NodeIndex, Policy, Read, Route, Selector, ThreeTier, Topology,
-    Two,
+    BeginningRead, Candidate, Config, FlowId, FlowLeg, FlowRoute, Policy, Selector, ThreeTier,
+    Topology, TopologyNode, Two,
 };
 
 const BYTES: u64 = 128_000_000;
@@ -16,9 +16,9 @@ fn selector(two: Two) -> Selector {
     Selector::new(topology, Config::default(), two, Duration::from_secs(1))
 }
 
-fn read(client: u32, copies: &[NodeIndex], name: u64) -> Read<'_> {
+fn read(client: u32, copies: &[TopologyNode], name: u64) -> BeginningRead<'_> {
     let flows = [FlowId(name), FlowId(name + 1)];
-    Read { client: NodeIndex(client), copies, bytes: BYTES, flows }
+    BeginningRead { client: TopologyNode(client), copies, bytes: BYTES, flows }
 }
 
 #[test]
@@ -26,8 +26,8 @@ fn the_choice_is_the_least_cost_over_all_candidates() {
     let mut prng = Prng::new(3);
     let mut selector = selector(Two::Finish);
     for name in 0..300u64 {
-        let copies: Vec<_> = (0..3).map(|_| NodeIndex(prng.below(64) as u32)).collect();
-        let client = NodeIndex(prng.below(64) as u32);
+        let copies: Vec<_> = (0..3).map(|_| TopologyNode(prng.below(64) as u32)).collect();
+        let client = TopologyNode(prng.below(64) as u32);
         let now = Timestamp::ZERO + Duration::from_millis(name * 20);
         let best = selector.best(now, client, &copies, BYTES).expect("a path");
         let mut least = f64::INFINITY;
@@ -49,15 +49,15 @@ fn the_choice_is_the_least_cost_over_all_candidates() {
 
 #[test]
 fn of_equal_copies_the_nearest_is_read() {
-    let copies = [NodeIndex(40), NodeIndex(5), NodeIndex(1)];
+    let copies = [TopologyNode(40), TopologyNode(5), TopologyNode(1)];
     let legs = selector(Two::Never).choose(Timestamp::ZERO, &read(0, &copies, 0));
-    assert_eq!(legs[0].copy, NodeIndex(1));
+    assert_eq!(legs[0].copy, TopologyNode(1));
 }
 
 /// Both copies are in other pods. Each path carries half the bandwidth of the client's link.
 #[test]
 fn two_copies_are_read_where_one_path_is_narrower_than_the_client() {
-    let copies = [NodeIndex(20), NodeIndex(40)];
+    let copies = [TopologyNode(20), TopologyNode(40)];
     let legs = selector(Two::Finish).choose(Timestamp::ZERO, &read(0, &copies, 0));
     assert_eq!(legs.len(), 2);
     assert_ne!(legs[0].copy, legs[1].copy);
@@ -69,7 +69,7 @@ fn two_copies_are_read_where_one_path_is_narrower_than_the_client() {
 /// never less.
 #[test]
 fn the_printed_rule_reads_one_copy_where_two_would_halve_the_time() {
-    let copies = [NodeIndex(20), NodeIndex(40)];
+    let copies = [TopologyNode(20), TopologyNode(40)];
     let legs = selector(Two::Printed).choose(Timestamp::ZERO, &read(0, &copies, 0));
     assert_eq!(legs.len(), 1);
     assert_eq!(legs[0].bytes, BYTES);
@@ -77,7 +77,7 @@ fn the_printed_rule_reads_one_copy_where_two_would_halve_the_time() {
 
 #[test]
 fn a_try_of_two_copies_that_is_given_up_leaves_no_trace() {
-    let copies = [NodeIndex(1), NodeIndex(5)];
+    let copies = [TopologyNode(1), TopologyNode(5)];
     let [mut tried, mut plain] = [Two::Finish, Two::Never].map(selector);
     for selector in [&mut tried, &mut plain] {
         selector.choose(Timestamp::ZERO, &read(0, &copies, 0));
@@ -88,10 +88,10 @@ fn a_try_of_two_copies_that_is_given_up_leaves_no_trace() {
 
 #[test]
 fn a_copy_on_the_client_itself_costs_nothing() {
-    let copies = [NodeIndex(40), NodeIndex(7)];
+    let copies = [TopologyNode(40), TopologyNode(7)];
     let mut selector = selector(Two::Finish);
-    let best = selector.best(Timestamp::ZERO, NodeIndex(7), &copies, BYTES).expect("itself");
-    assert_eq!((best.copy, best.cost_s), (NodeIndex(7), 0.0));
+    let best = selector.best(Timestamp::ZERO, TopologyNode(7), &copies, BYTES).expect("itself");
+    assert_eq!((best.copy, best.cost_s), (TopologyNode(7), 0.0));
     assert_eq!(selector.choose(Timestamp::ZERO, &read(7, &copies, 0)).len(), 1);
 }
 
@@ -102,7 +102,7 @@ fn a_client_without_wires_is_told_that_there_is_no_way() {
     let second = Duration::from_secs(1);
     let mut selector = Selector::new(topology, Config::default(), Two::Finish, second);
     let flows = [FlowId(0), FlowId(1)];
-    let read = Read { client: one, copies: &[other], bytes: BYTES, flows };
+    let read = BeginningRead { client: one, copies: &[other], bytes: BYTES, flows };
     assert!(selector.choose(Timestamp::ZERO, &read).is_empty());
 }
 
@@ -111,10 +111,10 @@ fn a_client_without_wires_is_told_that_there_is_no_way() {
 fn second_costs(
     selector: &Selector,
     now: Timestamp,
-    read: &Read<'_>,
+    read: &BeginningRead<'_>,
     first: &Candidate,
     live: &BTreeSet<FlowId>,
-) -> BTreeMap<(NodeIndex, usize), f64> {
+) -> BTreeMap<(TopologyNode, usize), f64> {
     let (bytes, [half, other]) = (read.bytes as f64, read.flows);
     let mut selector = selector.clone();
     let path = selector.topology_mut().paths(first.copy, read.client);
@@ -143,8 +143,8 @@ fn a_second_copy_is_the_least_cost_over_all_candidates_and_below_that_of_one() {
     let (mut prng, mut selector) = (Prng::new(8), selector(Two::Finish));
     let (mut live, mut divided) = (BTreeSet::new(), 0);
     for name in (0..800u64).step_by(2) {
-        let copies: Vec<_> = (0..3).map(|_| NodeIndex(prng.below(64) as u32)).collect();
-        let client = NodeIndex(prng.below(64) as u32);
+        let copies: Vec<_> = (0..3).map(|_| TopologyNode(prng.below(64) as u32)).collect();
+        let client = TopologyNode(prng.below(64) as u32);
         let now = Timestamp::ZERO + Duration::from_millis(name * 10);
         let read = read(client.0, &copies, name);
         let first = selector.best(now, client, &copies, BYTES).expect("a path");
@@ -153,7 +153,7 @@ fn a_second_copy_is_the_least_cost_over_all_candidates_and_below_that_of_one() {
         let least = costs.values().copied().fold(f64::INFINITY, f64::min);
         let near = 1e-9 * first.cost_s;
         match legs[..] {
-            [_, Leg { copy, route: Route::Path(path), .. }] => {
+            [_, FlowLeg { copy, route: FlowRoute::Path(path), .. }] => {
                 assert!(costs[&(copy, path)] <= least + near, "read {name}: {least}");
                 assert!(least < first.cost_s + near);
                 divided += 1;

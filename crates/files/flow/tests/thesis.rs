@@ -16,7 +16,8 @@ use std::time::Duration;
 
 use evenfall_core::Timestamp;
 use evenfall_files_flow::{
-    Config, FlowId, LinkIndex, NodeIndex, Policy, Read, Route, Selector, Topology, Two,
+    BeginningRead, Config, FlowId, FlowRoute, LinkIndex, Policy, Selector, Topology, TopologyNode,
+    Two,
 };
 
 /// A megabit in bytes, and a megabit a second in bytes a second.
@@ -24,7 +25,7 @@ const MB: f64 = 125_000.0;
 
 /// The network of figure 3.2 with its flows. Reader and source have an edge switch each, two
 /// switches lie between, and links carry 10 Mb/s.
-fn figure() -> (Selector, [NodeIndex; 2], [Vec<LinkIndex>; 2]) {
+fn figure() -> (Selector, [TopologyNode; 2], [Vec<LinkIndex>; 2]) {
     let mut topology = Topology::new();
     let [source, reader, from, to] = [(); 4].map(|()| topology.node());
     let [one, other] = [(); 2].map(|()| topology.node());
@@ -80,9 +81,9 @@ fn second_path_of_the_example_costs_less_and_is_taken() {
     assert!(near(estimate.cost_s(9.0 * MB), 3.0 + 0.5 + 6.0 / 7.0 - 6.0 / 8.0), "3.607");
     let flows = [FlowId(100), FlowId(101)];
     let bytes = (9.0 * MB) as u64;
-    let read = Read { client: reader, copies: &[source], bytes, flows };
+    let read = BeginningRead { client: reader, copies: &[source], bytes, flows };
     let legs = selector.choose(Timestamp::ZERO, &read);
-    assert_eq!(legs[0].route, Route::Path(1));
+    assert_eq!(legs[0].route, FlowRoute::Path(1));
 }
 
 #[test]

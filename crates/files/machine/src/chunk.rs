@@ -24,7 +24,7 @@ pub const HEAD_BYTES: usize = 20;
 
 /// The head of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct AppendHead {
     /// Bytes of the body.
     pub length: u32,
     /// Where the body begins in the file.
@@ -33,7 +33,7 @@ pub struct Head {
     pub crc: u32,
 }
 
-impl Head {
+impl AppendHead {
     /// Reads a head; `None` when it does not match its checksum.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let r = &mut Reader::new(bytes);
@@ -93,7 +93,7 @@ pub struct Mark {
 
 /// What a start has found in a chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Scan {
+pub struct ChunkScan {
     /// The place in the file behind the last good append.
     pub end: u64,
     /// Bytes of the log up to the end of the last good append.
@@ -108,14 +108,19 @@ pub struct Scan {
 ///
 /// # Errors
 /// The errors of `read`, which is given a position in the log and a number of bytes.
-pub fn scan(file: FileId, start: u64, bytes: u64, read: ReadLog<'_>) -> Result<Scan, StorageError> {
+pub fn scan(
+    file: FileId,
+    start: u64,
+    bytes: u64,
+    read: ReadLog<'_>,
+) -> Result<ChunkScan, StorageError> {
     let log = log_name(file, start);
     let mut read = |at, len| read(&log, at, len);
-    let mut scan = Scan { end: start, good: 0, bytes, marks: Vec::new() };
+    let mut scan = ChunkScan { end: start, good: 0, bytes, marks: Vec::new() };
     let mut heads = Vec::new();
     while scan.good + HEAD_BYTES as u64 <= bytes {
         let head = read(scan.good, HEAD_BYTES)?;
-        let Some(head) = Head::read(&head) else { break };
+        let Some(head) = AppendHead::read(&head) else { break };
         let next = scan.good + HEAD_BYTES as u64 + u64::from(head.length);
         if head.offset != scan.end || next > bytes {
             break;
@@ -167,7 +172,7 @@ pub type ReadLog<'a> = &'a mut dyn FnMut(&str, u64, usize) -> Result<Bytes, Stor
 
 /// Reads the appends of a copy one after the other.
 #[derive(Clone, Debug)]
-pub struct Appends {
+pub struct AppendReader {
     file: FileId,
     /// Where the chunks begin.
     chunks: Vec<u64>,
@@ -179,7 +184,7 @@ pub struct Appends {
     chunk_end: u64,
 }
 
-impl Appends {
+impl AppendReader {
     /// A reader of a file whose chunks begin at these offsets.
     pub fn new(file: FileId, chunks: Vec<u64>) -> Self {
         let next = Mark { offset: 0, position: 0 };
@@ -205,7 +210,7 @@ impl Appends {
         loop {
             let Mark { offset: at, position } = self.next;
             let head = read(&self.log, position, HEAD_BYTES).map_err(Damage::Disk)?;
-            let head = (head.len() == HEAD_BYTES).then(|| Head::read(&head)).flatten();
+            let head = (head.len() == HEAD_BYTES).then(|| AppendHead::read(&head)).flatten();
             let Some(head) = head.filter(|head| head.offset == at) else {
                 return Err(Damage::At(at));
             };
@@ -227,7 +232,7 @@ impl Appends {
 mod tests {
     use super::*;
 
-    fn scan_of(log: &[u8]) -> Scan {
+    fn scan_of(log: &[u8]) -> ChunkScan {
         let mut read = |_: &str, at: u64, len: usize| {
             let from = (at as usize).min(log.len());
             Ok(Bytes::copy_from_slice(&log[from..(from + len).min(log.len())]))

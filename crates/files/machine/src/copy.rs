@@ -14,10 +14,10 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use evenfall_core::durable::Change;
 
-use crate::chunk::{self, HEAD_BYTES, Mark, Scan};
+use crate::chunk::{self, ChunkScan, HEAD_BYTES, Mark};
 use crate::config::{CHUNK_APPENDS_MAX, WINDOW_APPENDS_MAX, WINDOW_BYTES_MAX};
 use crate::lead::Lead;
-use crate::wire::{Assignment, Place};
+use crate::wire::{DataserverPlace, FileAssignment};
 use crate::{DiskId, FileId};
 
 /// A chunk of a copy.
@@ -54,7 +54,7 @@ pub struct Copy {
     /// The epoch began in this life of the dataserver. A primary of another life may have sent
     /// appends that this life does not know.
     pub is_fresh: bool,
-    pub members: Vec<Place>,
+    pub members: Vec<DataserverPlace>,
     pub chunks: Vec<Chunk>,
     /// Where the appends behind the committed length begin.
     marks: VecDeque<Mark>,
@@ -70,7 +70,7 @@ pub struct Copy {
     /// Changes of logs that are under way. The copy takes no appends until all are done.
     pub cuts: usize,
     /// The assignment that begins when the cuts are done and its record is on the disk.
-    pub switch: Option<Assignment>,
+    pub switch: Option<FileAssignment>,
     pub leader: Option<SocketAddr>,
     /// Appends of clients that are not acknowledged yet: token, and end of the append.
     pub waiting: VecDeque<(u64, u64)>,
@@ -110,7 +110,7 @@ impl Copy {
 
     /// Takes the next chunk that the disk has. Returns false when this chunk does not follow the
     /// chunks before it.
-    pub fn adopt(&mut self, start: u64, scan: &Scan) -> bool {
+    pub fn adopt(&mut self, start: u64, scan: &ChunkScan) -> bool {
         if start != self.queued || scan.end == start {
             return false;
         }
@@ -237,8 +237,8 @@ impl Copy {
     }
 
     /// The part of the copy that readers may know.
-    pub fn view(&self) -> View {
-        View {
+    pub fn view(&self) -> CopyView {
+        CopyView {
             committed: self.committed(),
             queued: self.queued,
             is_member: self.is_member,
@@ -251,7 +251,7 @@ impl Copy {
 
 /// The copy of a file as a reader sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct View {
+pub struct CopyView {
     /// Bytes that all members have. A reader sees no more.
     pub committed: u64,
     /// Bytes with the appends that are not acknowledged yet.
@@ -264,8 +264,8 @@ pub struct View {
     /// Where the chunks begin.
     pub chunks: Vec<u64>,
     /// All members of the file, the primary first.
-    pub members: Vec<Place>,
+    pub members: Vec<DataserverPlace>,
 }
 
 /// Appends as a primary keeps them: where each begins, and its bytes.
-pub type Window = VecDeque<(u64, Bytes)>;
+pub type AppendWindow = VecDeque<(u64, Bytes)>;

@@ -28,13 +28,13 @@ use evenfall_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::chunk::{self, HEAD_BYTES, Scan};
+use crate::chunk::{self, ChunkScan, HEAD_BYTES};
 use crate::config::{APPEND_BYTES_MAX, DataConfig, JOINED_BYTES_MAX, PAGE_MAX};
-use crate::copy::{Copy, LogChange, View, removal};
+use crate::copy::{Copy, CopyView, LogChange, removal};
 use crate::kept::{Kept, Stream};
 use crate::outbox::Outbox;
-use crate::wire::{Control, Held, Message};
-use crate::{DiskId, FileId, FilesError, Refusal};
+use crate::wire::{FilesControl, FilesMessage, Held};
+use crate::{DiskId, FileId, FilesError, FilesRefusal};
 
 /// The name of the log of promises.
 pub const LOG: &str = "copies";
@@ -61,8 +61,8 @@ pub enum Event {
     Refused {
         /// The token of the call.
         token: u64,
-        /// The reason. After [`Refusal::Unknown`] the file may have the append or not.
-        why: Refusal,
+        /// The reason. After [`FilesRefusal::Unknown`] the file may have the append or not.
+        why: FilesRefusal,
     },
     /// The owner shall read appends of a file, and hand them in with [`Dataserver::give`].
     Read {
@@ -182,7 +182,7 @@ impl Dataserver {
         http: SocketAddr,
         seed: u64,
         log: &Bytes,
-        chunks: Vec<(FileId, u64, Scan)>,
+        chunks: Vec<(FileId, u64, ChunkScan)>,
     ) -> Result<Self, FilesError> {
         let (records, journal) =
             Journal::open(LOG, config.full_retry, log).map_err(FilesError::Log)?;
@@ -254,7 +254,7 @@ impl Dataserver {
 
     /// Gives the chunks to their copies. Chunks that belong to no copy are removed, and so are
     /// chunks behind a gap.
-    fn adopt(&mut self, mut chunks: Vec<(FileId, u64, Scan)>) {
+    fn adopt(&mut self, mut chunks: Vec<(FileId, u64, ChunkScan)>) {
         chunks.sort_unstable_by_key(|(file, start, _)| (*file, *start));
         for (file, start, scan) in chunks {
             let log = chunk::log_name(file, start);
@@ -345,7 +345,7 @@ impl Dataserver {
     }
 
     /// The part of a file that this dataserver can serve.
-    pub fn view(&self, file: FileId) -> Option<View> {
+    pub fn view(&self, file: FileId) -> Option<CopyView> {
         self.copies.get(&file).filter(|copy| copy.epoch > 0).map(Copy::view)
     }
 
@@ -353,11 +353,12 @@ impl Dataserver {
     /// [`Event::Refused`] follows.
     ///
     /// # Errors
-    /// [`Refusal::NotHere`], or [`Refusal::NotPrimary`] when this copy is not the primary.
-    pub fn flush(&mut self, token: u64, file: FileId) -> Result<(), Refusal> {
-        let copy = self.copies.get_mut(&file).ok_or(Refusal::NotHere)?;
+    /// [`FilesRefusal::NotHere`], or [`FilesRefusal::NotPrimary`] when this copy is not the
+    /// primary.
+    pub fn flush(&mut self, token: u64, file: FileId) -> Result<(), FilesRefusal> {
+        let copy = self.copies.get_mut(&file).ok_or(FilesRefusal::NotHere)?;
         if copy.lead.is_none() {
-            return Err(Refusal::NotPrimary);
+            return Err(FilesRefusal::NotPrimary);
         }
         let length = copy.committed();
         copy.flushes.push((token, length));
@@ -371,13 +372,13 @@ impl Dataserver {
     pub fn report_bad(&mut self, file: FileId) {
         if let Some(copy) = self.copies.get(&file) {
             let (epoch, disk) = (copy.epoch, self.disk);
-            self.tell(Control::Bad { file, epoch, disk });
+            self.tell(FilesControl::Bad { file, epoch, disk });
         }
     }
 
-    pub(crate) fn tell(&mut self, control: Control) {
+    pub(crate) fn tell(&mut self, control: FilesControl) {
         let to = self.nameserver;
-        let message = Message::Control(control);
+        let message = FilesMessage::Control(control);
         self.outbox.send(self.cluster, to, message);
     }
 
@@ -385,7 +386,7 @@ impl Dataserver {
         let Some(copy) = self.copies.get(&file) else { return };
         if copy.lead.is_some() {
             let (epoch, length) = (copy.epoch, copy.committed());
-            self.tell(Control::Length { file, epoch, length });
+            self.tell(FilesControl::Length { file, epoch, length });
         }
     }
 
@@ -460,16 +461,18 @@ impl Dataserver {
         }
     }
 
-    fn control(&mut self, control: Control) {
+    fn control(&mut self, control: FilesControl) {
         match control {
-            Control::Seal { file, epoch } => self.seal(file, epoch),
-            Control::Assign(assignment) => self.assign(assignment),
-            Control::Proof { disk, proof } if disk == self.disk && proof != self.proof => {
+            FilesControl::Seal { file, epoch } => self.seal(file, epoch),
+            FilesControl::Assign(assignment) => self.assign(assignment),
+            FilesControl::Proof { disk, proof } if disk == self.disk && proof != self.proof => {
                 self.proof = proof;
                 self.beat();
             }
-            Control::Drop { file, epoch, disk } if disk == self.disk => self.drop_copy(file, epoch),
-            Control::Noted { file, length } => {
+            FilesControl::Drop { file, epoch, disk } if disk == self.disk => {
+                self.drop_copy(file, epoch)
+            }
+            FilesControl::Noted { file, length } => {
                 let Some(copy) = self.copies.get_mut(&file) else { return };
                 let is_noted = |(_, wanted): &(u64, u64)| *wanted <= length;
                 let done: Vec<_> = copy.flushes.extract_if(.., |flush| is_noted(flush)).collect();
@@ -496,7 +499,7 @@ impl Dataserver {
         let Some(copy) = self.copies.remove(&file) else { return };
         self.windows_bytes -= copy.lead.as_ref().map_or(0, |lead| lead.window_bytes);
         let tokens = copy.waiting.iter().chain(&copy.flushes).map(|(token, _)| *token);
-        let refused = tokens.map(|token| Event::Refused { token, why: Refusal::NotHere });
+        let refused = tokens.map(|token| Event::Refused { token, why: FilesRefusal::NotHere });
         self.events.extend(refused);
         for log in copy.logs() {
             self.write(file, 0, (log, removal()), None);
@@ -508,7 +511,7 @@ impl Dataserver {
     /// Tells the nameserver that this disk has no copy of a file.
     fn tell_dropped(&mut self, file: FileId, epoch: u64) {
         if !self.copies.contains_key(&file) {
-            self.tell(Control::Dropped { file, epoch, disk: self.disk });
+            self.tell(FilesControl::Dropped { file, epoch, disk: self.disk });
         }
     }
 
@@ -523,7 +526,7 @@ impl Dataserver {
         let (disk, http) = (self.disk, self.http);
         let (used, free) = (self.used(), self.free);
         let ((name, rack), proof) = (self.labels.clone(), self.proof);
-        self.tell(Control::Beat { disk, http, name, rack, is_ill, used, free, page, proof });
+        self.tell(FilesControl::Beat { disk, http, name, rack, is_ill, used, free, page, proof });
     }
 
     /// Whether the disk refuses writes.
@@ -576,7 +579,7 @@ impl Dataserver {
             copy.is_fresh = false;
             let epoch = copy.epoch;
             self.mend_at.get_or_insert(now + self.config.full_retry);
-            return self.tell(Control::Trouble { file, epoch });
+            return self.tell(FilesControl::Trouble { file, epoch });
         }
         match write.end {
             // Writes are answered in their order, so all bytes in front of `end` are on the disk,
@@ -654,7 +657,7 @@ impl Machine for Dataserver {
     type Event = Event;
 
     fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
-        let (cluster, message) = Message::decode(&arrival.datagram)?;
+        let (cluster, message) = FilesMessage::decode(&arrival.datagram)?;
         let is_trusted = self.is_sealed || arrival.from == self.nameserver;
         if self.cluster == 0 && is_trusted && cluster != 0 {
             self.cluster = cluster;
@@ -669,16 +672,16 @@ impl Machine for Dataserver {
             return Ok(());
         }
         match message {
-            Message::Relay { file, epoch, offset, committed, bytes } => {
+            FilesMessage::Relay { file, epoch, offset, committed, bytes } => {
                 self.relay(arrival.from, file, epoch, (offset, committed), &bytes);
             }
-            Message::Ack { file, epoch, disk, length } => {
+            FilesMessage::Ack { file, epoch, disk, length } => {
                 self.acknowledged(now, file, epoch, disk, length);
             }
-            Message::Names { stream, done, offset, bytes } => {
+            FilesMessage::Names { stream, done, offset, bytes } => {
                 self.names(stream, done, offset, &bytes);
             }
-            Message::Control(control) => self.control(control),
+            FilesMessage::Control(control) => self.control(control),
         }
         Ok(())
     }

@@ -1,18 +1,18 @@
 //! The epochs of a copy: how its dataserver begins and ends them.
 //!
-//! [`Seal`](Control::Seal) ends an epoch. The dataserver writes down the promise that the copy
+//! [`Seal`](FilesControl::Seal) ends an epoch. The dataserver writes down the promise that the copy
 //! takes no more appends of the epoch, and answers with the length of the copy.
-//! [`Assign`](Control::Assign) begins the next epoch. The copy is cut to the common length, the
-//! epoch is written, and the first member is the primary. A primary that has restarted asks for a
-//! new epoch, because followers may have appends of its earlier life that its own disk has lost.
+//! [`Assign`](FilesControl::Assign) begins the next epoch. The copy is cut to the common length,
+//! the epoch is written, and the first member is the primary. A primary that has restarted asks for
+//! a new epoch, because followers may have appends of its earlier life that its own disk has lost.
 
 use evenfall_core::Timestamp;
 
 use crate::copy::Copy;
 use crate::dataserver::{Dataserver, Effect, Event, Record};
 use crate::lead::{Follower, Lead};
-use crate::wire::{Assignment, Control};
-use crate::{FileId, Refusal};
+use crate::wire::{FileAssignment, FilesControl};
+use crate::{FileId, FilesRefusal};
 
 impl Dataserver {
     pub(crate) fn seal(&mut self, file: FileId, epoch: u64) {
@@ -45,11 +45,11 @@ impl Dataserver {
         if copy.promised > copy.epoch && copy.is_promise_written && is_still {
             let (epoch, held, disk) = (copy.promised, copy.epoch, self.disk);
             let (length, committed) = (copy.length, copy.committed());
-            self.tell(Control::Sealed { file, epoch, held, disk, length, committed });
+            self.tell(FilesControl::Sealed { file, epoch, held, disk, length, committed });
         }
     }
 
-    pub(crate) fn assign(&mut self, assignment: Assignment) {
+    pub(crate) fn assign(&mut self, assignment: FileAssignment) {
         let (file, epoch, disk) = (assignment.file, assignment.epoch, self.disk);
         let is_member = assignment.members.iter().any(|place| place.disk == disk);
         let valid = assignment.joiners.iter().find(|(place, _)| place.disk == disk);
@@ -76,7 +76,7 @@ impl Dataserver {
         let changes = copy.cut(limit, life);
         let Some(changes) = changes.filter(|_| !is_member || copy.length >= limit) else {
             // The copy never comes to this epoch.
-            return self.tell(Control::Bad { file, epoch, disk });
+            return self.tell(FilesControl::Bad { file, epoch, disk });
         };
         copy.switch = Some(assignment);
         copy.leader = None;
@@ -90,7 +90,9 @@ impl Dataserver {
     /// Writes the new epoch of a copy to the log when all cuts of the copy are done.
     pub(crate) fn write_switch(&mut self, file: FileId) {
         let Some(copy) = self.copies.get(&file).filter(|copy| copy.cuts == 0) else { return };
-        let Some(Assignment { epoch, start, members, .. }) = copy.switch.as_ref() else { return };
+        let Some(FileAssignment { epoch, start, members, .. }) = copy.switch.as_ref() else {
+            return;
+        };
         let (epoch, start) = (*epoch, *start);
         let is_member = members.iter().any(|place| place.disk == self.disk);
         let record = Record::Copy { file, epoch, start, is_member };
@@ -114,31 +116,31 @@ impl Dataserver {
         // All members have the bytes in front of the epoch's beginning, and no member has the bytes
         // behind the epoch's beginning.
         let (is_member, start) = (copy.is_member, assignment.start);
-        let again = if self.is_full { Refusal::NoRoom } else { Refusal::Again };
+        let again = if self.is_full { FilesRefusal::NoRoom } else { FilesRefusal::Again };
         for (token, end) in core::mem::take(&mut copy.waiting) {
             self.events.push_back(match (is_member, end <= start) {
                 (true, true) => Event::Appended { token, end },
                 (true, false) => Event::Refused { token, why: again.clone() },
-                (false, _) => Event::Refused { token, why: Refusal::Unknown },
+                (false, _) => Event::Refused { token, why: FilesRefusal::Unknown },
             });
         }
         if !copy.leads(disk) && assignment.members.first().is_none_or(|first| first.disk != disk) {
             for (token, _) in core::mem::take(&mut copy.flushes) {
-                self.events.push_back(Event::Refused { token, why: Refusal::Unknown });
+                self.events.push_back(Event::Refused { token, why: FilesRefusal::Unknown });
             }
         }
         self.update(assignment);
     }
 
     /// Takes the members and joiners of an assignment in the epoch that the copy is in.
-    fn update(&mut self, assignment: Assignment) {
+    fn update(&mut self, assignment: FileAssignment) {
         let (file, round, disk) = (assignment.file, assignment.round, self.disk);
         let Some(copy) = self.copies.get_mut(&file) else { return };
         copy.members = assignment.members;
         let epoch = copy.epoch;
         if copy.promised == epoch && copy.leads(disk) {
             if !copy.is_fresh || copy.is_broken {
-                return self.tell(Control::Trouble { file, epoch });
+                return self.tell(FilesControl::Trouble { file, epoch });
             }
             let start = copy.start;
             let lead = copy.lead.get_or_insert_with(Lead::default);
@@ -163,7 +165,7 @@ impl Dataserver {
                 .collect();
             self.busy.insert(file);
         }
-        self.tell(Control::Holds { file, epoch, round, disk });
+        self.tell(FilesControl::Holds { file, epoch, round, disk });
         self.advance(file);
     }
 }
@@ -177,13 +179,13 @@ mod tests {
     use evenfall_core::{Arrival, Machine as _, StampedBy};
 
     use super::*;
-    use crate::wire::{Message, Place};
+    use crate::wire::{DataserverPlace, FilesMessage};
     use crate::{DataConfig, DiskId, Valid};
 
     const FILE: FileId = FileId(2);
 
     /// A dataserver takes a message of the server at this port, and its disk writes everything.
-    fn take(data: &mut Dataserver, port: u16, message: Message) {
+    fn take(data: &mut Dataserver, port: u16, message: FilesMessage) {
         let now = Timestamp::ZERO;
         let (head, body) = message.encode(7);
         let datagram = Bytes::from([&head[..], &body].concat());
@@ -200,15 +202,21 @@ mod tests {
     /// The dataserver joins the file in an epoch that begins at byte 4, under the primary at
     /// `port`.
     fn join(data: &mut Dataserver, port: u16, epoch: u64, valid: u64) {
-        let place = |disk, port| Place { disk, address: at(port), http: at(port) };
+        let place = |disk, port| DataserverPlace { disk, address: at(port), http: at(port) };
         let members = vec![place(DiskId(u64::from(port)), port)];
         let joiners = vec![(place(data.disk(), 9), Valid::up_to(valid))];
-        let assignment = Assignment { file: FILE, epoch, round: 1, start: 4, members, joiners };
-        take(data, 1, Message::Control(Control::Assign(assignment)));
+        let assignment = FileAssignment { file: FILE, epoch, round: 1, start: 4, members, joiners };
+        take(data, 1, FilesMessage::Control(FilesControl::Assign(assignment)));
     }
 
-    fn relay(epoch: u64, offset: u64, committed: u64, bytes: &'static [u8]) -> Message {
-        Message::Relay { file: FILE, epoch, offset, committed, bytes: Bytes::from_static(bytes) }
+    fn relay(epoch: u64, offset: u64, committed: u64, bytes: &'static [u8]) -> FilesMessage {
+        FilesMessage::Relay {
+            file: FILE,
+            epoch,
+            offset,
+            committed,
+            bytes: Bytes::from_static(bytes),
+        }
     }
 
     /// Seed 298385 of the campaign `files`.

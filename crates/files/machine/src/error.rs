@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// Why a call was refused. Every reason has its exception in Hadoop.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum FilesRefusal {
     /// No file or directory has this path.
     NotFound(String),
     /// A file or directory has this path already.
@@ -54,7 +54,7 @@ pub enum Refusal {
     SilentKeepers(Vec<String>),
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for FilesRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotFound(path) => write!(f, "{path} does not exist"),
@@ -95,7 +95,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for FilesRefusal {}
 
 /// Why a machine cannot start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

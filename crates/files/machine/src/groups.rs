@@ -7,9 +7,9 @@ use evenfall_core::Timestamp;
 use crate::config::{JOINS_MAX, STRANGERS_MAX};
 use crate::nameserver::{Effect, Event, Nameserver};
 use crate::placing::Move;
-use crate::space::{Group, Record};
+use crate::space::{CopyGroup, SpaceChange};
 use crate::valid::Valid;
-use crate::wire::{Assignment, Control, Held, Place};
+use crate::wire::{DataserverPlace, FileAssignment, FilesControl, Held};
 use crate::{DiskId, FileId};
 
 /// Number of ticks for which a seal waits for joiners. A seal waits for a member as long as the
@@ -38,7 +38,7 @@ pub(crate) type Replies = BTreeMap<DiskId, (u64, u64)>;
 
 /// The work on a file that is not in order.
 #[derive(Debug, Default)]
-pub struct Work {
+pub struct FileWork {
     /// The epoch that shall begin, and the promises so far.
     pub(crate) seal: Option<(u64, Replies)>,
     /// When the nameserver first asked for these promises. While an heir is sought, this is the
@@ -113,13 +113,16 @@ impl Nameserver {
     /// Asks the former members that live to drop their copies, because the file has all its copies.
     /// The log keeps a former member until its disk has no copy any more: all members may lose
     /// their disks before that. Returns whether no former member lives.
-    fn drop_former(&mut self, now: Timestamp, id: FileId, group: &Group) -> bool {
+    fn drop_former(&mut self, now: Timestamp, id: FileId, group: &CopyGroup) -> bool {
         let former = group.former.iter().map(|(disk, _)| *disk);
         let live: Vec<DiskId> = former.filter(|disk| self.is_live(now, *disk)).collect();
         // A crash may still undo changes that are not in the log.
         if self.is_safe() {
             for disk in &live {
-                self.tell_disk(*disk, Control::Drop { file: id, epoch: group.epoch, disk: *disk });
+                self.tell_disk(
+                    *disk,
+                    FilesControl::Drop { file: id, epoch: group.epoch, disk: *disk },
+                );
             }
         }
         live.is_empty()
@@ -134,14 +137,14 @@ impl Nameserver {
         }
         let mut group = group.clone();
         if group.former.extract_if(.., |(former, _)| *former == disk).count() > 0 {
-            self.record(Record::Group { id, group }, None);
+            self.record(SpaceChange::Group { id, group }, None);
         }
     }
 
     /// Number of a file's joiners that count towards [`JOINS_MAX`]. Without a live member the
     /// number is zero: joiners that wait for a dead member must not take the places of joiners that
     /// can go on.
-    fn joins(&self, now: Timestamp, id: FileId, work: &Work) -> usize {
+    fn joins(&self, now: Timestamp, id: FileId, work: &FileWork) -> usize {
         let members = self.space.file(id).map_or(&[][..], |file| &file.group.members);
         let is_served = members.iter().any(|member| self.is_live(now, *member));
         if is_served { work.joiners.len() } else { 0 }
@@ -157,7 +160,7 @@ impl Nameserver {
         &mut self,
         now: Timestamp,
         id: FileId,
-        group: &Group,
+        group: &CopyGroup,
         moving: &[DiskId],
         missing: usize,
     ) {
@@ -232,7 +235,7 @@ impl Nameserver {
     /// Asks disks to promise an epoch, and to tell the lengths of their copies.
     pub(crate) fn ask_for_promises(&mut self, id: FileId, epoch: u64, disks: Vec<DiskId>) {
         for disk in disks {
-            self.tell_disk(disk, Control::Seal { file: id, epoch });
+            self.tell_disk(disk, FilesControl::Seal { file: id, epoch });
         }
     }
 
@@ -240,7 +243,7 @@ impl Nameserver {
     fn end_seal(
         &mut self,
         id: FileId,
-        group: Group,
+        group: CopyGroup,
         epoch: u64,
         asked: &[DiskId],
         replies: &Replies,
@@ -293,11 +296,11 @@ impl Nameserver {
         if let Some(range) = lost.filter(|lost| group.lost != Some(*lost)) {
             self.events.push_back(Event::Lost { file: id, range });
         }
-        let group = Group { epoch, start: common, members, former, adopted: None, lost };
-        self.record(Record::Group { id, group }, [Effect::Publish(id, epoch)]);
+        let group = CopyGroup { epoch, start: common, members, former, adopted: None, lost };
+        self.record(SpaceChange::Group { id, group }, [Effect::Publish(id, epoch)]);
         if common < noted {
             let at_ms = self.at_ms;
-            self.record(Record::Length { id, length: common, at_ms }, None);
+            self.record(SpaceChange::Length { id, length: common, at_ms }, None);
         }
     }
 
@@ -333,15 +336,15 @@ impl Nameserver {
         };
         let place = |disk: &DiskId| self.servers.get(disk).map(|server| server.place);
         // A member that was not heard since this nameserver started has no address yet.
-        let members: Vec<Place> = file.group.members.iter().filter_map(place).collect();
+        let members: Vec<DataserverPlace> = file.group.members.iter().filter_map(place).collect();
         if members.len() < file.group.members.len() {
             return;
         }
         let joiners = self.works.get(&id).map_or(&[][..], |work| &work.joiners);
         let joiners = joiners.iter().filter_map(|j| Some((place(&j.disk)?, j.valid))).collect();
         let (epoch, start) = (file.group.epoch, file.group.start);
-        let assignment = Assignment { file: id, epoch, round, start, members, joiners };
-        self.tell(to, Control::Assign(assignment));
+        let assignment = FileAssignment { file: id, epoch, round, start, members, joiners };
+        self.tell(to, FilesControl::Assign(assignment));
     }
 
     pub(crate) fn holds(&mut self, id: FileId, epoch: u64, round: u64, disk: DiskId) {
@@ -436,7 +439,7 @@ impl Nameserver {
     }
 
     /// A dataserver says that it has a copy.
-    pub(crate) fn look_at_copy(&mut self, now: Timestamp, place: Place, held: Held) {
+    pub(crate) fn look_at_copy(&mut self, now: Timestamp, place: DataserverPlace, held: Held) {
         let (id, disk) = (held.file, place.disk);
         // A crash may still undo changes that are not in the log, so no copy is dropped because of
         // such a change.
@@ -450,7 +453,7 @@ impl Nameserver {
                 return;
             }
             let epoch = u64::MAX;
-            return self.tell(place.address, Control::Drop { file: id, epoch, disk });
+            return self.tell(place.address, FilesControl::Drop { file: id, epoch, disk });
         };
         let group = &file.group;
         let work = self.works.get(&id);
@@ -468,7 +471,7 @@ impl Nameserver {
         let is_wanted = group.members.iter().any(|member| !self.is_live(now, *member));
         if is_written && !is_former && !is_wanted && group.lost.is_none() {
             let epoch = group.epoch;
-            self.tell(place.address, Control::Drop { file: id, epoch, disk });
+            self.tell(place.address, FilesControl::Drop { file: id, epoch, disk });
         }
     }
 }
@@ -480,8 +483,8 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::config::{BLOCK_BYTES, NameConfig};
-    use crate::space::{Call, Caller};
-    use crate::wire::Message;
+    use crate::space::{Caller, SpaceCall};
+    use crate::wire::FilesMessage;
 
     pub(crate) fn hand_in(names: &mut Nameserver, n: u16, page: Vec<Held>) {
         hand_in_at(names, Timestamp::ZERO, n, page);
@@ -502,13 +505,14 @@ pub(crate) mod tests {
         let (name, rack, is_ill) = (String::new(), String::new(), false);
         let disk = DiskId(disk);
         let proof = names.proof(disk, http);
-        let beat = Control::Beat { disk, http, name, rack, is_ill, used: 0, free: 0, page, proof };
+        let beat =
+            FilesControl::Beat { disk, http, name, rack, is_ill, used: 0, free: 0, page, proof };
         say(names, now, n, beat);
     }
 
     /// What dataserver `n` says reaches the nameserver.
-    pub(crate) fn say(names: &mut Nameserver, now: Timestamp, n: u16, control: Control) {
-        let (head, body) = Message::Control(control).encode(names.space.cluster);
+    pub(crate) fn say(names: &mut Nameserver, now: Timestamp, n: u16, control: FilesControl) {
+        let (head, body) = FilesMessage::Control(control).encode(names.space.cluster);
         let datagram = Bytes::from([&head[..], &body].concat());
         let from = ([127, 0, 0, 1], 7_000 + n).into();
         let arrival = Arrival::new(from, datagram, now, StampedBy::User);
@@ -517,7 +521,7 @@ pub(crate) mod tests {
 
     pub(crate) fn create(names: &mut Nameserver, path: &str, replication: u16) -> FileId {
         let (path, mode, overwrite) = (path.to_owned(), 0o644, false);
-        let call = Call::Create {
+        let call = SpaceCall::Create {
             path: path.clone(),
             mode,
             replication,
@@ -543,23 +547,23 @@ pub(crate) mod tests {
     }
 
     /// The messages in these datagrams.
-    fn messages(transmits: impl Iterator<Item = Transmit>) -> Vec<Message> {
+    fn messages(transmits: impl Iterator<Item = Transmit>) -> Vec<FilesMessage> {
         let decoded = transmits.map(|transmit| {
             let datagram = [transmit.head.as_slice(), &transmit.body].concat().into();
-            Message::decode(&datagram).expect("our own datagram").1
+            FilesMessage::decode(&datagram).expect("our own datagram").1
         });
         decoded.collect()
     }
 
     /// The messages that a nameserver sends now.
-    pub(crate) fn sent(names: &mut Nameserver) -> Vec<Message> {
+    pub(crate) fn sent(names: &mut Nameserver) -> Vec<FilesMessage> {
         messages(std::iter::from_fn(|| names.poll_transmit(Timestamp::ZERO)))
     }
 
     /// The copies that a nameserver asks to be dropped, each with its disk.
     fn drops(names: &mut Nameserver) -> Vec<(FileId, DiskId)> {
         let drop = |message| match message {
-            Message::Control(Control::Drop { file, disk, .. }) => Some((file, disk)),
+            FilesMessage::Control(FilesControl::Drop { file, disk, .. }) => Some((file, disk)),
             _ => None,
         };
         sent(names).into_iter().filter_map(drop).collect()
@@ -586,7 +590,7 @@ pub(crate) mod tests {
         hand_in(&mut names, 1, Vec::new());
         let deleted = create(&mut names, "/deleted", 1);
         let kept = create(&mut names, "/kept", 1);
-        let call = Call::Delete { path: "/deleted".into(), recursive: false };
+        let call = SpaceCall::Delete { path: "/deleted".into(), recursive: false };
         names.call(Timestamp::ZERO, 0, 2, &Caller::superuser("ann"), &call).expect("it is there");
         write_all(&mut names, &mut log);
         let old = Bytes::from(log.clone());
@@ -617,8 +621,8 @@ pub(crate) mod tests {
         write_all(names, &mut Vec::new());
         let group = names.space().file(id).expect("a file").group.clone();
         let (members, former) = (vec![DiskId(1), DiskId(2)], Vec::new());
-        let group = Group { epoch: 2, start: 100, members, former, ..group };
-        names.record(Record::Group { id, group }, None);
+        let group = CopyGroup { epoch: 2, start: 100, members, former, ..group };
+        names.record(SpaceChange::Group { id, group }, None);
         write_all(names, &mut Vec::new());
         id
     }
@@ -668,7 +672,7 @@ pub(crate) mod tests {
         let id = create(&mut names, "/a", 2);
         let group = names.space().file(id).expect("a file").group.clone();
         let former = [3, 4].map(|disk| (DiskId(disk), Valid::up_to(0))).to_vec();
-        names.record(Record::Group { id, group: Group { former, ..group.clone() } }, None);
+        names.record(SpaceChange::Group { id, group: CopyGroup { former, ..group.clone() } }, None);
         let left = |names: &Nameserver| {
             let former = &names.space().file(id).expect("a file").group.former;
             former.iter().map(|(disk, _)| disk.0).collect::<Vec<u64>>()
@@ -707,7 +711,7 @@ pub(crate) mod tests {
                 .expect("no log");
         let (file, disk) = (FileId(2), data.disk());
         let mut tell = |control| {
-            let (head, body) = Message::Control(control).encode(7);
+            let (head, body) = FilesMessage::Control(control).encode(7);
             let datagram = Bytes::from([&head[..], &body].concat());
             let arrival = Arrival::new(address(1), datagram, Timestamp::ZERO, StampedBy::User);
             data.handle(Timestamp::ZERO, arrival).expect("our own datagram");
@@ -716,21 +720,24 @@ pub(crate) mod tests {
             (data.files(None, 1).len(), answers)
         };
         // While a record is on its way to the disk, the disk gives no answer.
-        assert_eq!(tell(Control::Drop { file, epoch: 5, disk }), (0, vec![]));
+        assert_eq!(tell(FilesControl::Drop { file, epoch: 5, disk }), (0, vec![]));
         // A disk without a copy answers, and a file that seeks an heir does not wait for it.
-        let answer = Control::Dropped { file, epoch: 5, disk };
+        let answer = FilesControl::Dropped { file, epoch: 5, disk };
         assert_eq!(
-            tell(Control::Drop { file, epoch: 5, disk }),
-            (0, vec![Message::Control(answer)])
+            tell(FilesControl::Drop { file, epoch: 5, disk }),
+            (0, vec![FilesMessage::Control(answer)])
         );
         let (epoch, held, length, committed) = (6, 0, 0, 0);
-        let answer = Control::Sealed { file, epoch, held, disk, length, committed };
-        assert_eq!(tell(Control::Seal { file, epoch }), (1, vec![Message::Control(answer)]));
-        assert_eq!(tell(Control::Drop { file, epoch: 5, disk }), (1, vec![]));
-        let answer = Control::Dropped { file, epoch: 6, disk };
+        let answer = FilesControl::Sealed { file, epoch, held, disk, length, committed };
         assert_eq!(
-            tell(Control::Drop { file, epoch: 6, disk }),
-            (0, vec![Message::Control(answer)])
+            tell(FilesControl::Seal { file, epoch }),
+            (1, vec![FilesMessage::Control(answer)])
+        );
+        assert_eq!(tell(FilesControl::Drop { file, epoch: 5, disk }), (1, vec![]));
+        let answer = FilesControl::Dropped { file, epoch: 6, disk };
+        assert_eq!(
+            tell(FilesControl::Drop { file, epoch: 6, disk }),
+            (0, vec![FilesMessage::Control(answer)])
         );
     }
 
@@ -742,8 +749,8 @@ pub(crate) mod tests {
         let on = |names: &mut Nameserver, path: &str, disk: u64| {
             let id = create(names, path, 2);
             let group = names.space().file(id).expect("a file").group.clone();
-            let group = Group { members: vec![DiskId(disk)], ..group };
-            names.record(Record::Group { id, group }, None);
+            let group = CopyGroup { members: vec![DiskId(disk)], ..group };
+            names.record(SpaceChange::Group { id, group }, None);
             id
         };
         let stuck: Vec<FileId> =

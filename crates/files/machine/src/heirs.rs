@@ -17,7 +17,7 @@ use evenfall_core::Timestamp;
 
 use crate::groups::Replies;
 use crate::nameserver::{Event, Nameserver};
-use crate::space::{Group, Kind, Record};
+use crate::space::{CopyGroup, InodeKind, SpaceChange};
 use crate::valid::Valid;
 use crate::{DiskId, FileId};
 
@@ -25,10 +25,10 @@ impl Nameserver {
     /// Notes that a disk will never come back. A file whose last member was on this disk gets an
     /// heir, if another disk has bytes of the file.
     pub(crate) fn disk_is_gone(&mut self, disk: DiskId) {
-        self.record(Record::DiskGone { disk }, None);
+        self.record(SpaceChange::DiskGone { disk }, None);
         let mut changed = Vec::new();
         for (id, inode) in self.space.inodes() {
-            let Kind::File(file) = &inode.kind else { continue };
+            let InodeKind::File(file) = &inode.kind else { continue };
             let is_former = file.group.former.iter().any(|(former, _)| *former == disk);
             if is_former || file.group.members.contains(&disk) {
                 changed.push((*id, file.group.clone(), file.length));
@@ -44,13 +44,13 @@ impl Nameserver {
                     self.events.push_back(Event::Lost { file: id, range: (0, length) });
                 }
             }
-            self.record(Record::Group { id, group }, None);
+            self.record(SpaceChange::Group { id, group }, None);
         }
     }
 
     /// Turns the joiners that hold the file's epoch into former members, so that the log names
     /// their disks.
-    fn ask_joiners_too(&mut self, id: FileId, group: &mut Group) {
+    fn ask_joiners_too(&mut self, id: FileId, group: &mut CopyGroup) {
         let Some(work) = self.works.get_mut(&id) else { return };
         // The promises so far came from other disks.
         work.seal = None;
@@ -63,14 +63,14 @@ impl Nameserver {
     }
 
     /// Whether all members of a file have lost their disks, and the file has no heir yet.
-    pub(crate) fn is_orphan(&self, group: &Group) -> bool {
+    pub(crate) fn is_orphan(&self, group: &CopyGroup) -> bool {
         let is_gone = |member: &DiskId| self.space.is_gone(*member);
         !group.former.is_empty() && group.members.iter().all(is_gone)
     }
 
     /// Asks the former members that may have the most bytes for their lengths, and chooses the
     /// heir.
-    pub(crate) fn drive_heir(&mut self, now: Timestamp, id: FileId, mut group: Group) {
+    pub(crate) fn drive_heir(&mut self, now: Timestamp, id: FileId, mut group: CopyGroup) {
         let work = self.works.entry(id).or_default();
         let (epoch, replies) = work.seal.get_or_insert((group.epoch + 1, Replies::new()));
         if replies.is_empty() {
@@ -93,7 +93,7 @@ impl Nameserver {
                 (group.members, group.adopted) = (vec![disk], Some(valid));
                 work.seal = None;
                 self.dirty.insert(id);
-                self.record(Record::Group { id, group }, None);
+                self.record(SpaceChange::Group { id, group }, None);
             }
             None => self.ask_for_promises(id, epoch, missed),
         }
@@ -117,8 +117,8 @@ mod tests {
         let id = create(&mut names, "/a", 2);
         let group = names.space().file(id).expect("a file").group.clone();
         let (members, former) = (vec![DiskId(1)], vec![(DiskId(2), Valid::up_to(5))]);
-        let group = Group { epoch: 3, start: 5, members, former, ..group };
-        names.record(Record::Group { id, group }, None);
+        let group = CopyGroup { epoch: 3, start: 5, members, former, ..group };
+        names.record(SpaceChange::Group { id, group }, None);
         let (disk, valid, has_caught_up) = (DiskId(3), Valid::up_to(0), false);
         let joiner = Joiner { disk, valid, held, has_caught_up };
         names.works.entry(id).or_default().joiners.push(joiner);
@@ -128,7 +128,7 @@ mod tests {
         (names, id)
     }
 
-    fn group_of(names: &Nameserver, id: FileId) -> &Group {
+    fn group_of(names: &Nameserver, id: FileId) -> &CopyGroup {
         &names.space().file(id).expect("a file").group
     }
 

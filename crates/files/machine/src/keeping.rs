@@ -38,9 +38,9 @@ use evenfall_core::journal;
 use crate::config::{APPEND_BYTES_MAX, FLIGHT_BYTES_MAX, WINDOW_BYTES_MAX};
 use crate::kept::Stream;
 use crate::nameserver::{Effect, Nameserver};
-use crate::space::{Record, Space};
-use crate::wire::Message;
-use crate::{DiskId, Refusal};
+use crate::space::{Space, SpaceChange};
+use crate::wire::FilesMessage;
+use crate::{DiskId, FilesRefusal};
 
 /// The length in the answer of a dataserver that cannot go on with a stream.
 pub const NOT_THERE: u64 = u64::MAX;
@@ -120,7 +120,7 @@ pub struct Keeping {
     pub(crate) is_old: bool,
 }
 
-fn body_of(record: &Record) -> Vec<u8> {
+fn body_of(record: &SpaceChange) -> Vec<u8> {
     // JSON can represent every record, so the default is never used.
     serde_json::to_vec(record).unwrap_or_default()
 }
@@ -256,7 +256,7 @@ impl Nameserver {
             let Some((offset, bytes, _)) = keeper.window.get(at) else { return };
             let (stream, offset, bytes) = (keeper.stream, *offset, bytes.clone());
             keeper.next = offset + bytes.len() as u64;
-            let names = Message::Names { stream, done, offset, bytes };
+            let names = FilesMessage::Names { stream, done, offset, bytes };
             self.outbox.send(cluster, to, names);
         }
     }
@@ -270,7 +270,7 @@ impl Nameserver {
             return;
         }
         if self.config.keepers == 0 && !self.space.keepers().is_empty() {
-            self.record(Record::Keepers { disks: Vec::new() }, None);
+            self.record(SpaceChange::Keepers { disks: Vec::new() }, None);
             self.keeping.keepers.clear();
         }
         self.leave_keepers_out(now, true);
@@ -301,7 +301,7 @@ impl Nameserver {
         let ready: Vec<DiskId> = ready.collect();
         if !ready.is_empty() {
             let disks = set.iter().copied().chain(ready).collect();
-            self.record(Record::Keepers { disks }, None);
+            self.record(SpaceChange::Keepers { disks }, None);
         }
     }
 
@@ -338,8 +338,9 @@ impl Nameserver {
     /// comes back with one of these disks.
     ///
     /// # Errors
-    /// [`Refusal::Invalid`] for the disk of a dataserver that lives. Also [`Refusal::Invalid`] when
-    /// a file has all its copies on disks that are given up, unless the order is forced.
+    /// [`FilesRefusal::Invalid`] for the disk of a dataserver that lives. Also
+    /// [`FilesRefusal::Invalid`] when a file has all its copies on disks that are given up, unless
+    /// the order is forced.
     ///
     /// [`Event::Done`]: crate::nameserver::Event::Done
     pub fn forget(
@@ -348,11 +349,11 @@ impl Nameserver {
         token: u64,
         disks: &[DiskId],
         is_forced: bool,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), FilesRefusal> {
         self.check_log()?;
         if disks.iter().any(|disk| self.is_live(now, *disk)) {
             let what = "the dataserver lives or was just alive: use `evenfall files decommission`";
-            return Err(Refusal::Invalid(what.into()));
+            return Err(FilesRefusal::Invalid(what.into()));
         }
         let is_left = |disk: &DiskId| disks.contains(disk) || self.space.is_gone(*disk);
         let files = self.space.inodes().keys().filter_map(|id| self.space.file(*id));
@@ -362,7 +363,7 @@ impl Nameserver {
                 1 => "1 file has its".to_owned(),
                 _ => format!("{last} files have their"),
             };
-            return Err(Refusal::Invalid(format!(
+            return Err(FilesRefusal::Invalid(format!(
                 "{files} newest bytes on these disks alone: give --force to give these bytes up"
             )));
         }
@@ -374,7 +375,7 @@ impl Nameserver {
         }
         // The operator gives up the last keeper too, and changes go on without a keeper.
         self.leave_keepers_out(now, false);
-        self.record(Record::NOTHING, [Effect::Done(token)]);
+        self.record(SpaceChange::NOTHING, [Effect::Done(token)]);
         Ok(())
     }
 
@@ -407,14 +408,14 @@ impl Nameserver {
             self.keeping.keepers.remove(&disk);
         }
         if is_less {
-            self.record(Record::Keepers { disks: rest.into_iter().collect() }, None);
+            self.record(SpaceChange::Keepers { disks: rest.into_iter().collect() }, None);
         }
     }
 }
 
 /// The copy of a nameserver's log on a dataserver.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct FoundLog {
     /// The disk of the dataserver.
     pub disk: DiskId,
     /// The generation of the last stream that began on the dataserver.
@@ -425,19 +426,22 @@ pub struct Found {
 
 /// A log for a nameserver that lost its disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rebuilt {
+pub struct RebuiltLog {
     /// The disk that has the newest copy.
     pub disk: DiskId,
     /// The log.
     pub log: Bytes,
     /// Keepers whose copies were not found. A missing keeper may have a newer copy. When no keeper
-    /// is missing, the log has every change that was acknowledged.
+    /// is missing and `is_kept`, the log has every change that was acknowledged.
     pub missing: Vec<DiskId>,
+    /// Whether the log names a keeper. Without one, changes were acknowledged when they were in
+    /// the nameserver's own log alone, and this copy may be older than the last of them.
+    pub is_kept: bool,
 }
 
 /// Makes a log from the newest of the copies. Returns `None` when no copy can be read.
-pub fn rebuilt(found: &[Found]) -> Option<Rebuilt> {
-    let state = |one: &Found| -> Option<Space> {
+pub fn rebuilt(found: &[FoundLog]) -> Option<RebuiltLog> {
+    let state = |one: &FoundLog| -> Option<Space> {
         let (records, _) = journal::read(&one.log).ok()?;
         let mut space = Space::default();
         for record in records {
@@ -454,15 +458,17 @@ pub fn rebuilt(found: &[Found]) -> Option<Rebuilt> {
     let missing = space.keepers().iter().copied();
     let missing = missing.filter(|keeper| *keeper != disk && !has(keeper));
     let missing: Vec<DiskId> = missing.filter(|keeper| !space.is_gone(*keeper)).collect();
+    let is_kept = space.keepers().iter().any(|keeper| !space.is_gone(*keeper));
     // The next life of the nameserver gets a higher number than every life that a dataserver has
     // heard of, and than every life that a missing keeper can have heard of.
     let mut starts = found.iter().map(|one| one.generation >> 32).fold(space.starts(), u64::max);
     let mut changes = space.changes();
-    if !missing.is_empty() {
+    if !missing.is_empty() || !is_kept {
         (starts, changes) = (starts + STARTS_SKIPPED, changes + CHANGES_SKIPPED);
     }
-    space.apply(Record::Counted { starts, changes });
-    Some(Rebuilt { disk, log: journal::log_of(space.records().iter().map(body_of)), missing })
+    space.apply(SpaceChange::Counted { starts, changes });
+    let log = journal::log_of(space.records().iter().map(body_of));
+    Some(RebuiltLog { disk, log, missing, is_kept })
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::copy::removal;
 use crate::dataserver::{Dataserver, Effect, Record};
 use crate::keeping::NOT_THERE;
-use crate::wire::Control;
+use crate::wire::FilesControl;
 
 /// A stream of the nameserver's log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,7 +120,7 @@ impl Dataserver {
 
     fn tell_kept(&mut self, stream: Stream, length: u64) {
         let (disk, generation, life) = (self.disk, stream.generation, stream.life);
-        self.tell(Control::Kept { disk, generation, life, length });
+        self.tell(FilesControl::Kept { disk, generation, life, length });
     }
 
     /// Asks for a change of the copy of the nameserver's log that a stream makes.

@@ -6,13 +6,13 @@ use std::net::SocketAddr;
 use evenfall_core::Timestamp;
 
 use crate::config::FLIGHT_BYTES_MAX;
-use crate::copy::Window;
-use crate::wire::Place;
+use crate::copy::AppendWindow;
+use crate::wire::DataserverPlace;
 
 /// A dataserver that gets what the primary gets.
 #[derive(Clone, Copy, Debug)]
 pub struct Follower {
-    pub place: Place,
+    pub place: DataserverPlace,
     /// Whether the follower is a member, so that appends wait for its acknowledgement.
     pub is_member: bool,
     /// Bytes on the follower's disk; `None` until the follower has acknowledged something.
@@ -31,13 +31,13 @@ pub struct Follower {
 #[derive(Debug, Default)]
 pub struct Lead {
     pub followers: Vec<Follower>,
-    pub window: Window,
+    pub window: AppendWindow,
     pub window_bytes: usize,
 }
 
 /// What is sent to a follower next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum FollowerNext {
     /// The append at this place in the window.
     Append(usize),
     /// The append at this offset, which only the disk has.
@@ -62,7 +62,7 @@ impl Lead {
     /// Forgets appends up to `committed`. Members and the primary have them.
     pub fn trim(&mut self, committed: u64) -> usize {
         let before = self.window_bytes;
-        let is_over = |window: &Window| {
+        let is_over = |window: &AppendWindow| {
             window.front().is_some_and(|(at, bytes)| at + bytes.len() as u64 <= committed)
         };
         while is_over(&self.window) {
@@ -75,20 +75,20 @@ impl Lead {
 
     /// What is sent to a follower next. The primary has handed `queued` bytes to its disk, and the
     /// disk has `length` of them.
-    pub fn next(&self, follower: &Follower, queued: u64, length: u64) -> Next {
-        let Some(acked) = follower.acked else { return Next::Nothing };
+    pub fn next(&self, follower: &Follower, queued: u64, length: u64) -> FollowerNext {
+        let Some(acked) = follower.acked else { return FollowerNext::Nothing };
         if follower.next >= queued || follower.next - acked >= FLIGHT_BYTES_MAX {
-            return Next::Nothing;
+            return FollowerNext::Nothing;
         }
         match self.window.front() {
             Some((first, _)) if *first <= follower.next => {
                 match self.window.binary_search_by_key(&follower.next, |(at, _)| *at) {
-                    Ok(at) => Next::Append(at),
-                    Err(_) => Next::Nothing,
+                    Ok(at) => FollowerNext::Append(at),
+                    Err(_) => FollowerNext::Nothing,
                 }
             }
-            _ if follower.is_reading || follower.next >= length => Next::Nothing,
-            _ => Next::Read(follower.next),
+            _ if follower.is_reading || follower.next >= length => FollowerNext::Nothing,
+            _ => FollowerNext::Read(follower.next),
         }
     }
 

@@ -78,9 +78,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use config::{DataConfig, NameConfig};
-pub use copy::View;
+pub use copy::CopyView;
 pub use dataserver::Dataserver;
-pub use error::{FilesError, Refusal};
+pub use error::{FilesError, FilesRefusal};
 pub use nameserver::Nameserver;
 pub use valid::Valid;
 

@@ -33,14 +33,14 @@ use evenfall_core::{
 use crate::config::{
     FORGET_AFTER, LABEL_BYTES_MAX, LOOKS_MAX, NameConfig, OWED_MAX, REPLACED_PARTS, SERVERS_MAX,
 };
-use crate::groups::Work;
+use crate::groups::FileWork;
 use crate::keeping::Keeping;
 use crate::outbox::Outbox;
 use crate::placing::Balance;
-use crate::space::{Call, Caller, FIRST_EPOCH, File, Group, Record, Space};
+use crate::space::{Caller, CopyGroup, FIRST_EPOCH, File, Space, SpaceCall, SpaceChange};
 use crate::trust::proof_key;
-use crate::wire::{Control, Message, Place};
-use crate::{DiskId, FileId, FilesError, Refusal};
+use crate::wire::{DataserverPlace, FilesControl, FilesMessage};
+use crate::{DiskId, FileId, FilesError, FilesRefusal};
 
 /// The name of the log.
 pub const LOG: &str = "names";
@@ -73,7 +73,7 @@ pub(crate) enum Effect {
     /// epoch. The record of a later epoch has an effect of its own.
     Publish(FileId, u64),
     /// The dataservers that had the file may delete their copies.
-    Drop(FileId, Group),
+    Drop(FileId, CopyGroup),
     /// A primary is told that the length of its file is in the log.
     Noted(FileId, u64, SocketAddr),
     /// The record of this life is on the disk here, so streams to keepers may begin.
@@ -82,9 +82,9 @@ pub(crate) enum Effect {
 
 /// A dataserver as the nameserver knows it.
 #[derive(Clone, Debug)]
-pub struct Server {
+pub struct KnownDataserver {
     /// Its disk and addresses.
-    pub place: Place,
+    pub place: DataserverPlace,
     /// Its name for people; empty when it has none.
     pub name: String,
     /// The rack of its host.
@@ -109,9 +109,9 @@ pub struct Server {
 pub struct Nameserver {
     pub(crate) config: NameConfig,
     pub(crate) space: Space,
-    pub(crate) servers: BTreeMap<DiskId, Server>,
+    pub(crate) servers: BTreeMap<DiskId, KnownDataserver>,
     /// The work on files that are not in order.
-    pub(crate) works: BTreeMap<FileId, Work>,
+    pub(crate) works: BTreeMap<FileId, FileWork>,
     /// Files that may not be in order. Ticks look at them in turn.
     pub(crate) dirty: BTreeSet<FileId>,
     /// The file at which the last tick stopped looking.
@@ -185,7 +185,7 @@ impl Nameserver {
         };
         if server.space.cluster == 0 {
             let cluster = Prng::new(seed).next_u64() | 1;
-            server.record(Record::Cluster { cluster }, None);
+            server.record(SpaceChange::Cluster { cluster }, None);
         }
         let mut prng = Prng::new(seed).fork(2);
         let term = server.space.begin_term(|| prng.next_u64());
@@ -221,7 +221,7 @@ impl Nameserver {
     }
 
     /// The dataservers that were heard since the start, by disk.
-    pub fn servers(&self) -> &BTreeMap<DiskId, Server> {
+    pub fn servers(&self) -> &BTreeMap<DiskId, KnownDataserver> {
         &self.servers
     }
 
@@ -239,7 +239,7 @@ impl Nameserver {
     }
 
     /// The members of a file whose addresses are known, the primary first.
-    pub fn places(&self, file: &File) -> Vec<Place> {
+    pub fn places(&self, file: &File) -> Vec<DataserverPlace> {
         let places = file.group.members.iter().filter_map(|disk| self.servers.get(disk));
         places.map(|server| server.place).collect()
     }
@@ -262,12 +262,12 @@ impl Nameserver {
         at_ms: u64,
         token: u64,
         caller: &Caller,
-        call: &Call,
-    ) -> Result<(), Refusal> {
+        call: &SpaceCall,
+    ) -> Result<(), FilesRefusal> {
         self.check_changes()?;
         self.at_ms = at_ms;
         let members = match call {
-            Call::Create { replication, writer, .. } => {
+            SpaceCall::Create { replication, writer, .. } => {
                 self.choose_beside(now, usize::from(*replication), *writer)?
             }
             _ => Vec::new(),
@@ -275,15 +275,15 @@ impl Nameserver {
         let mut records = self.space.decide(call, caller, at_ms, &members)?;
         let mut effects = vec![Effect::Done(token)];
         match (call, records.last()) {
-            (Call::Create { .. }, _) if members.is_empty() => {
-                return Err(Refusal::TooFewServers(1, 0));
+            (SpaceCall::Create { .. }, _) if members.is_empty() => {
+                return Err(FilesRefusal::TooFewServers(1, 0));
             }
-            (Call::Create { .. }, Some(Record::Inode { id, .. })) => {
+            (SpaceCall::Create { .. }, Some(SpaceChange::Inode { id, .. })) => {
                 effects.push(Effect::Publish(*id, FIRST_EPOCH));
             }
             (
-                Call::SetReplication { .. } | Call::Replace { .. },
-                Some(Record::Inode { id, .. }),
+                SpaceCall::SetReplication { .. } | SpaceCall::Replace { .. },
+                Some(SpaceChange::Inode { id, .. }),
             ) => {
                 self.dirty.insert(*id);
             }
@@ -292,8 +292,8 @@ impl Nameserver {
         // A call that changes nothing is done when all earlier changes are in the log.
         // A crash leaves all records of a call, or none of them.
         let record = match records.len() {
-            0 | 1 => records.pop().unwrap_or(Record::NOTHING),
-            _ => Record::All { records },
+            0 | 1 => records.pop().unwrap_or(SpaceChange::NOTHING),
+            _ => SpaceChange::All { records },
         };
         self.record(record, effects);
         Ok(())
@@ -305,9 +305,9 @@ impl Nameserver {
         now: Timestamp,
         count: usize,
         writer: Option<DiskId>,
-    ) -> Result<Vec<DiskId>, Refusal> {
+    ) -> Result<Vec<DiskId>, FilesRefusal> {
         if writer.is_some_and(|disk| !self.is_fit(now, disk) || self.space.is_leaving(disk)) {
-            return Err(Refusal::NotPrimary);
+            return Err(FilesRefusal::NotPrimary);
         }
         let mut all: Vec<DiskId> = writer.into_iter().collect();
         all.extend(self.choose(now, count.saturating_sub(all.len()), &all, &all));
@@ -318,24 +318,28 @@ impl Nameserver {
     ///
     /// # Errors
     /// The reason for which no change is acknowledged now.
-    pub fn check_changes(&self) -> Result<(), Refusal> {
+    pub fn check_changes(&self) -> Result<(), FilesRefusal> {
         self.check_log()?;
         match self.silent_keepers() {
             silent if silent.is_empty() => Ok(()),
-            silent => Err(Refusal::SilentKeepers(silent)),
+            silent => Err(FilesRefusal::SilentKeepers(silent)),
         }
     }
 
     /// Whether the log takes records.
-    pub(crate) fn check_log(&self) -> Result<(), Refusal> {
+    pub(crate) fn check_log(&self) -> Result<(), FilesRefusal> {
         match self.journal.is_failing() {
-            true => Err(Refusal::DiskFull),
-            false if self.is_old() => Err(Refusal::OldLog),
+            true => Err(FilesRefusal::DiskFull),
+            false if self.is_old() => Err(FilesRefusal::OldLog),
             false => Ok(()),
         }
     }
 
-    pub(crate) fn record(&mut self, record: Record, effects: impl IntoIterator<Item = Effect>) {
+    pub(crate) fn record(
+        &mut self,
+        record: SpaceChange,
+        effects: impl IntoIterator<Item = Effect>,
+    ) {
         // A record has numbers, names and lists, which JSON always takes.
         let body = serde_json::to_vec(&record).unwrap_or_default();
         let mut effects: Vec<Effect> = effects.into_iter().collect();
@@ -351,39 +355,41 @@ impl Nameserver {
 
     /// Sends a message to a dataserver. While a rebuild may still undo the present state, the
     /// message is dropped. The nameserver repeats every message.
-    pub(crate) fn tell(&mut self, to: SocketAddr, control: Control) {
+    pub(crate) fn tell(&mut self, to: SocketAddr, control: FilesControl) {
         if self.keeping.is_sure {
-            let message = Message::Control(control);
+            let message = FilesMessage::Control(control);
             self.outbox.send(self.space.cluster, to, message);
         }
     }
 
     /// Sends a message to the dataserver of a disk. Nothing is sent before the first beat of that
     /// dataserver.
-    pub(crate) fn tell_disk(&mut self, disk: DiskId, control: Control) {
+    pub(crate) fn tell_disk(&mut self, disk: DiskId, control: FilesControl) {
         if let Some(to) = self.servers.get(&disk).map(|server| server.place.address) {
             self.tell(to, control);
         }
     }
 
-    fn control(&mut self, now: Timestamp, from: SocketAddr, control: Control) {
+    fn control(&mut self, now: Timestamp, from: SocketAddr, control: FilesControl) {
         match control {
-            Control::Beat { .. } => self.beat(now, control),
-            Control::Sealed { file, epoch, held, disk, length, committed } => {
+            FilesControl::Beat { .. } => self.beat(now, control),
+            FilesControl::Sealed { file, epoch, held, disk, length, committed } => {
                 self.sealed(now, file, epoch, disk, held, (length, committed));
             }
-            Control::Holds { file, epoch, round, disk } => self.holds(file, epoch, round, disk),
-            Control::Trouble { file, epoch }
+            FilesControl::Holds { file, epoch, round, disk } => {
+                self.holds(file, epoch, round, disk)
+            }
+            FilesControl::Trouble { file, epoch }
                 if self.space.file(file).is_some_and(|f| f.group.epoch == epoch) =>
             {
                 self.works.entry(file).or_default().is_troubled = true;
                 self.dirty.insert(file);
             }
-            Control::Caught { file, epoch, joiner } => self.caught(file, epoch, joiner),
-            Control::Bad { file, epoch, disk } => self.bad(now, file, epoch, disk),
-            Control::Dropped { file, epoch, disk } => self.former_dropped(file, epoch, disk),
-            Control::Length { file, epoch, length } => self.length(from, file, epoch, length),
-            Control::Kept { disk, generation, life, length } => {
+            FilesControl::Caught { file, epoch, joiner } => self.caught(file, epoch, joiner),
+            FilesControl::Bad { file, epoch, disk } => self.bad(now, file, epoch, disk),
+            FilesControl::Dropped { file, epoch, disk } => self.former_dropped(file, epoch, disk),
+            FilesControl::Length { file, epoch, length } => self.length(from, file, epoch, length),
+            FilesControl::Kept { disk, generation, life, length } => {
                 self.kept_by(now, disk, (generation, life), length);
             }
             _ => {}
@@ -402,14 +408,15 @@ impl Nameserver {
         // The record of a known length may still be on its way to the disk. The answer then has to
         // wait for that record.
         let record = match length > file.length {
-            true => Record::Length { id, length, at_ms: self.at_ms },
-            false => Record::NOTHING,
+            true => SpaceChange::Length { id, length, at_ms: self.at_ms },
+            false => SpaceChange::NOTHING,
         };
         self.record(record, [Effect::Noted(id, length, from)]);
     }
 
-    fn beat(&mut self, now: Timestamp, beat: Control) {
-        let Control::Beat { disk, http, name, rack, is_ill, used, free, page, proof } = beat else {
+    fn beat(&mut self, now: Timestamp, beat: FilesControl) {
+        let FilesControl::Beat { disk, http, name, rack, is_ill, used, free, page, proof } = beat
+        else {
             return;
         };
         let right = self.proof(disk, http);
@@ -417,12 +424,12 @@ impl Nameserver {
             // The name of the cluster goes with the proof, so it has to be on the disk here. The
             // other copies of the log may wait for this very dataserver.
             if self.keeping.is_begun {
-                let message = Message::Control(Control::Proof { disk, proof: right });
+                let message = FilesMessage::Control(FilesControl::Proof { disk, proof: right });
                 self.outbox.send(self.space.cluster, http, message);
             }
             return;
         }
-        let place = Place { disk, address: http, http };
+        let place = DataserverPlace { disk, address: http, http };
         if name.len().max(rack.len()) > LABEL_BYTES_MAX {
             return;
         }
@@ -435,11 +442,11 @@ impl Nameserver {
         let was_live = old.is_some() && self.is_live(now, disk);
         let was_ill = old.is_some_and(|old| old.is_ill);
         if is_new {
-            let is_same = |(other, server): &(&DiskId, &Server)| {
+            let is_same = |(other, server): &(&DiskId, &KnownDataserver)| {
                 **other != disk && server.place.address == place.address
             };
             let present = self.servers.iter().filter(is_same);
-            let is_heard = |(_, server): (&DiskId, &Server)| {
+            let is_heard = |(_, server): (&DiskId, &KnownDataserver)| {
                 now < server.heard + self.config.dead_after / REPLACED_PARTS
             };
             if present.clone().any(is_heard) {
@@ -454,8 +461,17 @@ impl Nameserver {
             }
         }
         let owed = self.servers.remove(&disk).map(|server| server.owed).unwrap_or_default();
-        let server =
-            Server { place, name, rack, heard: now, is_ill, used, free, is_given_up: false, owed };
+        let server = KnownDataserver {
+            place,
+            name,
+            rack,
+            heard: now,
+            is_ill,
+            used,
+            free,
+            is_given_up: false,
+            owed,
+        };
         self.servers.insert(disk, server);
         if is_new || !was_live || was_ill != is_ill {
             self.look_at_files_of(disk, is_new);
@@ -478,7 +494,7 @@ impl Nameserver {
         let racks: BTreeSet<&String> = self.servers.values().map(|server| &server.rack).collect();
         let has_racks = racks.len() > 1;
         for (id, inode) in self.space.inodes() {
-            let crate::space::Kind::File(file) = &inode.kind else { continue };
+            let crate::space::InodeKind::File(file) = &inode.kind else { continue };
             let has_few = file.group.members.len() < usize::from(file.replication);
             let is_former = file.group.former.iter().any(|(former, _)| *former == disk);
             if has_few || is_former || (has_racks && self.is_crowded(&file.group)) {
@@ -539,7 +555,7 @@ impl Nameserver {
     /// Forgets dataservers that have long been silent and whose disks the log does not name, as
     /// after a start with another directory. Nobody waits for them.
     pub(crate) fn forget_silent(&mut self, now: Timestamp) {
-        let is_silent = |server: &Server| now >= server.heard + FORGET_AFTER;
+        let is_silent = |server: &KnownDataserver| now >= server.heard + FORGET_AFTER;
         if !self.servers.values().any(is_silent) {
             return;
         }
@@ -570,13 +586,13 @@ impl Nameserver {
                     self.publish(id);
                 }
             }
-            Effect::Noted(file, length, to) => self.tell(to, Control::Noted { file, length }),
+            Effect::Noted(file, length, to) => self.tell(to, FilesControl::Noted { file, length }),
             Effect::Begun => self.keeping.is_sure = true,
             Effect::Drop(file, group) => {
                 let former = group.former.iter().map(|(disk, _)| *disk);
                 let disks: Vec<DiskId> = group.members.iter().copied().chain(former).collect();
                 for disk in disks {
-                    self.tell_disk(disk, Control::Drop { file, epoch: u64::MAX, disk });
+                    self.tell_disk(disk, FilesControl::Drop { file, epoch: u64::MAX, disk });
                 }
             }
         }
@@ -592,15 +608,15 @@ impl Machine for Nameserver {
 
     fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
         self.start(now);
-        let (cluster, message) = Message::decode(&arrival.datagram)?;
+        let (cluster, message) = FilesMessage::decode(&arrival.datagram)?;
         // A new dataserver does not know the name of the cluster, and may only say that it lives.
-        let is_beat = matches!(message, Message::Control(Control::Beat { .. }));
+        let is_beat = matches!(message, FilesMessage::Control(FilesControl::Beat { .. }));
         if cluster != self.space.cluster && !(cluster == 0 && is_beat) {
             self.foreign += 1;
             return Ok(());
         }
         match message {
-            Message::Control(control) if self.may_say(arrival.from, &control) => {
+            FilesMessage::Control(control) if self.may_say(arrival.from, &control) => {
                 self.control(now, arrival.from, control);
             }
             _ => self.foreign += 1,

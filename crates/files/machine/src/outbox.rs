@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use evenfall_core::{Class, Destination, Head, Transmit};
 
 use crate::config::TRANSMITS_MAX;
-use crate::wire::Message;
+use crate::wire::FilesMessage;
 
 /// See the documentation of the module.
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ pub struct Outbox {
 
 impl Outbox {
     /// Queues a datagram. A datagram that finds no room is dropped and counted.
-    pub fn send(&mut self, cluster: u64, to: SocketAddr, message: Message) {
+    pub fn send(&mut self, cluster: u64, to: SocketAddr, message: FilesMessage) {
         if self.transmits.len() >= TRANSMITS_MAX {
             self.dropped += 1;
             return;

@@ -13,9 +13,9 @@ use std::time::Duration;
 use evenfall_core::Timestamp;
 
 use crate::config::{LOOKS_MAX, UNEVEN_PARTS, USED_PARTS};
-use crate::nameserver::{Effect, Nameserver, Server};
-use crate::space::{Group, Record};
-use crate::{DiskId, FileId, Refusal};
+use crate::nameserver::{Effect, KnownDataserver, Nameserver};
+use crate::space::{CopyGroup, SpaceChange};
+use crate::{DiskId, FileId, FilesRefusal};
 
 /// A copy that moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub struct Balance {
     has_moved: bool,
 }
 
-impl Server {
+impl KnownDataserver {
     /// The used share of the disk in parts of [`USED_PARTS`].
     fn used_parts(&self, more: u64) -> u64 {
         let used = u128::from(self.used) + u128::from(more);
@@ -60,11 +60,12 @@ impl Nameserver {
         beside: &[DiskId],
         without: &[DiskId],
     ) -> Vec<DiskId> {
-        let is_fit = |(disk, _): &(&DiskId, &Server)| {
+        let is_fit = |(disk, _): &(&DiskId, &KnownDataserver)| {
             let is_out = self.space.is_leaving(**disk) || without.contains(disk);
             self.is_fit(now, **disk) && !is_out
         };
-        let mut fit: Vec<(&DiskId, &Server)> = self.servers.iter().filter(is_fit).collect();
+        let mut fit: Vec<(&DiskId, &KnownDataserver)> =
+            self.servers.iter().filter(is_fit).collect();
         // Disks that are equally used take turns: each new file changes their order.
         let turn = self.space.inodes().len() as u32 % 64;
         let mut racks: BTreeMap<&str, usize> = BTreeMap::new();
@@ -88,14 +89,14 @@ impl Nameserver {
     }
 
     /// The members whose copies move.
-    pub(crate) fn moving(&self, id: FileId, group: &Group) -> Vec<DiskId> {
+    pub(crate) fn moving(&self, id: FileId, group: &CopyGroup) -> Vec<DiskId> {
         let from = self.works.get(&id).and_then(|work| work.moves).map(|moves| moves.from);
         let is_moving = |disk: &DiskId| self.space.is_leaving(*disk) || from == Some(*disk);
         group.members.iter().copied().filter(is_moving).collect()
     }
 
     /// Whether all copies of a file are in one rack.
-    pub(crate) fn is_crowded(&self, group: &Group) -> bool {
+    pub(crate) fn is_crowded(&self, group: &CopyGroup) -> bool {
         let mut racks = group.members.iter().map(|disk| self.servers.get(disk).map(|s| &s.rack));
         let Some(first) = racks.next().flatten() else { return false };
         group.members.len() > 1 && racks.all(|rack| rack == Some(first))
@@ -103,7 +104,7 @@ impl Nameserver {
 
     /// Moves a copy of a file whose copies are all in one rack, if another rack has room. Returns
     /// whether a copy moves.
-    pub(crate) fn part(&mut self, now: Timestamp, id: FileId, group: &Group) -> bool {
+    pub(crate) fn part(&mut self, now: Timestamp, id: FileId, group: &CopyGroup) -> bool {
         let Some((from, staying)) = group.members.split_last() else { return false };
         let chosen = self.choose(now, 1, staying, &group.members);
         let rack = |disk: &DiskId| self.servers.get(disk).map(|server| &server.rack);
@@ -118,13 +119,18 @@ impl Nameserver {
     /// [`Event::Done`]: crate::nameserver::Event::Done
     ///
     /// # Errors
-    /// [`Refusal::Invalid`] for a disk that was not heard, and [`Refusal::DiskFull`].
-    pub fn leave(&mut self, token: u64, disk: DiskId, is_leaving: bool) -> Result<(), Refusal> {
+    /// [`FilesRefusal::Invalid`] for a disk that was not heard, and [`FilesRefusal::DiskFull`].
+    pub fn leave(
+        &mut self,
+        token: u64,
+        disk: DiskId,
+        is_leaving: bool,
+    ) -> Result<(), FilesRefusal> {
         self.check_changes()?;
         if !self.servers.contains_key(&disk) {
-            return Err(Refusal::Invalid("no dataserver with this disk was heard".into()));
+            return Err(FilesRefusal::Invalid("no dataserver with this disk was heard".into()));
         }
-        self.record(Record::Leaving { disk, is_leaving }, [Effect::Done(token)]);
+        self.record(SpaceChange::Leaving { disk, is_leaving }, [Effect::Done(token)]);
         self.look_at_files_of(disk, false);
         Ok(())
     }
@@ -152,7 +158,7 @@ impl Nameserver {
 
     /// The disk with the greatest and the disk with the smallest used share, when they differ much.
     fn uneven(&self, now: Timestamp) -> Option<(DiskId, DiskId)> {
-        let is_in = |(disk, _): &(&DiskId, &Server)| {
+        let is_in = |(disk, _): &(&DiskId, &KnownDataserver)| {
             self.is_fit(now, **disk) && !self.space.is_leaving(**disk)
         };
         let mut all: Vec<(u64, DiskId)> = self

@@ -12,9 +12,9 @@ use evenfall_core::Timestamp;
 
 use crate::config::{APPEND_BYTES_MAX, WINDOW_APPENDS_MAX, WINDOW_BYTES_MAX, WINDOWS_BYTES_MAX};
 use crate::dataserver::{Dataserver, Event};
-use crate::lead::{Follower, Next};
-use crate::wire::{Control, Message, NO_COPY};
-use crate::{DiskId, FileId, Refusal};
+use crate::lead::{Follower, FollowerNext};
+use crate::wire::{FilesControl, FilesMessage, NO_COPY};
+use crate::{DiskId, FileId, FilesRefusal};
 
 impl Dataserver {
     /// Appends to a file. [`Event::Appended`] or [`Event::Refused`] follows. With `at`, the append
@@ -29,22 +29,22 @@ impl Dataserver {
         file: FileId,
         at: Option<u64>,
         bytes: Bytes,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), FilesRefusal> {
         if bytes.is_empty() || bytes.len() > APPEND_BYTES_MAX {
-            return Err(Refusal::Length);
+            return Err(FilesRefusal::Length);
         }
-        let copy = self.copies.get_mut(&file).ok_or(Refusal::NotHere)?;
-        let lead = copy.lead.as_mut().ok_or(Refusal::NotPrimary)?;
+        let copy = self.copies.get_mut(&file).ok_or(FilesRefusal::NotHere)?;
+        let lead = copy.lead.as_mut().ok_or(FilesRefusal::NotPrimary)?;
         if !(copy.promised <= copy.epoch && copy.switch.is_none() && !copy.is_broken) {
-            return Err(Refusal::NotPrimary);
+            return Err(FilesRefusal::NotPrimary);
         }
         if at.is_some_and(|at| at != copy.queued) {
-            return Err(Refusal::Again);
+            return Err(FilesRefusal::Again);
         }
         let is_over = lead.window_bytes + bytes.len() > WINDOW_BYTES_MAX
             || lead.window.len() >= WINDOW_APPENDS_MAX;
         if is_over || self.windows_bytes + bytes.len() > WINDOWS_BYTES_MAX {
-            return Err(Refusal::Busy);
+            return Err(FilesRefusal::Busy);
         }
         self.windows_bytes += bytes.len();
         lead.push(copy.queued, bytes.clone());
@@ -73,7 +73,7 @@ impl Dataserver {
         follower.next += appends.iter().map(|bytes| bytes.len() as u64).sum::<u64>();
         for bytes in appends {
             let length = bytes.len() as u64;
-            let relay = Message::Relay { file, epoch, offset: next, committed, bytes };
+            let relay = FilesMessage::Relay { file, epoch, offset: next, committed, bytes };
             self.outbox.send(cluster, to, relay);
             next += length;
         }
@@ -91,7 +91,7 @@ impl Dataserver {
         let (offset, committed) = at;
         let disk = self.disk;
         let Some(copy) = self.copies.get_mut(&file) else {
-            let ack = Message::Ack { file, epoch, disk, length: NO_COPY };
+            let ack = FilesMessage::Ack { file, epoch, disk, length: NO_COPY };
             return self.outbox.send(self.cluster, from, ack);
         };
         if !copy.takes(epoch) || copy.leads(disk) || bytes.len() > APPEND_BYTES_MAX {
@@ -109,7 +109,7 @@ impl Dataserver {
         let Some(copy) = self.copies.get(&file) else { return };
         if let Some(to) = copy.leader.filter(|_| copy.takes(copy.epoch)) {
             let (epoch, disk, length) = (copy.epoch, self.disk, copy.length);
-            let ack = Message::Ack { file, epoch, disk, length };
+            let ack = FilesMessage::Ack { file, epoch, disk, length };
             self.outbox.send(self.cluster, to, ack);
         }
     }
@@ -129,7 +129,7 @@ impl Dataserver {
         let (queued, Some(lead)) = (copy.queued, copy.lead.as_mut()) else { return };
         let Some(follower) = lead.follower(disk) else { return };
         if length == NO_COPY {
-            return self.tell(Control::Trouble { file, epoch });
+            return self.tell(FilesControl::Trouble { file, epoch });
         }
         if length > queued {
             return;
@@ -171,7 +171,7 @@ impl Dataserver {
         let Some(lead) = copy.lead.as_ref().filter(|_| copy.promised <= epoch) else { return };
         let lacks = |follower: &&Follower| follower.is_member && follower.told < committed;
         for follower in lead.followers.iter().filter(lacks) {
-            let relay = Message::Relay { file, epoch, offset, committed, bytes: Bytes::new() };
+            let relay = FilesMessage::Relay { file, epoch, offset, committed, bytes: Bytes::new() };
             self.outbox.send(self.cluster, follower.place.address, relay);
         }
     }
@@ -191,22 +191,22 @@ impl Dataserver {
                 let follower = &lead.followers[at];
                 let (disk, to) = (follower.place.disk, follower.place.address);
                 match lead.next(follower, queued, length) {
-                    Next::Append(found) => {
+                    FollowerNext::Append(found) => {
                         let (offset, bytes) = lead.window[found].clone();
                         let follower = &mut lead.followers[at];
                         if follower.acked == Some(follower.next) {
                             follower.sent_at = now;
                         }
                         follower.next += bytes.len() as u64;
-                        let relay = Message::Relay { file, epoch, offset, committed, bytes };
+                        let relay = FilesMessage::Relay { file, epoch, offset, committed, bytes };
                         self.outbox.send(cluster, to, relay);
                     }
-                    Next::Read(offset) => {
+                    FollowerNext::Read(offset) => {
                         lead.followers[at].is_reading = true;
                         self.events.push_back(Event::Read { file, disk, offset });
                         break;
                     }
-                    Next::Nothing => break,
+                    FollowerNext::Nothing => break,
                 }
             }
         }
@@ -242,13 +242,13 @@ impl Dataserver {
                 follower.told = committed;
             }
             let (offset, bytes) = (queued, Bytes::new());
-            let relay = Message::Relay { file, epoch, offset, committed, bytes };
+            let relay = FilesMessage::Relay { file, epoch, offset, committed, bytes };
             let to = follower.place.address;
             self.outbox.send(cluster, to, relay);
         }
         let is_busy = lead.is_busy(queued, committed) || is_waiting;
         for joiner in caught {
-            self.tell(Control::Caught { file, epoch, joiner });
+            self.tell(FilesControl::Caught { file, epoch, joiner });
         }
         if is_telling {
             self.tell_length(file);

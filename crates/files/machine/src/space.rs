@@ -1,7 +1,7 @@
 //! The state of a nameserver: directories, files, and the disks that have the bytes of each file.
 //!
-//! A call is checked against the present state and becomes [`Record`]s. Applying a record makes the
-//! change. The log has the same records, so a nameserver that starts has the same state.
+//! A call is checked against the present state and becomes [`SpaceChange`]s. Applying a record
+//! makes the change. The log has the same records, so a nameserver that starts has the same state.
 
 mod calls;
 pub mod rights;
@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::BLOCK_BYTES;
 use crate::valid::Valid;
-use crate::{DiskId, FileId, Refusal};
+use crate::{DiskId, FileId, FilesRefusal};
 
-pub use calls::{Call, names};
+pub use calls::{SpaceCall, names};
 pub use rights::Caller;
 
 /// The root directory.
@@ -24,7 +24,7 @@ pub(crate) const FIRST_EPOCH: u64 = 1;
 
 /// The disks that have the bytes of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Group {
+pub struct CopyGroup {
     /// The epoch.
     pub epoch: u64,
     /// The length that all members had when the epoch began.
@@ -52,7 +52,7 @@ pub struct File {
     #[serde(default = "default_block_bytes")]
     pub block_bytes: u64,
     /// The disks that have the bytes.
-    pub group: Group,
+    pub group: CopyGroup,
 }
 
 /// Logs of earlier versions name no block size.
@@ -62,7 +62,7 @@ fn default_block_bytes() -> u64 {
 
 /// The kind of an inode, with the part of its state that only this kind has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Kind {
+pub enum InodeKind {
     /// A directory with its entries.
     Directory(BTreeMap<String, FileId>),
     /// A file.
@@ -85,12 +85,12 @@ pub struct Inode {
     /// Milliseconds since 1970 of the last read that was noted.
     pub accessed_ms: u64,
     /// File or directory.
-    pub kind: Kind,
+    pub kind: InodeKind,
 }
 
 /// A change of the state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Record {
+pub enum SpaceChange {
     /// The name of the cluster.
     Cluster {
         /// A random number.
@@ -128,7 +128,7 @@ pub enum Record {
         /// The file.
         id: FileId,
         /// The disks.
-        group: Group,
+        group: CopyGroup,
     },
     /// The acknowledged length of a file.
     Length {
@@ -192,7 +192,7 @@ fn count(id: FileId) -> u64 {
     id.0 & ((1 << COUNT_BITS) - 1)
 }
 
-impl Record {
+impl SpaceChange {
     /// A record that changes nothing. A call without a change writes this record, so that its
     /// effects wait for all earlier records.
     pub(crate) const NOTHING: Self = Self::Next { next: FileId(0) };
@@ -233,7 +233,7 @@ impl Default for Space {
             mode: 0o755,
             modified_ms: 0,
             accessed_ms: 0,
-            kind: Kind::Directory(BTreeMap::new()),
+            kind: InodeKind::Directory(BTreeMap::new()),
         };
         let (next, terms) = (ROOT.0 + 1, vec![(0, 0)]);
         let inodes = [(ROOT, root)].into();
@@ -276,12 +276,12 @@ impl Space {
 
     /// The record that begins a term. A term is a random number, so that a nameserver with an old
     /// log gives no number a second time.
-    pub(crate) fn begin_term(&self, mut random: impl FnMut() -> u64) -> Record {
+    pub(crate) fn begin_term(&self, mut random: impl FnMut() -> u64) -> SpaceChange {
         let mut term = random() >> (64 - TERM_BITS);
         while self.terms.iter().any(|(known, _)| *known == term) {
             term = random() >> (64 - TERM_BITS);
         }
-        Record::Term { term, from: self.next }
+        SpaceChange::Term { term, from: self.next }
     }
 
     /// The number that the inode `at` of the next new inodes gets.
@@ -319,8 +319,8 @@ impl Space {
     /// A file by its number.
     pub fn file(&self, id: FileId) -> Option<&File> {
         match &self.inodes.get(&id)?.kind {
-            Kind::File(file) => Some(file),
-            Kind::Directory(_) => None,
+            InodeKind::File(file) => Some(file),
+            InodeKind::Directory(_) => None,
         }
     }
 
@@ -338,35 +338,39 @@ impl Space {
     /// The inode of a path.
     ///
     /// # Errors
-    /// [`Refusal::NotFound`], [`Refusal::NotDirectory`] or [`Refusal::Invalid`].
-    pub fn find(&self, path: &str) -> Result<(FileId, &Inode), Refusal> {
+    /// [`FilesRefusal::NotFound`], [`FilesRefusal::NotDirectory`] or [`FilesRefusal::Invalid`].
+    pub fn find(&self, path: &str) -> Result<(FileId, &Inode), FilesRefusal> {
         self.found(None, path)
     }
 
     /// The inode of a path, if the caller may search the directories on the way.
     ///
     /// # Errors
-    /// Those of [`find`](Self::find), and [`Refusal::Denied`].
-    pub fn find_as(&self, caller: &Caller, path: &str) -> Result<(FileId, &Inode), Refusal> {
+    /// Those of [`find`](Self::find), and [`FilesRefusal::Denied`].
+    pub fn find_as(&self, caller: &Caller, path: &str) -> Result<(FileId, &Inode), FilesRefusal> {
         self.found(Some(caller), path)
     }
 
-    fn found(&self, caller: Option<&Caller>, path: &str) -> Result<(FileId, &Inode), Refusal> {
+    fn found(&self, caller: Option<&Caller>, path: &str) -> Result<(FileId, &Inode), FilesRefusal> {
         let names = names(path)?;
         let (id, depth) = self.walk(caller, &names)?;
         match depth == names.len() {
             true => Ok((id, &self.inodes[&id])),
-            false => Err(Refusal::NotFound(path.to_owned())),
+            false => Err(FilesRefusal::NotFound(path.to_owned())),
         }
     }
 
     /// The last inode on the way that exists, and how many names lead to that inode. A caller has
     /// to have the right to search each directory on the way.
-    fn walk(&self, caller: Option<&Caller>, names: &[&str]) -> Result<(FileId, usize), Refusal> {
+    fn walk(
+        &self,
+        caller: Option<&Caller>,
+        names: &[&str],
+    ) -> Result<(FileId, usize), FilesRefusal> {
         let mut id = ROOT;
         for (depth, name) in names.iter().enumerate() {
-            let Kind::Directory(entries) = &self.inodes[&id].kind else {
-                return Err(Refusal::NotDirectory(self.path(id)));
+            let InodeKind::Directory(entries) = &self.inodes[&id].kind else {
+                return Err(FilesRefusal::NotDirectory(self.path(id)));
             };
             if let Some(caller) = caller {
                 self.check_access(caller, id, rights::EXECUTE)?;
@@ -380,56 +384,58 @@ impl Space {
     }
 
     /// Makes a change. Returns the files that are gone.
-    pub fn apply(&mut self, record: Record) -> Vec<(FileId, Group)> {
+    pub fn apply(&mut self, record: SpaceChange) -> Vec<(FileId, CopyGroup)> {
         let mut gone = Vec::new();
         // A record of several changes is not counted, because each of its changes is counted.
-        self.changes += u64::from(!matches!(record, Record::All { .. }));
+        self.changes += u64::from(!matches!(record, SpaceChange::All { .. }));
         match record {
-            Record::All { records } => {
+            SpaceChange::All { records } => {
                 gone.extend(records.into_iter().flat_map(|record| self.apply(record)));
             }
-            Record::Keepers { disks } => self.keepers = disks.into_iter().collect(),
-            Record::Counted { starts, changes } => (self.starts, self.changes) = (starts, changes),
-            Record::Cluster { cluster } => self.cluster = cluster,
-            Record::DiskGone { disk } => {
+            SpaceChange::Keepers { disks } => self.keepers = disks.into_iter().collect(),
+            SpaceChange::Counted { starts, changes } => {
+                (self.starts, self.changes) = (starts, changes)
+            }
+            SpaceChange::Cluster { cluster } => self.cluster = cluster,
+            SpaceChange::DiskGone { disk } => {
                 self.gone.insert(disk);
                 self.leaving.remove(&disk);
             }
-            Record::Leaving { disk, is_leaving: true } => drop(self.leaving.insert(disk)),
-            Record::Leaving { disk, .. } => drop(self.leaving.remove(&disk)),
-            Record::Next { next } => self.next = self.next.max(count(next)),
-            Record::Term { term, from } => {
+            SpaceChange::Leaving { disk, is_leaving: true } => drop(self.leaving.insert(disk)),
+            SpaceChange::Leaving { disk, .. } => drop(self.leaving.remove(&disk)),
+            SpaceChange::Next { next } => self.next = self.next.max(count(next)),
+            SpaceChange::Term { term, from } => {
                 // A term in which no number was given is forgotten.
                 self.terms.retain(|(_, begun)| *begun < from);
                 self.terms.push((term, from));
                 self.starts += 1;
             }
-            Record::Inode { id, name, inode } => self.put(id, name, inode),
-            Record::Moved { id, parent, name, at_ms } => {
+            SpaceChange::Inode { id, name, inode } => self.put(id, name, inode),
+            SpaceChange::Moved { id, parent, name, at_ms } => {
                 self.leave(id, at_ms);
                 self.enter(parent, name, id, at_ms);
                 if let Some(inode) = self.inodes.get_mut(&id) {
                     inode.parent = parent;
                 }
             }
-            Record::Gone { id, at_ms } => {
+            SpaceChange::Gone { id, at_ms } => {
                 self.leave(id, at_ms);
                 let mut rest = vec![id];
                 while let Some(id) = rest.pop() {
                     self.names.remove(&id);
                     match self.inodes.remove(&id).map(|inode| inode.kind) {
-                        Some(Kind::Directory(entries)) => rest.extend(entries.values()),
-                        Some(Kind::File(file)) => gone.push((id, file.group)),
+                        Some(InodeKind::Directory(entries)) => rest.extend(entries.values()),
+                        Some(InodeKind::File(file)) => gone.push((id, file.group)),
                         None => {}
                     }
                 }
             }
-            Record::Group { id, group } => {
+            SpaceChange::Group { id, group } => {
                 if let Some(file) = self.file_mut(id) {
                     file.group = group;
                 }
             }
-            Record::Length { id, length, at_ms } => {
+            SpaceChange::Length { id, length, at_ms } => {
                 if let Some(file) = self.file_mut(id) {
                     file.length = length;
                 }
@@ -446,8 +452,8 @@ impl Space {
         self.next = self.next.max(count(id) + 1);
         if let Some(name) = name {
             self.enter(inode.parent, name, id, inode.modified_ms);
-        } else if let Kind::Directory(new) = &mut inode.kind
-            && let Some(Inode { kind: Kind::Directory(old), .. }) = self.inodes.get_mut(&id)
+        } else if let InodeKind::Directory(new) = &mut inode.kind
+            && let Some(Inode { kind: InodeKind::Directory(old), .. }) = self.inodes.get_mut(&id)
         {
             *new = core::mem::take(old);
         }
@@ -456,14 +462,14 @@ impl Space {
 
     fn file_mut(&mut self, id: FileId) -> Option<&mut File> {
         match &mut self.inodes.get_mut(&id)?.kind {
-            Kind::File(file) => Some(file),
-            Kind::Directory(_) => None,
+            InodeKind::File(file) => Some(file),
+            InodeKind::Directory(_) => None,
         }
     }
 
     fn enter(&mut self, parent: FileId, name: String, id: FileId, at_ms: u64) {
         if let Some(inode) = self.inodes.get_mut(&parent)
-            && let Kind::Directory(entries) = &mut inode.kind
+            && let InodeKind::Directory(entries) = &mut inode.kind
         {
             entries.insert(name.clone(), id);
             inode.modified_ms = inode.modified_ms.max(at_ms);
@@ -475,7 +481,7 @@ impl Space {
         let parent = self.inodes.get(&id).map(|inode| inode.parent);
         if let (Some(parent), Some(name)) = (parent, self.names.get(&id))
             && let Some(inode) = self.inodes.get_mut(&parent)
-            && let Kind::Directory(entries) = &mut inode.kind
+            && let InodeKind::Directory(entries) = &mut inode.kind
         {
             entries.remove(name);
             inode.modified_ms = inode.modified_ms.max(at_ms);
@@ -483,30 +489,31 @@ impl Space {
     }
 
     /// Records that make this state out of an empty state. Directories come before their entries.
-    pub fn records(&self) -> Vec<Record> {
-        let next = Record::Next { next: FileId(self.next) };
-        let mut records = vec![Record::Cluster { cluster: self.cluster }, next];
+    pub fn records(&self) -> Vec<SpaceChange> {
+        let next = SpaceChange::Next { next: FileId(self.next) };
+        let mut records = vec![SpaceChange::Cluster { cluster: self.cluster }, next];
         let terms = self.terms.iter();
-        records.extend(terms.map(|(term, from)| Record::Term { term: *term, from: *from }));
-        records.extend(self.gone.iter().map(|disk| Record::DiskGone { disk: *disk }));
+        records.extend(terms.map(|(term, from)| SpaceChange::Term { term: *term, from: *from }));
+        records.extend(self.gone.iter().map(|disk| SpaceChange::DiskGone { disk: *disk }));
         let leaving = self.leaving.iter();
-        records.extend(leaving.map(|disk| Record::Leaving { disk: *disk, is_leaving: true }));
+        records.extend(leaving.map(|disk| SpaceChange::Leaving { disk: *disk, is_leaving: true }));
         let mut rest = vec![ROOT];
         while let Some(id) = rest.pop() {
             let mut inode = self.inodes[&id].clone();
-            if let Kind::Directory(entries) = &mut inode.kind {
+            if let InodeKind::Directory(entries) = &mut inode.kind {
                 rest.extend(core::mem::take(entries).values());
             }
-            records.push(Record::Inode { id, name: self.names.get(&id).cloned(), inode });
+            records.push(SpaceChange::Inode { id, name: self.names.get(&id).cloned(), inode });
         }
         // Entering a child changes the time of its directory, so the times come again at the end.
-        let directories = self.inodes.iter().filter(|(_, i)| matches!(i.kind, Kind::Directory(_)));
+        let directories =
+            self.inodes.iter().filter(|(_, i)| matches!(i.kind, InodeKind::Directory(_)));
         records.extend(directories.map(|(id, inode)| {
-            let kind = Kind::Directory(BTreeMap::new());
-            Record::Inode { id: *id, name: None, inode: Inode { kind, ..inode.clone() } }
+            let kind = InodeKind::Directory(BTreeMap::new());
+            SpaceChange::Inode { id: *id, name: None, inode: Inode { kind, ..inode.clone() } }
         }));
-        records.push(Record::Keepers { disks: self.keepers.iter().copied().collect() });
-        records.push(Record::Counted { starts: self.starts, changes: self.changes });
+        records.push(SpaceChange::Keepers { disks: self.keepers.iter().copied().collect() });
+        records.push(SpaceChange::Counted { starts: self.starts, changes: self.changes });
         records
     }
 }

@@ -27,7 +27,7 @@ use evenfall_core::{MacKey, Prng};
 use crate::copy::Copy;
 use crate::dataserver::Dataserver;
 use crate::nameserver::Nameserver;
-use crate::wire::{Control, Message};
+use crate::wire::{FilesControl, FilesMessage};
 use crate::{DiskId, FileId};
 
 /// The key of a nameserver's proofs. The seed is another one at each start.
@@ -59,7 +59,7 @@ impl Nameserver {
     }
 
     /// Whether a sender may say this.
-    pub(crate) fn may_say(&self, from: SocketAddr, control: &Control) -> bool {
+    pub(crate) fn may_say(&self, from: SocketAddr, control: &FilesControl) -> bool {
         if self.is_sealed {
             return true;
         }
@@ -68,16 +68,16 @@ impl Nameserver {
             None => &[],
         };
         match control {
-            Control::Beat { http, .. } => *http == from,
-            Control::Sealed { disk, .. }
-            | Control::Holds { disk, .. }
-            | Control::Bad { disk, .. }
-            | Control::Dropped { disk, .. }
-            | Control::Kept { disk, .. } => self.is_at(*disk, from),
-            Control::Trouble { file, .. } => {
+            FilesControl::Beat { http, .. } => *http == from,
+            FilesControl::Sealed { disk, .. }
+            | FilesControl::Holds { disk, .. }
+            | FilesControl::Bad { disk, .. }
+            | FilesControl::Dropped { disk, .. }
+            | FilesControl::Kept { disk, .. } => self.is_at(*disk, from),
+            FilesControl::Trouble { file, .. } => {
                 members(file).iter().any(|member| self.is_at(*member, from))
             }
-            Control::Caught { file, .. } | Control::Length { file, .. } => {
+            FilesControl::Caught { file, .. } | FilesControl::Length { file, .. } => {
                 members(file).first().is_some_and(|primary| self.is_at(*primary, from))
             }
             _ => false,
@@ -87,18 +87,18 @@ impl Nameserver {
 
 impl Dataserver {
     /// Whether a sender may say this.
-    pub(crate) fn may_say(&self, from: SocketAddr, message: &Message) -> bool {
+    pub(crate) fn may_say(&self, from: SocketAddr, message: &FilesMessage) -> bool {
         if self.is_sealed {
             return true;
         }
         match message {
-            Message::Control(_) | Message::Names { .. } => from == self.nameserver,
+            FilesMessage::Control(_) | FilesMessage::Names { .. } => from == self.nameserver,
             // A copy that was opened again knows its primary with its next assignment.
-            Message::Relay { file, .. } => {
+            FilesMessage::Relay { file, .. } => {
                 let primary = self.copies.get(file).and_then(|copy| copy.members.first());
                 primary.is_none_or(|primary| primary.address == from)
             }
-            Message::Ack { file, disk, .. } => {
+            FilesMessage::Ack { file, disk, .. } => {
                 let lead = |copy: &Copy| copy.lead.as_ref().map(|lead| lead.is_at(*disk, from));
                 self.copies.get(file).and_then(lead).unwrap_or(false)
             }
@@ -121,9 +121,9 @@ mod tests {
         names
     }
 
-    fn beat(http: SocketAddr, proof: u64) -> Control {
+    fn beat(http: SocketAddr, proof: u64) -> FilesControl {
         let (disk, name, rack, page) = (DiskId(9), String::new(), String::new(), Vec::new());
-        Control::Beat { disk, http, name, rack, is_ill: false, used: 0, free: 1, page, proof }
+        FilesControl::Beat { disk, http, name, rack, is_ill: false, used: 0, free: 1, page, proof }
     }
 
     #[test]
@@ -152,7 +152,7 @@ mod tests {
         let file = create(&mut names, "/a", 2);
         let members = names.space().file(file).expect("a file").group.members.clone();
         let length = |names: &Nameserver| names.space().file(file).expect("a file").length;
-        let told = Control::Length { file, epoch: 1, length: 1 << 50 };
+        let told = FilesControl::Length { file, epoch: 1, length: 1 << 50 };
         let others = (1..=4).filter(|n| DiskId(u64::from(*n)) != members[0]);
         for n in others {
             say(&mut names, Timestamp::ZERO, n, told.clone());
@@ -166,7 +166,7 @@ mod tests {
     fn a_keeper_of_the_log_is_heard_from_its_own_address_alone() {
         let mut names = names_with(1);
         let (disk, life) = (DiskId(1), 5);
-        let kept = Control::Kept { disk, generation: u64::MAX, life, length: 1 };
+        let kept = FilesControl::Kept { disk, generation: u64::MAX, life, length: 1 };
         assert!(!names.may_say(([127, 0, 0, 1], 7_002).into(), &kept));
         assert!(names.may_say(([127, 0, 0, 1], 7_001).into(), &kept));
         names.trust_senders();

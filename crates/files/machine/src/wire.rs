@@ -8,7 +8,7 @@
 //!
 //!  1 RELAY    file u64, epoch u64, offset u64, committed u64, the bytes of one append to the end
 //!  2 ACK      file u64, epoch u64, disk u64, length u64
-//!  3 CONTROL  a [`Control`] as JSON
+//!  3 CONTROL  a [`FilesControl`] as JSON
 //!  4 NAMES    generation u64, life u64, base u64, changes u64, done u64, offset u64, bytes of the
 //!             nameserver's log to the end
 //! ```
@@ -35,7 +35,7 @@ pub const NO_COPY: u64 = u64::MAX;
 
 /// The place of a dataserver that has or gets a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct DataserverPlace {
     /// Its disk.
     pub disk: DiskId,
     /// The address at which it receives datagrams.
@@ -46,7 +46,7 @@ pub struct Place {
 
 /// The members and joiners of a file in an epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Assignment {
+pub struct FileAssignment {
     /// The file.
     pub file: FileId,
     /// The epoch.
@@ -57,9 +57,9 @@ pub struct Assignment {
     /// The length that all members had when the epoch began.
     pub start: u64,
     /// The dataservers that have every acknowledged byte. The first is the primary.
-    pub members: Vec<Place>,
+    pub members: Vec<DataserverPlace>,
     /// The dataservers that copy the file, each with the bytes of its copy that are right.
-    pub joiners: Vec<(Place, Valid)>,
+    pub joiners: Vec<(DataserverPlace, Valid)>,
 }
 
 /// A copy that a dataserver names in its beat.
@@ -75,7 +75,7 @@ pub struct Held {
 
 /// A message other than a relay or its acknowledgement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Control {
+pub enum FilesControl {
     /// A dataserver lives.
     Beat {
         /// Its disk.
@@ -130,7 +130,7 @@ pub enum Control {
         committed: u64,
     },
     /// An epoch begins, or its joiners or addresses have changed.
-    Assign(Assignment),
+    Assign(FileAssignment),
     /// A dataserver acts by an assignment.
     Holds {
         /// The file.
@@ -217,7 +217,7 @@ pub enum Control {
 
 /// A datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Message {
+pub enum FilesMessage {
     /// One append on its way from the primary. Without bytes it tells the committed length alone.
     Relay {
         /// The file.
@@ -254,13 +254,13 @@ pub enum Message {
         bytes: Bytes,
     },
     /// Anything else.
-    Control(Control),
+    Control(FilesControl),
 }
 
 /// Bytes in front of every message.
 pub const HEAD_BYTES: usize = 12;
 
-impl Message {
+impl FilesMessage {
     /// The head of the datagram and its body. The body of a relay is the append itself.
     pub fn encode(self, cluster: u64) -> (Vec<u8>, Bytes) {
         let mut head = Vec::with_capacity(48);
@@ -352,30 +352,30 @@ mod tests {
 
     #[test]
     fn messages_are_read_back_and_no_cut_of_one_panics() {
-        let place = Place {
+        let place = DataserverPlace {
             disk: DiskId(3),
             address: ([127, 0, 0, 1], 5).into(),
             http: ([127, 0, 0, 1], 6).into(),
         };
         let (file, epoch) = (FileId(u64::MAX), 9);
         let (members, joiners) = (vec![place], vec![(place, Valid::up_to(4))]);
-        let assignment = Assignment { file, epoch, round: 2, start: 1, members, joiners };
+        let assignment = FileAssignment { file, epoch, round: 2, start: 1, members, joiners };
         let all = [
-            Message::Relay { file, epoch, offset: 1, committed: 2, bytes: Bytes::from("x") },
-            Message::Ack { file, epoch, disk: DiskId(1), length: NO_COPY },
-            Message::Names {
+            FilesMessage::Relay { file, epoch, offset: 1, committed: 2, bytes: Bytes::from("x") },
+            FilesMessage::Ack { file, epoch, disk: DiskId(1), length: NO_COPY },
+            FilesMessage::Names {
                 stream: Stream { generation: 1, life: 2, base: 3, changes: 4 },
                 done: 5,
                 offset: 4,
                 bytes: Bytes::from("x"),
             },
-            Message::Control(Control::Assign(assignment)),
+            FilesMessage::Control(FilesControl::Assign(assignment)),
         ];
         for message in all {
             let datagram = joined(message.clone().encode(77));
-            assert_eq!(Message::decode(&datagram), Ok((77, message)));
+            assert_eq!(FilesMessage::decode(&datagram), Ok((77, message)));
             for end in 0..datagram.len() {
-                let _ = Message::decode(&datagram.slice(..end));
+                let _ = FilesMessage::decode(&datagram.slice(..end));
             }
         }
     }

@@ -6,8 +6,10 @@ use bytes::Bytes;
 use evenfall_core::{Arrival, ClockReading, Destination, Machine, StampedBy, Timestamp};
 use evenfall_files_machine::config::BLOCK_BYTES;
 use evenfall_files_machine::dataserver::Event;
-use evenfall_files_machine::space::{Call, Caller};
-use evenfall_files_machine::{DataConfig, Dataserver, FileId, NameConfig, Nameserver, Refusal};
+use evenfall_files_machine::space::{Caller, SpaceCall};
+use evenfall_files_machine::{
+    DataConfig, Dataserver, FileId, FilesRefusal, NameConfig, Nameserver,
+};
 
 fn address(n: u16) -> SocketAddr {
     ([127, 0, 0, 1], 7_000 + n).into()
@@ -73,7 +75,7 @@ impl Cluster {
     fn create(&mut self, path: &str) -> FileId {
         let path = path.to_owned();
         let (mode, replication, overwrite) = (0o644, 2, false);
-        let call = Call::Create {
+        let call = SpaceCall::Create {
             path: path.clone(),
             mode,
             replication,
@@ -134,7 +136,7 @@ fn an_append_is_acknowledged_when_both_have_it_and_survives_the_primary() {
     let hello = Bytes::from_static(b"hello");
     assert_eq!(
         cluster.data[1 - first].append(now, 1, file, None, hello.clone()),
-        Err(Refusal::NotPrimary)
+        Err(FilesRefusal::NotPrimary)
     );
     cluster.data[first].append(now, 1, file, None, hello).expect("the primary takes it");
     cluster.run(300);

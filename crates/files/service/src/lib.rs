@@ -30,7 +30,7 @@ pub mod settings;
 pub use servers::FileObjects;
 #[cfg(feature = "servers")]
 pub use servers::{
-    Client, Fetched, Options, Rebuilt, ServiceError, Source, Tell, rebuild, run_dataserver,
-    run_flowserver, run_nameserver, user_of_environment,
+    BytesSource, Fetched, FilesClient, Options, RebuildSource, ServiceError, Tell, rebuild,
+    run_dataserver, run_flowserver, run_nameserver, user_of_environment,
 };
 pub use settings::Settings;

@@ -25,7 +25,7 @@ mod users;
 mod webhdfs;
 mod writing;
 
-pub use client::{Client, Source, Tell};
+pub use client::{BytesSource, FilesClient, Tell};
 pub use dataserver::run as run_dataserver;
 pub use fetching::Fetched;
 pub use flows::run as run_flowserver;
@@ -33,5 +33,5 @@ pub use nameserver::run as run_nameserver;
 #[cfg(feature = "objects")]
 pub use objects::FileObjects;
 pub use options::{Options, ServiceError};
-pub use rebuilding::{Rebuilt, rebuild};
+pub use rebuilding::{RebuildSource, rebuild};
 pub use users::user_of_environment;

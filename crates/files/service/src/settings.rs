@@ -25,7 +25,7 @@ const DEAD_AFTER_MIN: Duration = Duration::from_secs(1);
 /// The keys of the table `[files]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Files {
+pub struct FilesSettings {
     /// Whether clients on other hosts may connect without the key.
     pub open: bool,
     /// Names by which clients address the servers, beside `localhost`, the name of the server's
@@ -53,7 +53,7 @@ pub struct Files {
     pub rack_bytes_per_second: u64,
 }
 
-impl Default for Files {
+impl Default for FilesSettings {
     fn default() -> Self {
         Self {
             open: false,
@@ -73,7 +73,7 @@ impl Default for Files {
 
 /// A server of replicated files.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Node {
+pub struct FilesNode {
     /// The keys that every service knows. The server takes HTTP at its address, and datagrams on
     /// the same number.
     pub plain: settings::Node,
@@ -96,7 +96,7 @@ pub struct Own {
     pub files: Option<PathBuf>,
 }
 
-impl Node {
+impl FilesNode {
     fn is(&self, role: &str) -> bool {
         self.plain.role == role
     }
@@ -149,9 +149,9 @@ pub struct Settings {
     /// The run itself, with the key.
     pub run: Run,
     /// The table `[files]`.
-    pub files: Files,
+    pub files: FilesSettings,
     /// The nameserver, the dataservers and the flowserver.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<FilesNode>,
 }
 
 impl Settings {
@@ -177,8 +177,8 @@ impl Settings {
         let plain: Vec<settings::Node> = document.list("node")?;
         check_nodes(&plain).map_err(refuse)?;
         let own: Vec<Own> = document.list("node")?;
-        let all = plain.into_iter().zip(own).map(|(plain, own)| Node { plain, own });
-        let all: Vec<Node> = all.collect();
+        let all = plain.into_iter().zip(own).map(|(plain, own)| FilesNode { plain, own });
+        let all: Vec<FilesNode> = all.collect();
         for (at, node) in all.iter().enumerate() {
             node.check(at).map_err(refuse)?;
         }
@@ -189,7 +189,7 @@ impl Settings {
                 return Err(refuse(Mistake::new(format!("node.{at}.role"), why)));
             }
         }
-        let files: Files = document.part("files")?;
+        let files: FilesSettings = document.part("files")?;
         if files.dead_after < DEAD_AFTER_MIN {
             let why = format!("files.dead_after: must be {DEAD_AFTER_MIN:?} at least");
             return Err(refuse(Mistake::new("files.dead_after", why)));
@@ -201,7 +201,7 @@ impl Settings {
         let mut run: Run = document.part("run")?;
         document.check_durations()?;
         run.rebase(document.base());
-        let mut nodes: Vec<Node> = all.into_iter().filter(Node::is_ours).collect();
+        let mut nodes: Vec<FilesNode> = all.into_iter().filter(FilesNode::is_ours).collect();
         for node in &mut nodes {
             let directory = node.own.files.take().map(|directory| document.base().join(directory));
             node.own.files = Some(directory.unwrap_or_else(|| run.dir.join(&node.plain.name)));
@@ -227,7 +227,7 @@ impl Settings {
     ///
     /// # Errors
     /// When no node has that role.
-    pub fn nameserver(&self) -> Result<&Node, SettingsError> {
+    pub fn nameserver(&self) -> Result<&FilesNode, SettingsError> {
         let found = self.nodes.iter().find(|node| node.is(NAMESERVER));
         found.ok_or_else(|| SettingsError::new("no [[node]] has role = \"nameserver\""))
     }
@@ -235,7 +235,7 @@ impl Settings {
     /// Where the flowserver is reached, if there is one.
     pub fn flowserver(&self) -> Option<&HostPort> {
         let found = self.nodes.iter().find(|node| node.is(FLOWSERVER));
-        found.map(Node::reached_by)
+        found.map(FilesNode::reached_by)
     }
 
     /// The names by which the settings address servers of files.
@@ -248,8 +248,8 @@ impl Settings {
     ///
     /// # Errors
     /// The names of the nodes with this role.
-    pub fn node(&self, role: &str, name: Option<&str>) -> Result<&Node, SettingsError> {
-        let all: Vec<&Node> = self.nodes.iter().filter(|node| node.is(role)).collect();
+    pub fn node(&self, role: &str, name: Option<&str>) -> Result<&FilesNode, SettingsError> {
+        let all: Vec<&FilesNode> = self.nodes.iter().filter(|node| node.is(role)).collect();
         let names =
             || all.iter().map(|node| node.plain.name.as_str()).collect::<Vec<_>>().join(", ");
         let error = match (name, &all[..]) {

@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use evenfall_core::SharedKey;
-use evenfall_files_service::{Client, Options, run_dataserver, run_flowserver, run_nameserver};
+use evenfall_files_service::{
+    FilesClient, Options, run_dataserver, run_flowserver, run_nameserver,
+};
 use evenfall_host::ports;
 use evenfall_host::process::{self, Signal};
 use tempfile::TempDir;
@@ -163,8 +165,8 @@ impl Cluster {
         self.addresses.iter().position(|own| *own == address).expect("a server")
     }
 
-    pub fn client(&self) -> Client {
-        let client = Client::new(&self.addresses[0].to_string(), "ann", PATIENCE);
+    pub fn client(&self) -> FilesClient {
+        let client = FilesClient::new(&self.addresses[0].to_string(), "ann", PATIENCE);
         client.keyed(self.is_keyed.then(key))
     }
 

@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use evenfall_files_service::{Client, Source};
+use evenfall_files_service::{BytesSource, FilesClient};
 
 use super::cluster::{Cluster, ask};
 use super::operating::{stored, until};
@@ -20,11 +20,11 @@ fn a_full_disk_refuses_a_write_by_its_name_and_keeps_what_was_acknowledged() {
     let (kept, kept_bytes) = local(place.path(), "kept", MEGABYTE);
     let (big, big_bytes) = local(place.path(), "big", 20 * MEGABYTE);
     let client = cluster.client();
-    let source = || Source::File(kept.clone());
+    let source = || BytesSource::File(kept.clone());
     client.put(source(), "/kept", false, Some(1), &mut |_| {}).expect("there is room");
     let names = cluster.addresses[0].to_string();
-    let hasty = Client::new(&names, "ann", Duration::from_secs(3));
-    let refused = hasty.put(Source::File(big), "/big", false, Some(1), &mut |_| {});
+    let hasty = FilesClient::new(&names, "ann", Duration::from_secs(3));
+    let refused = hasty.put(BytesSource::File(big), "/big", false, Some(1), &mut |_| {});
     let refused = refused.expect_err("the file is larger than the disk").to_string();
     assert!(refused.contains("the disk of the dataserver is full"), "{refused}");
     assert!(read(&client, "/kept") == kept_bytes, "other bytes");
@@ -43,7 +43,7 @@ fn a_file_goes_on_without_a_dataserver_whose_disk_is_full() {
     let place = tempfile::tempdir().expect("a directory");
     let (big, all) = local(place.path(), "big", 20 * MEGABYTE);
     let client = cluster.client();
-    client.put(Source::File(big), "/big", false, Some(3), &mut |_| {}).expect("two have room");
+    client.put(BytesSource::File(big), "/big", false, Some(3), &mut |_| {}).expect("two have room");
     assert!(read(&client, "/big") == all, "other bytes");
     let primary = cluster.number(cluster.primary("/big"));
     cluster.kill(primary);
@@ -57,10 +57,10 @@ fn a_dataserver_whose_directory_is_gone_gets_its_copies_anew() {
     let (source, mut all) = local(place.path(), "source", 3 * MEGABYTE);
     let (more, more_bytes) = local(place.path(), "more", 2 * MEGABYTE);
     let client = cluster.client();
-    client.put(Source::File(source), "/a", false, Some(3), &mut |_| {}).expect("servers live");
+    client.put(BytesSource::File(source), "/a", false, Some(3), &mut |_| {}).expect("servers live");
     in_order(&client);
     std::fs::remove_dir_all(cluster.directory.path().join("1")).expect("a directory");
-    client.append(Source::File(more), "/a", &mut |_| {}).expect("two directories are there");
+    client.append(BytesSource::File(more), "/a", &mut |_| {}).expect("two directories are there");
     all.extend(more_bytes);
     // Copies take turns.
     (0..3).for_each(|_| assert!(read(&client, "/a") == all, "other bytes"));
@@ -76,7 +76,7 @@ fn a_dataserver_whose_directory_is_gone_gets_its_copies_anew() {
 fn a_second_writer_of_a_file_is_refused_until_the_first_has_ended() {
     let cluster = Cluster::new(2);
     let client = cluster.client();
-    let source = Source::Stream(Box::new(&b"begin "[..]));
+    let source = BytesSource::Stream(Box::new(&b"begin "[..]));
     client.put(source, "/a", false, Some(2), &mut |_| {}).expect("servers live");
     let names = cluster.addresses[0];
     let answer = ask(names, "POST /webhdfs/v1/a?op=APPEND");
@@ -99,7 +99,7 @@ fn a_second_writer_of_a_file_is_refused_until_the_first_has_ended() {
     first.read_to_string(&mut answer).expect("an answer");
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     assert_eq!(read(&client, "/a"), b"begin first writer");
-    let second = Source::Stream(Box::new(&b" second"[..]));
+    let second = BytesSource::Stream(Box::new(&b" second"[..]));
     client.append(second, "/a", &mut |_| {}).expect("the first writer has ended");
     assert_eq!(read(&client, "/a"), b"begin first writer second");
 
@@ -107,7 +107,7 @@ fn a_second_writer_of_a_file_is_refused_until_the_first_has_ended() {
     let mut dead = TcpStream::connect(host).expect("it lives");
     dead.write_all(head.as_bytes()).expect("it lives");
     drop(dead);
-    let third = Source::Stream(Box::new(&b" third"[..]));
+    let third = BytesSource::Stream(Box::new(&b" third"[..]));
     client.append(third, "/a", &mut |_| {}).expect("the writer is dead");
     let all = read(&client, "/a");
     assert!(all.starts_with(b"begin first writer second") && all.ends_with(b" third"));
@@ -118,11 +118,11 @@ fn two_clients_that_append_at_once_never_mix_their_bytes() {
     let cluster = Cluster::new(2);
     let place = tempfile::tempdir().expect("a directory");
     let client = cluster.client();
-    let source = Source::Stream(Box::new(&b"begin"[..]));
+    let source = BytesSource::Stream(Box::new(&b"begin"[..]));
     client.put(source, "/a", false, Some(2), &mut |_| {}).expect("servers live");
     let (one, one_bytes) = local(place.path(), "one", 3 * MEGABYTE);
     let (other, other_bytes) = local(place.path(), "other", 4 * MEGABYTE);
-    let append = |source| client.append(Source::File(source), "/a", &mut |_| {}).is_ok();
+    let append = |source| client.append(BytesSource::File(source), "/a", &mut |_| {}).is_ok();
     let done = std::thread::scope(|scope| {
         let one = scope.spawn(|| append(one));
         let other = append(other);

@@ -5,10 +5,10 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use evenfall_core::math::{FNV_BASIS, fnv1a};
-use evenfall_files_machine::wire::{Control, Message};
+use evenfall_files_machine::wire::{FilesControl, FilesMessage};
 use evenfall_files_machine::{DiskId, FileId, chunk};
 use evenfall_files_service::{
-    Client, Fetched, Options, Source, rebuild, run_dataserver, run_nameserver,
+    BytesSource, Fetched, FilesClient, Options, rebuild, run_dataserver, run_nameserver,
 };
 use evenfall_host::process::Signal;
 use serde_json::Value;
@@ -26,7 +26,7 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// The dataservers, when so many of them are in this state.
-pub fn dataservers(client: &Client, state: &str, count: usize) -> Vec<Value> {
+pub fn dataservers(client: &FilesClient, state: &str, count: usize) -> Vec<Value> {
     let mut found = Vec::new();
     until(state, || {
         let status = client.report("status").expect("the nameserver lives");
@@ -37,6 +37,12 @@ pub fn dataservers(client: &Client, state: &str, count: usize) -> Vec<Value> {
     found
 }
 
+/// The disks that keep the nameserver's log.
+fn keepers(client: &FilesClient) -> Vec<Value> {
+    let status = client.report("status").expect("the nameserver lives");
+    status["logCopies"].as_array().cloned().unwrap_or_default()
+}
+
 /// Bytes of chunks in the directory of a dataserver.
 pub fn stored(cluster: &Cluster, number: usize) -> u64 {
     let entries = std::fs::read_dir(cluster.directory.path().join(number.to_string()));
@@ -45,7 +51,7 @@ pub fn stored(cluster: &Cluster, number: usize) -> u64 {
     chunks.filter_map(|entry| entry.metadata().ok()).map(|about| about.len()).sum()
 }
 
-fn fetch(cluster: &Cluster, client: &Client, path: &str) -> (Vec<u8>, Fetched) {
+fn fetch(cluster: &Cluster, client: &FilesClient, path: &str) -> (Vec<u8>, Fetched) {
     let to = cluster.directory.path().join("fetched");
     let file = File::create(&to).expect("a file");
     let fetched = client.fetch(path, &file, &mut |_| {}, &mut |_| {}).expect("servers live");
@@ -58,21 +64,22 @@ fn a_cluster_with_a_key_takes_nothing_that_is_not_sealed_under_it() {
     let place = tempfile::tempdir().expect("a directory");
     let (source, all) = local(place.path(), "source", 3 * MEGABYTE);
     let client = cluster.client();
-    client.put(Source::File(source), "/a", false, Some(2), &mut |_| {}).expect("servers live");
+    client.put(BytesSource::File(source), "/a", false, Some(2), &mut |_| {}).expect("servers live");
     assert!(read(&client, "/a") == all, "other bytes");
     assert!(fetch(&cluster, &client, "/a").0 == all, "other bytes");
     // Clients of this host may come without the key.
     assert!(read(&client.clone().keyed(None), "/a") == all, "other bytes");
     let other = evenfall_core::SharedKey::new(1, [8; 32]);
     let names = cluster.addresses[0].to_string();
-    let stranger = Client::new(&names, "ann", Duration::ZERO).keyed(Some(other));
+    let stranger = FilesClient::new(&names, "ann", Duration::ZERO).keyed(Some(other));
     assert!(stranger.get("/a", "GETFILESTATUS", &[]).is_err());
 
     // A plain datagram changes nothing: no further dataserver is known.
     let (name, rack, page) = (String::new(), String::new(), Vec::new());
     let (disk, http, is_ill) = (DiskId(5), cluster.addresses[1], false);
-    let beat = Control::Beat { disk, http, name, rack, is_ill, used: 0, free: 0, page, proof: 0 };
-    let (head, body) = Message::Control(beat).encode(0);
+    let beat =
+        FilesControl::Beat { disk, http, name, rack, is_ill, used: 0, free: 0, page, proof: 0 };
+    let (head, body) = FilesMessage::Control(beat).encode(0);
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
     socket.send_to(&[&head[..], &body].concat(), cluster.addresses[0]).expect("it leaves");
     // The beats of the others come after the plain one, and are taken.
@@ -89,7 +96,7 @@ fn copies_leave_a_dataserver_that_shall_go_and_stay_in_two_racks() {
     let client = cluster.client();
     dataservers(&client, "live", 4);
     for n in 0..4 {
-        let source = Source::File(source.clone());
+        let source = BytesSource::File(source.clone());
         let path = format!("/{n}");
         client.put(source, &path, false, Some(2), &mut |_| {}).expect("servers live");
     }
@@ -119,7 +126,7 @@ fn a_file_is_read_from_two_copies_at_once_and_around_a_server_that_hangs() {
     let place = tempfile::tempdir().expect("a directory");
     let (source, all) = local(place.path(), "source", 40 * MEGABYTE);
     let client = cluster.client();
-    client.put(Source::File(source), "/a", false, Some(2), &mut |_| {}).expect("servers live");
+    client.put(BytesSource::File(source), "/a", false, Some(2), &mut |_| {}).expect("servers live");
     in_order(&client);
     let (bytes, fetched) = fetch(&cluster, &client, "/a");
     assert!(bytes == all, "other bytes");
@@ -144,7 +151,7 @@ fn a_flowserver_chooses_copies_counts_flows_and_is_not_missed_when_it_dies() {
     let (source, all) = local(place.path(), "source", 20 * MEGABYTE);
     let flowserver = cluster.addresses[4];
     let client = cluster.client().steered(Some(flowserver.into()));
-    client.put(Source::File(source), "/a", false, Some(3), &mut |_| {}).expect("servers live");
+    client.put(BytesSource::File(source), "/a", false, Some(3), &mut |_| {}).expect("servers live");
     in_order(&client);
     let state = || {
         let answer = ask(flowserver, "GET /evenfall/flows");
@@ -184,7 +191,7 @@ fn damage_that_no_reader_meets_is_found_and_mended() {
     let place = tempfile::tempdir().expect("a directory");
     let (source, _) = local(place.path(), "source", MEGABYTE);
     let client = cluster.client();
-    client.put(Source::File(source), "/a", false, Some(2), &mut |_| {}).expect("servers live");
+    client.put(BytesSource::File(source), "/a", false, Some(2), &mut |_| {}).expect("servers live");
     in_order(&client);
     let folder = cluster.directory.path().join("2");
     let chunk = || {
@@ -238,7 +245,7 @@ fn a_nameserver_with_an_old_log_changes_nothing_and_is_rebuilt() {
     let (source, all) = local(place.path(), "source", MEGABYTE);
     let client = cluster.client();
     let put = |path: &str| {
-        let source = Source::File(source.clone());
+        let source = BytesSource::File(source.clone());
         client.put(source, path, false, Some(1), &mut |_| {}).expect("servers live");
     };
     put("/old");
@@ -246,6 +253,8 @@ fn a_nameserver_with_an_old_log_changes_nothing_and_is_rebuilt() {
     cluster.kill(0);
     let old = std::fs::read(&log).expect("a log");
     cluster.start(0);
+    // Without a keeper, the newer file would be named in the log alone that is replaced below.
+    until("no dataserver keeps the log", || !keepers(&client).is_empty());
     put("/newer");
     let before = stored(&cluster, 1);
     cluster.kill(0);
@@ -285,16 +294,12 @@ fn a_nameserver_with_an_old_log_changes_nothing_and_is_rebuilt() {
 fn a_cluster_takes_changes_again_when_dead_keepers_of_the_log_are_given_up() {
     let mut cluster = Cluster::new(2);
     let client = cluster.client();
-    let keepers = || {
-        let status = client.report("status").expect("the nameserver lives");
-        status["logCopies"].as_array().cloned().unwrap_or_default()
-    };
-    until("two dataservers keep no copies of the log", || keepers().len() == 2);
+    until("two dataservers keep no copies of the log", || keepers(&client).len() == 2);
     client.change("/before", "MKDIRS", &[]).expect("the keepers live");
     (1..=2).for_each(|number| cluster.kill(number));
     dataservers(&client, "dead", 2);
     // A client that does not try again sees the error.
-    let hasty = Client::new(&cluster.addresses[0].to_string(), "ann", Duration::ZERO);
+    let hasty = FilesClient::new(&cluster.addresses[0].to_string(), "ann", Duration::ZERO);
     let mut refused = String::new();
     until("changes are not refused", || {
         let made = hasty.change("/refused", "MKDIRS", &[]);
@@ -305,19 +310,19 @@ fn a_cluster_takes_changes_again_when_dead_keepers_of_the_log_are_given_up() {
     // them out before it missed the other. The error names each dataserver that changes wait for.
     let name = |one: &Value| one["name"].as_str().expect("a name").to_owned();
     let dead = dataservers(&client, "dead", 2);
-    let waited_for = dead.iter().filter(|one| keepers().contains(&one["disk"]));
+    let waited_for = dead.iter().filter(|one| keepers(&client).contains(&one["disk"]));
     let waited_for: Vec<String> = waited_for.map(name).collect();
     let named = dead.iter().map(name).filter(|name| refused.contains(name));
     assert_eq!(named.collect::<Vec<String>>(), waited_for, "{refused}");
     assert!(!waited_for.is_empty(), "{refused}");
     let forget = |servers: &str| hasty.order("forget", &[("server", servers)]);
     forget(&waited_for.join(",")).expect("they are dead");
-    assert!(keepers().is_empty());
+    assert!(keepers(&client).is_empty());
     client.change("/after", "MKDIRS", &[]).expect("the dead are given up");
 
     std::fs::remove_dir_all(cluster.directory.path().join("1")).expect("a directory");
     cluster.start(1);
-    until("a new dataserver keeps no copy of the log", || keepers().len() == 1);
+    until("a new dataserver keeps no copy of the log", || keepers(&client).len() == 1);
     let started = format!("port-{}", cluster.addresses[1].port());
     let lives = forget(&started).expect_err("it lives").to_string();
     assert!(lives.contains("decommission"), "{lives}");
@@ -333,8 +338,9 @@ fn a_nameserver_that_lost_its_disk_has_moves_and_deletions_out_of_the_dataserver
     let (source, all) = local(place.path(), "source", MEGABYTE);
     let client = cluster.client();
     dataservers(&client, "live", 4);
+    until("no dataserver keeps the log", || !keepers(&client).is_empty());
     for path in ["/d/moved", "/deleted", "/kept"] {
-        let source = Source::File(source.clone());
+        let source = BytesSource::File(source.clone());
         client.put(source, path, false, None, &mut |_| {}).expect("servers live");
     }
     let to = [("destination", "/d/e/here"), ("renameoptions", "NONE")];

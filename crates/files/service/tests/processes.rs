@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use evenfall_core::Prng;
-use evenfall_files_service::{Client, Source};
+use evenfall_files_service::{BytesSource, FilesClient};
 use evenfall_host::process::Signal;
 
 use super::cluster::{Cluster, PATIENCE, ask};
@@ -24,7 +24,7 @@ pub fn local(directory: &Path, name: &str, length: usize) -> (PathBuf, Vec<u8>) 
     (path, bytes)
 }
 
-pub fn read(client: &Client, path: &str) -> Vec<u8> {
+pub fn read(client: &FilesClient, path: &str) -> Vec<u8> {
     let mut all = Vec::new();
     let length = client.open(path, &mut all, &mut |_| {}, &mut |_| {}).expect("servers answer");
     assert_eq!(length, all.len() as u64);
@@ -32,7 +32,7 @@ pub fn read(client: &Client, path: &str) -> Vec<u8> {
 }
 
 /// Waits until every file has all its copies.
-pub fn in_order(client: &Client) {
+pub fn in_order(client: &FilesClient) {
     let end = Instant::now() + PATIENCE;
     loop {
         let report = client.report("fsck").expect("the nameserver lives");
@@ -70,7 +70,9 @@ fn append_and_kill(cluster: &mut Cluster, source: &Path, path: &str, choose: fn(
                 (0..2).for_each(|_| begin.send(()).expect("the other thread waits"));
             }
         };
-        client.append(Source::File(source.to_owned()), path, &mut tell).expect("two of three live");
+        client
+            .append(BytesSource::File(source.to_owned()), path, &mut tell)
+            .expect("two of three live");
     });
 }
 
@@ -80,7 +82,9 @@ fn what_was_put_and_appended_survives_kill_9_of_each_server_and_of_all_together(
     let place = tempfile::tempdir().expect("a directory");
     let (source, mut all) = local(place.path(), "first", 20 * MEGABYTE);
     let client = cluster.client();
-    client.put(Source::File(source), "/d/big", false, None, &mut |_| {}).expect("servers live");
+    client
+        .put(BytesSource::File(source), "/d/big", false, None, &mut |_| {})
+        .expect("servers live");
     assert!(read(&client, "/d/big") == all, "other bytes after the put");
 
     let primary: fn(usize) -> usize = |primary| primary;
@@ -114,7 +118,7 @@ fn what_was_put_and_appended_survives_kill_9_of_each_server_and_of_all_together(
 }
 
 /// The checksum of a file as the next copy in turn says it.
-fn checksum(client: &Client, cluster: &Cluster, path: &str) -> String {
+fn checksum(client: &FilesClient, cluster: &Cluster, path: &str) -> String {
     let arguments = [("noredirect", "true"), ("combine", "COMPOSITE_CRC")];
     let to = client.get(path, "GETFILECHECKSUM", &arguments).expect("servers live");
     let to = to["Location"].as_str().expect("a location").to_owned();
@@ -131,7 +135,7 @@ fn a_flipped_byte_on_a_disk_is_read_elsewhere_and_the_copy_is_made_anew() {
     let place = tempfile::tempdir().expect("a directory");
     let (source, all) = local(place.path(), "source", MEGABYTE);
     let client = cluster.client();
-    client.put(Source::File(source), "/a", false, None, &mut |_| {}).expect("servers live");
+    client.put(BytesSource::File(source), "/a", false, None, &mut |_| {}).expect("servers live");
     let folder = cluster.directory.path().join("1");
     let chunk = || {
         let entries = std::fs::read_dir(&folder).expect("a directory").flatten();
@@ -177,7 +181,7 @@ fn a_source_that_is_cut_leaves_what_came_and_its_length_is_known() {
     }
     let cluster = Cluster::new(2);
     let client = cluster.client();
-    let cut = Source::Stream(Box::new(Cut(3_000_000)));
+    let cut = BytesSource::Stream(Box::new(Cut(3_000_000)));
     assert!(client.put(cut, "/cut", false, None, &mut |_| {}).is_err());
     // The dataserver makes the file when the first bytes come, for which the client does not wait.
     // So many bytes leave before the source ends.
@@ -186,7 +190,7 @@ fn a_source_that_is_cut_leaves_what_came_and_its_length_is_known() {
         assert!(Instant::now() < end, "the file is not made");
         std::thread::sleep(Duration::from_millis(20));
     }
-    let whole = Source::Stream(Box::new(&b"end"[..]));
+    let whole = BytesSource::Stream(Box::new(&b"end"[..]));
     client.append(whole, "/cut", &mut |_| {}).expect("servers live");
     let all = read(&client, "/cut");
     let (sevens, end) = all.split_at(all.len() - 3);
@@ -194,7 +198,7 @@ fn a_source_that_is_cut_leaves_what_came_and_its_length_is_known() {
     assert_eq!(end, b"end");
     assert!(
         client
-            .put(Source::Stream(Box::new(&b"x"[..])), "/cut", false, None, &mut |_| {})
+            .put(BytesSource::Stream(Box::new(&b"x"[..])), "/cut", false, None, &mut |_| {})
             .is_err_and(|error| error.to_string() == "/cut exists already")
     );
 }

@@ -1,6 +1,6 @@
 //! What users may do, and what Hadoop's clients ask beside bytes.
 
-use evenfall_files_service::Source;
+use evenfall_files_service::BytesSource;
 
 use super::cluster::{Cluster, ask};
 
@@ -16,7 +16,7 @@ fn is_denied(answer: &str) {
 fn a_user_without_rights_reads_and_changes_nothing() {
     let cluster = Cluster::new(1);
     let names = cluster.addresses[0];
-    let source = Source::Stream(Box::new(&b"0123456789"[..]));
+    let source = BytesSource::Stream(Box::new(&b"0123456789"[..]));
     cluster.client().put(source, "/d/f", false, Some(1), &mut |_| {}).expect("servers live");
     let set = "PUT /webhdfs/v1/d/f?op=SETPERMISSION&permission=640&user.name=ann";
     assert!(ask(names, set).starts_with("HTTP/1.1 200 "));
@@ -87,7 +87,7 @@ fn a_file_has_the_block_size_of_its_maker_and_the_checksum_of_hadoop() {
     };
     let empty = sum("/f", "");
     assert!(empty.contains("\"algorithm\":\"MD5-of-0MD5-of-0CRC32\""), "{empty}");
-    let source = Source::Stream(Box::new(&[7; 3 << 20][..]));
+    let source = BytesSource::Stream(Box::new(&[7; 3 << 20][..]));
     client.append(source, "/f", &mut |_| {}).expect("servers live");
     let whole = sum("/f", "");
     assert!(whole.contains("\"algorithm\":\"MD5-of-2048MD5-of-512CRC32C\""), "{whole}");

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use evenfall_files_service::Source;
+use evenfall_files_service::BytesSource;
 
 use super::cluster::{Cluster, ask, raw};
 
@@ -20,7 +20,7 @@ fn requests_that_cannot_be_answered_get_the_exceptions_of_hadoop() {
     let cluster = Cluster::new(1);
     let names = cluster.addresses[0];
     let client = cluster.client();
-    let source = Source::Stream(Box::new(&b"0123456789"[..]));
+    let source = BytesSource::Stream(Box::new(&b"0123456789"[..]));
     client.put(source, "/d/file", false, Some(1), &mut |_| {}).expect("servers live");
     let long = "x".repeat(10_000);
     let deep = "/a".repeat(3_000);
@@ -109,7 +109,7 @@ fn requests_that_cannot_be_answered_get_the_exceptions_of_hadoop() {
 fn offsets_and_lengths_give_the_bytes_that_they_name() {
     let cluster = Cluster::new(1);
     let client = cluster.client();
-    let source = Source::Stream(Box::new(&b"0123456789"[..]));
+    let source = BytesSource::Stream(Box::new(&b"0123456789"[..]));
     client.put(source, "/f", false, Some(1), &mut |_| {}).expect("servers live");
     for (query, wanted) in [
         ("", "0123456789"),
@@ -168,7 +168,7 @@ fn files_are_cut_and_joined_as_one_change() {
     let client = cluster.client();
     let post = |path: &str| ask(cluster.addresses[0], &format!("POST /webhdfs/v1{path}"));
     for (path, bytes) in [("/d/a", "0123456789"), ("/d/b", "abc"), ("/d/c", "xyz")] {
-        let source = Source::Stream(Box::new(bytes.as_bytes()));
+        let source = BytesSource::Stream(Box::new(bytes.as_bytes()));
         client.put(source, path, false, None, &mut |_| {}).expect("servers live");
     }
     client.change("/d/a", "SETPERMISSION", &[("permission", "640")]).expect("it lives");
@@ -191,7 +191,7 @@ fn a_file_is_replaced_only_while_it_is_the_one_that_the_caller_knows() {
     let cluster = Cluster::new(1);
     let client = cluster.client();
     for path in ["/d/a", "/d/b", "/d/c"] {
-        let source = Source::Stream(Box::new(path.as_bytes()));
+        let source = BytesSource::Stream(Box::new(path.as_bytes()));
         client.put(source, path, false, Some(1), &mut |_| {}).expect("servers live");
     }
     let status = client.get("/d/a", "GETFILESTATUS", &[]).expect("it lives");
@@ -212,7 +212,7 @@ fn a_file_is_replaced_only_while_it_is_the_one_that_the_caller_knows() {
 fn hadoop_is_told_of_blocks_and_defaults_in_its_own_words() {
     let cluster = Cluster::new(2);
     let client = cluster.client();
-    let source = Source::Stream(Box::new(&b"0123456789"[..]));
+    let source = BytesSource::Stream(Box::new(&b"0123456789"[..]));
     client.put(source, "/f", false, Some(2), &mut |_| {}).expect("servers live");
     let get = |path: &str, op: &str| client.get(path, op, &[]).expect("it lives");
     let blocks = get("/f", "GETFILEBLOCKLOCATIONS");

@@ -4,15 +4,17 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use super::ethtool::DriverQuestions;
-use super::{DATAGRAM_MTU, FactVerdict, HostFinding, read_word};
+use super::{DATAGRAM_MTU, FactVerdict, HostFinding, HostWants, read_word};
+use crate::ethtool::DriverQuestions;
+use crate::losses::{CardLoss, LossCause, LossReader};
 
-/// Parts of names of counters that count lost packets: what a cloud's allowances refused (ENA), and
-/// what found no buffer or was thrown away (mlx5, gve, MANA and others).
-const LOSS_WORDS: [&str; 5] =
-    ["allowance_exceeded", "out_of_buffer", "no_buf", "discard", "missed"];
 /// Counters of losses that are shown.
 const LOSSES_SHOWN: usize = 6;
+/// The feature by which the kernel gathers datagrams that no socket of this host asked to gather.
+const GATHERS_FOR_OTHERS: &str = "rx-udp-gro-forwarding";
+/// Longest packet that a native XDP program takes in one page of 4 KiB, by the driver of ENA, whose
+/// limit is the lowest of the clouds' cards.
+const XDP_MTU_MAX: u64 = 3_498;
 
 /// How long a card gathers packets before it interrupts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,8 +60,14 @@ pub struct CardFacts {
     pub rings: Option<RingSizes>,
     /// Queues.
     pub channels: Option<ChannelCounts>,
-    /// Counters of lost packets that are not 0, by name.
-    pub losses: Vec<(String, u64)>,
+    /// Whether the kernel gathers datagrams that arrive for one socket (GRO).
+    pub gathers: Option<bool>,
+    /// Whether the kernel also gathers datagrams that no socket asked to gather.
+    pub gathers_for_others: Option<bool>,
+    /// Nanoseconds for which the kernel holds gathered datagrams back (`gro_flush_timeout`).
+    pub gathering_ns: Option<u64>,
+    /// Counters of lost packets.
+    pub losses: Vec<CardLoss>,
 }
 
 /// The interfaces that are up and have carried a packet, without loopback.
@@ -88,14 +96,10 @@ impl CardFacts {
             // Without an answer of the driver the files still say something.
             let _ = facts.ask_driver();
         }
-        let dropped = read_word(&directory.join("statistics/rx_dropped"));
-        let missed = read_word(&directory.join("statistics/rx_missed_errors"));
-        for (counter, value) in [("rx_dropped", dropped), ("rx_missed_errors", missed)] {
-            let value = value.and_then(|value| value.parse().ok()).unwrap_or(0);
-            if value > 0 {
-                facts.losses.push((counter.into(), value));
-            }
-        }
+        facts.losses =
+            LossReader::open(name).map_or_else(|_| Vec::new(), |card| card.read_losses());
+        let gathering = read_word(&directory.join("gro_flush_timeout"));
+        facts.gathering_ns = gathering.and_then(|ns| ns.parse().ok());
         facts
     }
 
@@ -105,16 +109,14 @@ impl CardFacts {
         self.coalescing = driver.ask_coalescing().ok();
         self.rings = driver.ask_rings().ok();
         self.channels = driver.ask_channels().ok();
-        let counters = driver.ask_counters(about.counters).unwrap_or_default();
-        let is_loss = |name: &str| LOSS_WORDS.iter().any(|word| name.contains(word));
-        self.losses =
-            counters.into_iter().filter(|(name, value)| *value > 0 && is_loss(name)).collect();
+        self.gathers = driver.ask_gathering().ok();
+        self.gathers_for_others = driver.ask_feature(GATHERS_FOR_OTHERS).ok().flatten();
         self.driver = Some(about.driver);
         Ok(())
     }
 
     /// Judges the card on a host of so many cores.
-    pub(super) fn judge_card(&self, cores: usize) -> Vec<HostFinding> {
+    pub(super) fn judge_card(&self, cores: usize, wants: &HostWants) -> Vec<HostFinding> {
         let name = &self.name;
         if !self.exists {
             let mut missing =
@@ -124,60 +126,119 @@ impl CardFacts {
         }
         let driver = self.driver.as_deref().unwrap_or("driver not told");
         let mut findings = vec![HostFinding::new(name, FactVerdict::Good, driver)];
-        findings.extend(self.mtu.map(|mtu| {
-            HostFinding::good_if(
-                mtu >= DATAGRAM_MTU,
-                format!("{name}: MTU"),
-                format!("{mtu} bytes"),
-            )
-            .explain_cost(
-                "full datagrams are split, and one lost half loses the whole",
-                format!("ip link set {name} mtu {DATAGRAM_MTU}"),
-            )
-        }));
-        findings.extend(self.coalescing.map(|CoalescingFacts { receive_us, is_adaptive }| {
-            let by = if is_adaptive { ", adaptive" } else { "" };
-            let is_good = receive_us == 0 && !is_adaptive;
-            let found = format!("after {receive_us} us{by}");
-            HostFinding::good_if(is_good, format!("{name}: interrupts"), found).explain_cost(
-                "the card gathers packets so long before the kernel sees the first; without it the \
-                 interrupts take more processor time",
-                format!("ethtool -C {name} adaptive-rx off rx-usecs 0"),
-            )
-        }));
-        findings.extend(self.rings.map(|RingSizes { receive, receive_max }| {
-            let found = format!("{receive} of {receive_max} packets");
-            HostFinding::good_if(receive >= receive_max, format!("{name}: receive ring"), found)
-                .explain_cost(
-                    "a burst that comes while the core is away is lost in the card",
-                    format!("ethtool -G {name} rx {receive_max}"),
-                )
-        }));
-        findings.extend(self.channels.map(|ChannelCounts { combined, combined_max }| {
-            let wanted = combined_max.min(u32::try_from(cores).unwrap_or(u32::MAX)).max(1);
-            let found = format!("{combined} of {combined_max}");
-            HostFinding::good_if(combined >= wanted, format!("{name}: queues"), found).explain_cost(
-                "all packets are taken by few cores, and a busy core delays them all",
-                format!("ethtool -L {name} combined {wanted}"),
-            )
-        }));
+        findings.extend(self.mtu.map(|mtu| self.judge_mtu(mtu)));
+        findings.extend(self.mtu.map(|mtu| self.describe_xdp(mtu)));
+        findings.extend(self.coalescing.map(|coalescing| self.judge_interrupts(coalescing)));
+        findings.extend(self.judge_gathering(wants));
+        findings.extend(self.rings.map(|rings| self.judge_ring(rings)));
+        findings.extend(self.channels.map(|channels| self.judge_queues(channels, cores)));
         findings.push(self.judge_losses());
         findings
     }
 
+    fn judge_mtu(&self, mtu: u64) -> HostFinding {
+        let name = &self.name;
+        let about = format!("{name}: MTU");
+        HostFinding::good_if(mtu >= DATAGRAM_MTU, about, format!("{mtu} bytes")).explain_cost(
+            "full datagrams are split, and one lost half loses the whole",
+            format!("ip link set {name} mtu {DATAGRAM_MTU}"),
+        )
+    }
+
+    /// Whether a program would fit into the driver. No kind of port needs it, so nothing is costly.
+    fn describe_xdp(&self, mtu: u64) -> HostFinding {
+        let name = &self.name;
+        let about = format!("{name}: MTU for native XDP");
+        let found = if mtu <= XDP_MTU_MAX {
+            format!("{mtu} bytes fit one page")
+        } else {
+            format!(
+                "{mtu} bytes fit no page; no io.port needs it, and a program of yours would need \
+                 ip link set {name} mtu {XDP_MTU_MAX}"
+            )
+        };
+        HostFinding::new(about, FactVerdict::Good, found)
+    }
+
+    fn judge_interrupts(&self, coalescing: CoalescingFacts) -> HostFinding {
+        let (name, CoalescingFacts { receive_us, is_adaptive }) = (&self.name, coalescing);
+        let by = if is_adaptive { ", adaptive" } else { "" };
+        let is_good = receive_us == 0 && !is_adaptive;
+        let found = format!("after {receive_us} us{by}");
+        HostFinding::good_if(is_good, format!("{name}: interrupts"), found).explain_cost(
+            "the card gathers packets so long before the kernel sees the first; without it the \
+             interrupts take more processor time",
+            format!("ethtool -C {name} adaptive-rx off rx-usecs 0"),
+        )
+    }
+
+    /// How the kernel gathers datagrams before sockets and programs see them.
+    fn judge_gathering(&self, wants: &HostWants) -> Vec<HostFinding> {
+        let name = &self.name;
+        let mut findings = Vec::new();
+        findings.extend(self.gathers.map(|gathers| {
+            let found = if gathers { "on" } else { "off" };
+            HostFinding::good_if(gathers, format!("{name}: GRO"), found).explain_cost(
+                "each datagram of a burst climbs to the socket by itself",
+                format!("ethtool -K {name} gro on"),
+            )
+        }));
+        findings.extend(self.gathering_ns.map(|ns| {
+            // A reader that polls the card flushes what was gathered.
+            let is_good = ns == 0 || wants.busy_poll_us.is_some();
+            let found = format!("{ns} ns");
+            HostFinding::good_if(is_good, format!("{name}: GRO holds back"), found).explain_cost(
+                "the last datagrams of a burst wait so long for others",
+                format!("echo 0 > /sys/class/net/{name}/gro_flush_timeout"),
+            )
+        }));
+        findings.extend(self.gathers_for_others.map(|gathers| {
+            let found = if gathers { "on" } else { "off" };
+            let is_good = !(gathers && wants.kernel_forwards);
+            let about = format!("{name}: GRO for others ({GATHERS_FOR_OTHERS})");
+            HostFinding::good_if(is_good, about, found).explain_cost(
+                "the kernel forwards single datagrams, and leaves gathered ones to the process",
+                format!("ethtool -K {name} {GATHERS_FOR_OTHERS} off"),
+            )
+        }));
+        findings
+    }
+
+    fn judge_ring(&self, rings: RingSizes) -> HostFinding {
+        let (name, RingSizes { receive, receive_max }) = (&self.name, rings);
+        let found = format!("{receive} of {receive_max} packets");
+        HostFinding::good_if(receive >= receive_max, format!("{name}: receive ring"), found)
+            .explain_cost(
+                "a burst that comes while the core is away is lost in the card",
+                format!("ethtool -G {name} rx {receive_max}"),
+            )
+    }
+
+    fn judge_queues(&self, channels: ChannelCounts, cores: usize) -> HostFinding {
+        let (name, ChannelCounts { combined, combined_max }) = (&self.name, channels);
+        let wanted = combined_max.min(u32::try_from(cores).unwrap_or(u32::MAX)).max(1);
+        let found = format!("{combined} of {combined_max}");
+        HostFinding::good_if(combined >= wanted, format!("{name}: queues"), found).explain_cost(
+            "all packets are taken by few cores, and a busy core delays them all",
+            format!("ethtool -L {name} combined {wanted}"),
+        )
+    }
+
     fn judge_losses(&self) -> HostFinding {
         let about = format!("{}: packets lost", self.name);
-        let shown = self.losses.iter().take(LOSSES_SHOWN);
-        let shown: Vec<_> = shown.map(|(counter, value)| format!("{counter} {value}")).collect();
+        let lost: Vec<_> = self.losses.iter().filter(|loss| loss.packets > 0).collect();
+        let shown = lost.iter().take(LOSSES_SHOWN);
+        let shown: Vec<_> =
+            shown.map(|loss| format!("{} {}", loss.counter, loss.packets)).collect();
         let found = if shown.is_empty() { "none told".into() } else { shown.join(", ") };
-        let is_cloud = self.losses.iter().any(|(counter, _)| counter.contains("allowance"));
+        let is_cloud = lost.iter().any(|loss| loss.cause == LossCause::Cloud);
         let mend = if is_cloud {
             "the cloud refused packets beyond the allowance of this kind of machine; take a larger \
              kind, or send less by a smaller fan-out (plan tree --depth)"
         } else {
             "see the rows above on the ring, the queues and the buffers"
         };
-        HostFinding::good_if(self.losses.is_empty(), about, found)
+        HostFinding::good_if(lost.is_empty(), about, found)
             .explain_cost("they are repaired one round trip later", mend)
     }
 }

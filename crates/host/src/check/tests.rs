@@ -1,6 +1,12 @@
 use super::*;
+use crate::losses::sum_losses;
 
-const WANTS: HostWants = HostWants { receive_buffer_bytes: 4 << 20, kernel_forwards: false };
+const WANTS: HostWants = HostWants {
+    receive_buffer_bytes: 4 << 20,
+    kernel_forwards: false,
+    busy_poll_us: None,
+    real_time: false,
+};
 
 /// The files of a host below a directory of its own.
 fn plant(files: &[(&str, &str)]) -> tempfile::TempDir {
@@ -94,31 +100,79 @@ fn a_card_is_judged_by_what_its_driver_tells() {
         coalescing: Some(CoalescingFacts { receive_us: 64, is_adaptive: true }),
         rings: Some(RingSizes { receive: 1_024, receive_max: 8_192 }),
         channels: Some(ChannelCounts { combined: 1, combined_max: 8 }),
-        losses: vec![("pps_allowance_exceeded".into(), 12)],
+        gathers: Some(false),
+        gathers_for_others: Some(true),
+        gathering_ns: Some(200_000),
+        losses: sum_losses([("pps_allowance_exceeded".into(), 12), ("rx_drops".into(), 0)]),
     };
-    let findings = card.judge_card(4);
+    let forwards = HostWants { kernel_forwards: true, ..WANTS };
+    let findings = card.judge_card(4, &forwards);
     assert_eq!(
         costly(&findings),
         [
             "eth0: MTU: 1400 bytes",
             "eth0: interrupts: after 64 us, adaptive",
+            "eth0: GRO: off",
+            "eth0: GRO holds back: 200000 ns",
+            "eth0: GRO for others (rx-udp-gro-forwarding): on",
             "eth0: receive ring: 1024 of 8192 packets",
             "eth0: queues: 1 of 8",
             "eth0: packets lost: pps_allowance_exceeded 12",
         ]
     );
     let mends: Vec<_> = findings.iter().filter_map(|finding| finding.mend.as_deref()).collect();
-    assert!(mends.contains(&"ethtool -L eth0 combined 4"), "{mends:?}");
+    for mend in [
+        "ethtool -L eth0 combined 4",
+        "ethtool -C eth0 adaptive-rx off rx-usecs 0",
+        "ethtool -K eth0 gro on",
+        "ethtool -K eth0 rx-udp-gro-forwarding off",
+        "echo 0 > /sys/class/net/eth0/gro_flush_timeout",
+        "ip link set eth0 mtu 1500",
+    ] {
+        assert!(mends.contains(&mend), "{mend}: {mends:?}");
+    }
     assert!(mends.iter().any(|mend| mend.contains("allowance of this kind of machine")));
     // A driver that tells nothing is not blamed.
     let silent = CardFacts { name: "eth1".into(), exists: true, ..CardFacts::default() };
-    assert_eq!(costly(&silent.judge_card(4)), [""; 0]);
+    assert_eq!(costly(&silent.judge_card(4, &forwards)), [""; 0]);
+}
+
+#[test]
+fn a_long_mtu_is_good_for_a_feed_and_its_limit_for_native_xdp_is_said() {
+    let card = |mtu| CardFacts { name: "eth0".into(), exists: true, mtu, ..CardFacts::default() };
+    let findings = card(Some(9_001)).judge_card(4, &WANTS);
+    assert_eq!(costly(&findings), [""; 0]);
+    let said = findings.iter().find(|finding| finding.about == "eth0: MTU for native XDP").unwrap();
+    assert!(said.found.contains("ip link set eth0 mtu 3498"), "{}", said.found);
+    let short = card(Some(1_500)).judge_card(4, &WANTS);
+    assert!(short.iter().any(|finding| finding.found == "1500 bytes fit one page"));
+}
+
+#[test]
+fn what_the_settings_ask_for_and_the_host_refuses_is_costly_with_its_command() {
+    let facts = HostFacts { busy_read_us: Some(0), ..HostFacts::default() };
+    let wants = HostWants { busy_poll_us: Some(50), real_time: true, ..WANTS };
+    let findings = judge_host(&facts, &wants);
+    let mends: Vec<_> = findings.iter().filter_map(|finding| finding.mend.as_deref()).collect();
+    assert_eq!(mends.len(), 2, "{mends:?}");
+    assert_eq!(mends[0], "sysctl -w net.core.busy_read=50");
+    assert!(mends[1].starts_with("setcap cap_sys_nice+ep $(command -v evenfall)"), "{}", mends[1]);
+    // A sysctl or a right is enough.
+    let by_sysctl = HostFacts { busy_read_us: Some(50), ..HostFacts::default() };
+    let by_right = HostFacts { capabilities: 1 << CAP_NET_ADMIN, ..facts };
+    for facts in [by_sysctl, by_right] {
+        let costly = costly(&judge_host(&facts, &HostWants { real_time: false, ..wants }));
+        assert_eq!(costly, [""; 0]);
+    }
 }
 
 #[test]
 fn a_card_of_this_host_is_asked_and_a_missing_one_is_said() {
     let facts = HostFacts::read(&["lo".into(), "no-such-card".into()]);
     assert!(facts.cores > 0 && facts.cards[0].exists);
-    assert_eq!(costly(&facts.cards[1].judge_card(1)), ["no-such-card: there is no such interface"]);
+    assert_eq!(
+        costly(&facts.cards[1].judge_card(1, &WANTS)),
+        ["no-such-card: there is no such interface"]
+    );
     assert!(!cards_in_use().contains(&"lo".to_owned()));
 }

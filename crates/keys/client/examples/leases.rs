@@ -15,14 +15,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use evenfall_keys_client::keys::{Existing, Op};
-use evenfall_keys_client::{Client, ClientError};
+use evenfall_keys_client::{ClientError, KeysClient};
 
 const CALLS: usize = 300;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-fn put(client: &mut Client, key: &str) -> Result<(), ClientError> {
+fn put(client: &mut KeysClient, key: &str) -> Result<(), ClientError> {
     client.change(vec![Op::put(key, "x", Existing::Any(true))]).map(|_| ())
 }
 
@@ -48,7 +48,7 @@ fn main() -> Result<(), Failure> {
     let [first, second] = given[..] else {
         return Err("give the addresses of two replicas".into());
     };
-    let mut client = Client::new(vec![first], PATIENCE);
+    let mut client = KeysClient::new(vec![first], PATIENCE);
     let run = std::process::id();
     put(&mut client, "calm")?;
     put(&mut client, "busy")?;
@@ -56,7 +56,7 @@ fn main() -> Result<(), Failure> {
     let ends = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
-            let mut writer = Client::new(vec![second], PATIENCE);
+            let mut writer = KeysClient::new(vec![second], PATIENCE);
             while !ends.load(Ordering::Relaxed) {
                 put(&mut writer, "busy")?;
             }

@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use evenfall_core::{Malformed, Reader};
-use evenfall_keys_machine::jute::{FRAME_BYTES_MAX, Fields, Message, Told, error, op};
-use evenfall_keys_machine::{Call, Command, Op, Outcome, Refusal, Reply, Stat};
+use evenfall_keys_machine::jute::{
+    FRAME_BYTES_MAX, Fields, JuteMessage, WatchEventKind, error, op,
+};
+use evenfall_keys_machine::{Command, KeyCall, KeyOutcome, KeyRefusal, KeyReply, Op, Stat};
 
 use crate::ClientError;
 
@@ -49,7 +51,7 @@ pub fn frame(length: [u8; 4], stream: &mut impl Read, bytes_max: usize) -> io::R
 
 /// A key with its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundKey {
     /// The key.
     pub key: String,
     /// The value.
@@ -60,7 +62,7 @@ pub struct Found {
 
 /// A change that a watch reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Next {
+pub struct WatchedChange {
     /// The kind of the change, such as `changed`.
     pub told: &'static str,
     /// The key that changed.
@@ -69,7 +71,7 @@ pub struct Next {
 
 /// A client. Dropping the value closes its session.
 #[derive(Debug)]
-pub struct Client {
+pub struct KeysClient {
     replicas: Vec<SocketAddr>,
     /// The index of the replica that is asked first.
     at: usize,
@@ -90,7 +92,7 @@ type Answered = (i32, Vec<u8>);
 /// Bytes in front of the fields of an answer.
 const HEAD_BYTES: usize = 16;
 
-impl Client {
+impl KeysClient {
     /// A client of these replicas. An answer may take up to `patience`.
     pub fn new(replicas: Vec<SocketAddr>, patience: Duration) -> Self {
         Self {
@@ -151,18 +153,18 @@ impl Client {
     /// # Errors
     /// [`ClientError::Refused`] when nothing was changed, [`ClientError::Unanswered`] when it is
     /// unknown whether the change was made.
-    pub fn change(&mut self, ops: Vec<Op>) -> Result<Vec<Outcome>, ClientError> {
+    pub fn change(&mut self, ops: Vec<Op>) -> Result<Vec<KeyOutcome>, ClientError> {
         self.sequence += 1;
         let (session, opened, sequence, at_ms) = (0, 0, self.sequence, 0);
-        let call = Call { session, opened, sequence, at_ms, command: Command::Change(ops) };
+        let call = KeyCall { session, opened, sequence, at_ms, command: Command::Change(ops) };
         let body = call.encode();
         let (_, fields) = self.ask(op::CALL, |message| message.buffer(&body))?;
         let mut fields = Fields::new(&fields);
         let bytes = fields.buffer().map_err(ClientError::Answer)?;
-        match Reply::read(&mut Reader::new(bytes)).map_err(ClientError::Answer)? {
-            Reply::Done(outcomes) => Ok(outcomes),
-            Reply::Refused(_, refusal) => {
-                if refusal == Refusal::NoSession {
+        match KeyReply::read(&mut Reader::new(bytes)).map_err(ClientError::Answer)? {
+            KeyReply::Done(outcomes) => Ok(outcomes),
+            KeyReply::Refused(_, refusal) => {
+                if refusal == KeyRefusal::NoSession {
                     self.abandon();
                 }
                 Err(ClientError::Refused(refusal))
@@ -200,7 +202,7 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::Unanswered`].
-    pub fn get(&mut self, key: &str) -> Result<Option<Found>, ClientError> {
+    pub fn get(&mut self, key: &str) -> Result<Option<FoundKey>, ClientError> {
         self.ask(op::SYNC_KEY, |message| message.text(key))?;
         self.get_here(key)
     }
@@ -209,16 +211,16 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::Unanswered`].
-    pub fn get_here(&mut self, key: &str) -> Result<Option<Found>, ClientError> {
+    pub fn get_here(&mut self, key: &str) -> Result<Option<FoundKey>, ClientError> {
         let (number, fields) = self.ask(op::GET_DATA, |message| message.text(key).bool(false))?;
         if number == error::NO_NODE {
             return Ok(None);
         }
         refused(number)?;
-        let read = || -> Result<Found, Malformed> {
+        let read = || -> Result<FoundKey, Malformed> {
             let mut fields = Fields::new(&fields);
             let value = Bytes::copy_from_slice(fields.buffer()?);
-            Ok(Found { key: key.to_owned(), value, stat: fields.stat()? })
+            Ok(FoundKey { key: key.to_owned(), value, stat: fields.stat()? })
         };
         read().map(Some).map_err(ClientError::Answer)
     }
@@ -232,18 +234,18 @@ impl Client {
         prefix: &str,
         first: &str,
         count: usize,
-    ) -> Result<(Vec<Found>, bool), ClientError> {
+    ) -> Result<(Vec<FoundKey>, bool), ClientError> {
         self.ask(op::SYNC_KEY, |message| message.text(""))?;
         let count = i32::try_from(count).unwrap_or(i32::MAX);
         let (_, fields) =
             self.ask(op::RANGE, |message| message.text(prefix).text(first).int(count))?;
-        let read = || -> Result<(Vec<Found>, bool), Malformed> {
+        let read = || -> Result<(Vec<FoundKey>, bool), Malformed> {
             let mut fields = Fields::new(&fields);
             let mut found = Vec::new();
             for _ in 0..fields.count()? {
                 let key = fields.text()?.into_owned();
                 let value = Bytes::copy_from_slice(fields.buffer()?);
-                found.push(Found { key, value, stat: fields.stat()? });
+                found.push(FoundKey { key, value, stat: fields.stat()? });
             }
             Ok((found, fields.bool()?))
         };
@@ -265,7 +267,7 @@ impl Client {
     fn ask(
         &mut self,
         number: i32,
-        fields: impl Fn(Message) -> Message,
+        fields: impl Fn(JuteMessage) -> JuteMessage,
     ) -> Result<Answered, ClientError> {
         let deadline = Instant::now() + self.patience;
         let mut has_said = false;
@@ -277,11 +279,11 @@ impl Client {
             let attempt = attempt.clamp(ROUND, ATTEMPT);
             let failed = match self.try_ask(number, attempt, &fields) {
                 Ok((error::SESSION_EXPIRED, _)) => {
-                    return Err(ClientError::Refused(Refusal::NoSession));
+                    return Err(ClientError::Refused(KeyRefusal::NoSession));
                 }
                 Ok(answered) => return Ok(answered),
                 Err(failed) if failed.kind() == ErrorKind::FileTooLarge => {
-                    return Err(ClientError::Refused(Refusal::TooLong));
+                    return Err(ClientError::Refused(KeyRefusal::TooLong));
                 }
                 Err(failed) => failed,
             };
@@ -290,7 +292,7 @@ impl Client {
             self.at += 1;
             if session != 0 && self.session == 0 && number == op::CALL {
                 // The session that remembers the reply is gone.
-                return Err(ClientError::Refused(Refusal::NoSession));
+                return Err(ClientError::Refused(KeyRefusal::NoSession));
             }
             if Instant::now() >= deadline {
                 let is_slow = matches!(failed.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
@@ -321,12 +323,12 @@ impl Client {
         &mut self,
         number: i32,
         attempt: Duration,
-        fields: &impl Fn(Message) -> Message,
+        fields: &impl Fn(JuteMessage) -> JuteMessage,
     ) -> io::Result<Answered> {
         self.connect(attempt)?;
         self.xid = self.xid.wrapping_add(1) & i32::MAX;
         let xid = self.xid;
-        let message = fields(Message::default().int(xid).int(number));
+        let message = fields(JuteMessage::default().int(xid).int(number));
         if message.length() > 4 + FRAME_BYTES_MAX {
             // A replica would close the connection.
             return Err(ErrorKind::FileTooLarge.into());
@@ -340,7 +342,7 @@ impl Client {
         }
     }
 
-    fn send(&mut self, message: Message) -> io::Result<()> {
+    fn send(&mut self, message: JuteMessage) -> io::Result<()> {
         let stream = self.stream.as_mut().ok_or(io::ErrorKind::NotConnected)?;
         stream.get_mut().write_all(&message.finish())
     }
@@ -381,7 +383,7 @@ impl Client {
         limit(&stream)?;
         self.stream = Some(BufReader::new(stream));
         let asked_ms = i32::try_from(self.timeout.0.as_millis()).unwrap_or(i32::MAX);
-        let hello = Message::default().int(0).long(self.revision).int(asked_ms);
+        let hello = JuteMessage::default().int(0).long(self.revision).int(asked_ms);
         let hello = hello.long(self.session as i64).buffer(&self.password).bool(false);
         self.send(hello)?;
         let bytes = self.read_frame()?;
@@ -403,18 +405,18 @@ impl Client {
 fn refused(number: i32) -> Result<(), ClientError> {
     Err(ClientError::Refused(match number {
         error::OK => return Ok(()),
-        error::NO_AUTH => Refusal::NoRight,
-        error::QUOTA_EXCEEDED => Refusal::Full,
-        error::BAD_ARGUMENTS => Refusal::BadKey,
+        error::NO_AUTH => KeyRefusal::NoRight,
+        error::QUOTA_EXCEEDED => KeyRefusal::Full,
+        error::BAD_ARGUMENTS => KeyRefusal::BadKey,
         _ => return Err(ClientError::Unanswered(format!("the error {number}"))),
     }))
 }
 
-impl Drop for Client {
+impl Drop for KeysClient {
     fn drop(&mut self) {
         if self.stream.is_some() {
             // The request may be lost, because the session then ends at its timeout.
-            let _ = self.send(Message::default().int(0).int(op::CLOSE));
+            let _ = self.send(JuteMessage::default().int(0).int(op::CLOSE));
         }
     }
 }
@@ -443,10 +445,10 @@ pub fn status(replica: SocketAddr) -> io::Result<BTreeMap<String, String>> {
     Ok(rows)
 }
 
-/// A watch. See [`Client::watch`].
+/// A watch. See [`KeysClient::watch`].
 #[derive(Debug)]
 pub struct Watching {
-    client: Client,
+    client: KeysClient,
     /// When the first ping was sent that has no answer.
     asked: Option<Instant>,
 }
@@ -457,7 +459,7 @@ impl Watching {
     /// # Errors
     /// [`ClientError::Unanswered`] when the connection has ended. The caller may have missed
     /// changes, and has to watch the key anew.
-    pub fn next(&mut self, wait: Duration) -> Result<Option<Next>, ClientError> {
+    pub fn next(&mut self, wait: Duration) -> Result<Option<WatchedChange>, ClientError> {
         let ended = |error: io::Error| ClientError::Unanswered(error.to_string());
         let client = &mut self.client;
         // A ping keeps the session, and its answer ends the wait.
@@ -471,7 +473,7 @@ impl Watching {
                 if self.asked.get_or_insert_with(Instant::now).elapsed() > ATTEMPT {
                     return Err(ended(ErrorKind::TimedOut.into()));
                 }
-                client.send(Message::default().int(PING_XID).int(op::PING)).map_err(ended)?;
+                client.send(JuteMessage::default().int(PING_XID).int(op::PING)).map_err(ended)?;
                 return Ok(None);
             }
             return Err(ended(error));
@@ -492,17 +494,17 @@ impl Watching {
         };
         let (told, key) = read().map_err(ClientError::Answer)?;
         let known = [
-            (Told::Created, "created"),
-            (Told::Deleted, "deleted"),
-            (Told::Changed, "changed"),
-            (Told::Children, "children"),
+            (WatchEventKind::Created, "created"),
+            (WatchEventKind::Deleted, "deleted"),
+            (WatchEventKind::Changed, "changed"),
+            (WatchEventKind::Children, "children"),
         ];
         let told = known.iter().find(|(known, _)| *known as i32 == told);
-        Ok(told.map(|(_, told)| Next { told, key }))
+        Ok(told.map(|(_, told)| WatchedChange { told, key }))
     }
 
     /// The client, to read what has changed.
-    pub fn client(&mut self) -> &mut Client {
+    pub fn client(&mut self) -> &mut KeysClient {
         self.asked = None;
         &mut self.client
     }

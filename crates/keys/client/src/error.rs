@@ -3,14 +3,14 @@
 use core::fmt;
 
 use evenfall_core::Malformed;
-use evenfall_keys_machine::Refusal;
+use evenfall_keys_machine::KeyRefusal;
 
 /// Why a client got no answer, or not the one that it asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClientError {
     /// The keys refused a call.
-    Refused(Refusal),
+    Refused(KeyRefusal),
     /// A rack cannot leave, and why.
     Rack(u8, &'static str),
     /// No replica answered: what the last one said.

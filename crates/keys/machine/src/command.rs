@@ -33,12 +33,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use evenfall_core::{Malformed, Reader};
 
-use crate::rights::{self, Identity, Right};
-use crate::{Entry, OPS_MAX};
+use crate::rights::{self, AclIdentity, Right};
+use crate::{KeyEntry, OPS_MAX};
 
 /// How long a key lives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Kind {
+pub enum KeyLifetime {
     /// Until it is deleted.
     #[default]
     Persistent,
@@ -71,7 +71,7 @@ impl Existing {
 /// which was deleted and made again may have its earlier version. Such a key is in neither of its
 /// earlier states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum ExpectedState {
     /// The value was last set at this revision; 0 for a missing key.
     Modified(u64),
     /// The key is ephemeral, of this session.
@@ -93,7 +93,7 @@ pub enum Op {
         /// The key.
         key: String,
         /// The state.
-        state: State,
+        state: ExpectedState,
     },
     /// Makes the key or sets its value.
     Put {
@@ -104,7 +104,7 @@ pub enum Op {
         /// The expected state of the key.
         existing: Existing,
         /// How long a new key lives.
-        kind: Kind,
+        kind: KeyLifetime,
         /// Whether the name gets ten more digits: the number of children that the parent ever had.
         numbered: bool,
         /// The rights of a new key. An empty list means that everybody may do everything.
@@ -132,7 +132,7 @@ pub enum Op {
         /// The key as the client named it.
         key: String,
         /// Why.
-        refusal: Refusal,
+        refusal: KeyRefusal,
     },
 }
 
@@ -155,7 +155,7 @@ impl Op {
             key: key.into(),
             value: Some(value.into()),
             existing,
-            kind: Kind::Persistent,
+            kind: KeyLifetime::Persistent,
             numbered: false,
             rights: Vec::new(),
         }
@@ -168,7 +168,7 @@ pub enum Command {
     /// These operations, all or none, whatever the rights of the keys are.
     Change(Vec<Op>),
     /// These operations, all or none, as far as these identities have the rights.
-    ChangeBy(Vec<Identity>, Vec<Op>),
+    ChangeBy(Vec<AclIdentity>, Vec<Op>),
     /// Opens the session of the call, or goes on with it.
     Open {
         /// Silence after which the session may be expired.
@@ -209,7 +209,7 @@ pub enum Command {
 
 /// The body of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Call {
+pub struct KeyCall {
     /// The session; 0 for none.
     pub session: u64,
     /// The revision at which the connection of the call opened the session. A call of another
@@ -249,20 +249,20 @@ pub struct Stat {
     /// How often the rights were set since the key was made.
     pub rights_version: u32,
     /// How long the key lives.
-    pub kind: Kind,
+    pub kind: KeyLifetime,
 }
 
 /// A key after an operation, or before it was deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct KeyOutcome {
     /// The key, with its number when it got one.
     pub key: Arc<str>,
     /// The versions, times and owner of the key.
     pub stat: Stat,
 }
 
-impl Outcome {
-    pub(super) fn new(key: Arc<str>, entry: &Entry) -> Self {
+impl KeyOutcome {
+    pub(super) fn new(key: Arc<str>, entry: &KeyEntry) -> Self {
         Self { key, stat: entry.stat() }
     }
 }
@@ -300,21 +300,21 @@ impl Stat {
             children: r.u32()?,
             children_modified: r.u64()?,
             rights_version: r.u32()?,
-            kind: Kind::read(r)?,
+            kind: KeyLifetime::read(r)?,
         })
     }
 }
 
 /// The answer to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
+pub enum KeyReply {
     /// An outcome for each operation.
-    Done(Vec<Outcome>),
+    Done(Vec<KeyOutcome>),
     /// Nothing was done, because the operation with this index was refused.
-    Refused(u16, Refusal),
+    Refused(u16, KeyRefusal),
 }
 
-impl Default for Reply {
+impl Default for KeyReply {
     fn default() -> Self {
         Self::Done(Vec::new())
     }
@@ -323,7 +323,7 @@ impl Default for Reply {
 /// Why a call was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum KeyRefusal {
     /// The body is no call.
     Malformed,
     /// There is no such key.
@@ -358,7 +358,7 @@ pub enum Refusal {
     Unknown,
 }
 
-impl Refusal {
+impl KeyRefusal {
     const ALL: [(Self, &'static str); 16] = [
         (Self::Malformed, "the request cannot be read"),
         (Self::NoKey, "there is no such key"),
@@ -390,20 +390,20 @@ impl Refusal {
     }
 }
 
-impl core::fmt::Display for Refusal {
+impl core::fmt::Display for KeyRefusal {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let words = Self::ALL.iter().find(|(refusal, _)| refusal == self);
         f.write_str(words.map_or("refused", |(_, words)| words))
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for KeyRefusal {}
 
 const VERSION: u8 = 3;
 /// Bytes that an outcome is counted for beside its key.
 const OUTCOME_BYTES: usize = 128;
 
-impl Call {
+impl KeyCall {
     /// The body of a request.
     pub fn encode(&self) -> Bytes {
         let mut out = vec![VERSION];
@@ -569,8 +569,8 @@ fn put_op(out: &mut Vec<u8>, op: &Op) {
             out.push(5);
             put_bytes(out, key.as_bytes());
             let (tag, number) = match state {
-                State::Modified(revision) => (0, *revision),
-                State::Owned(session) => (1, *session),
+                ExpectedState::Modified(revision) => (0, *revision),
+                ExpectedState::Owned(session) => (1, *session),
             };
             out.push(tag);
             out.extend(number.to_le_bytes());
@@ -616,8 +616,8 @@ fn op(r: &mut Reader<'_>, body: &Bytes) -> Result<Op, Malformed> {
     Ok(match tag {
         1 => Op::Check { key, version: version(r)? },
         5 => match (r.u8()?, r.u64()?) {
-            (0, revision) => Op::Expect { key, state: State::Modified(revision) },
-            (1, session) => Op::Expect { key, state: State::Owned(session) },
+            (0, revision) => Op::Expect { key, state: ExpectedState::Modified(revision) },
+            (1, session) => Op::Expect { key, state: ExpectedState::Owned(session) },
             _ => return Err(r.malformed("no such state")),
         },
         2 => {
@@ -630,7 +630,7 @@ fn op(r: &mut Reader<'_>, body: &Bytes) -> Result<Op, Malformed> {
                 3 => Existing::Version(version),
                 _ => return Err(r.malformed("no such expectation")),
             };
-            let (kind, numbered) = (Kind::read(r)?, r.u8()? == 1);
+            let (kind, numbered) = (KeyLifetime::read(r)?, r.u8()? == 1);
             let rights = rights::read(r)?.to_vec();
             Op::Put { key, value, existing, kind, numbered, rights }
         }
@@ -639,12 +639,12 @@ fn op(r: &mut Reader<'_>, body: &Bytes) -> Result<Op, Malformed> {
             let (version, rights) = (version(r)?, rights::read(r)?.to_vec());
             Op::SetRights { key, version, rights }
         }
-        6 => Op::Refuse { key, refusal: Refusal::read(r)? },
+        6 => Op::Refuse { key, refusal: KeyRefusal::read(r)? },
         _ => return Err(r.malformed("no such operation")),
     })
 }
 
-impl Kind {
+impl KeyLifetime {
     pub(super) fn put(self, out: &mut Vec<u8>) {
         match self {
             Self::Persistent => out.push(0),
@@ -673,7 +673,7 @@ impl Kind {
     }
 }
 
-impl Reply {
+impl KeyReply {
     /// The bytes of memory for which the reply counts.
     pub fn bytes(&self) -> usize {
         let outcomes = match self {
@@ -711,13 +711,13 @@ impl Reply {
             0 => {
                 let mut outcomes = Vec::new();
                 for _ in 0..r.u16()? {
-                    outcomes.push(Outcome { key: text(r)?.into(), stat: Stat::read(r)? });
+                    outcomes.push(KeyOutcome { key: text(r)?.into(), stat: Stat::read(r)? });
                 }
                 Ok(Self::Done(outcomes))
             }
             1 => {
                 let at = r.u16()?;
-                Ok(Self::Refused(at, Refusal::read(r)?))
+                Ok(Self::Refused(at, KeyRefusal::read(r)?))
             }
             _ => Err(r.malformed("no such reply")),
         }

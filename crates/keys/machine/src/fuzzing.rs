@@ -3,15 +3,15 @@
 
 use bytes::Bytes;
 
-use crate::{Call, Keys};
+use crate::{KeyCall, Keys};
 
 /// Any bytes are a call that is encoded to an equal call and applied, and a snapshot or none.
 pub fn calls(data: &[u8]) {
     const BYTES_MAX: usize = 1 << 20;
     let body = Bytes::copy_from_slice(data);
     let _ = Keys::decode(&body);
-    if let Ok(call) = Call::decode(&body) {
-        assert_eq!(Call::decode(&call.encode()), Ok(call));
+    if let Ok(call) = KeyCall::decode(&body) {
+        assert_eq!(KeyCall::decode(&call.encode()), Ok(call));
     }
     let mut keys = Keys::new(BYTES_MAX);
     keys.apply(&body);

@@ -15,7 +15,7 @@ use std::borrow::Cow;
 
 use evenfall_core::{Malformed, Reader};
 
-use crate::{Refusal, Stat};
+use crate::{KeyRefusal, Stat};
 
 /// Longest message of a client: what ZooKeeper's `jute.maxbuffer` allows by default.
 pub const FRAME_BYTES_MAX: usize = 0xf_ffff;
@@ -97,7 +97,7 @@ pub mod error {
 /// The kinds of events, with ZooKeeper's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(i32)]
-pub enum Told {
+pub enum WatchEventKind {
     /// The key was made.
     Created = 1,
     /// The key was deleted.
@@ -109,19 +109,19 @@ pub enum Told {
 }
 
 /// The number of a refusal.
-pub fn error_of(refusal: Refusal) -> i32 {
+pub fn error_of(refusal: KeyRefusal) -> i32 {
     match refusal {
-        Refusal::NoKey | Refusal::NoParent => error::NO_NODE,
-        Refusal::KeyExists => error::NODE_EXISTS,
-        Refusal::BadVersion => error::BAD_VERSION,
-        Refusal::EphemeralParent => error::NO_CHILDREN_FOR_EPHEMERALS,
-        Refusal::NotEmpty => error::NOT_EMPTY,
-        Refusal::NoSession => error::SESSION_EXPIRED,
-        Refusal::NoRight => error::NO_AUTH,
-        Refusal::Full => error::QUOTA_EXCEEDED,
-        Refusal::BadRights => error::INVALID_ACL,
-        Refusal::Unknown => error::UNIMPLEMENTED,
-        Refusal::Malformed | Refusal::TooLong | Refusal::BadKey => error::BAD_ARGUMENTS,
+        KeyRefusal::NoKey | KeyRefusal::NoParent => error::NO_NODE,
+        KeyRefusal::KeyExists => error::NODE_EXISTS,
+        KeyRefusal::BadVersion => error::BAD_VERSION,
+        KeyRefusal::EphemeralParent => error::NO_CHILDREN_FOR_EPHEMERALS,
+        KeyRefusal::NotEmpty => error::NOT_EMPTY,
+        KeyRefusal::NoSession => error::SESSION_EXPIRED,
+        KeyRefusal::NoRight => error::NO_AUTH,
+        KeyRefusal::Full => error::QUOTA_EXCEEDED,
+        KeyRefusal::BadRights => error::INVALID_ACL,
+        KeyRefusal::Unknown => error::UNIMPLEMENTED,
+        KeyRefusal::Malformed | KeyRefusal::TooLong | KeyRefusal::BadKey => error::BAD_ARGUMENTS,
         _ => error::SYSTEM,
     }
 }
@@ -244,15 +244,15 @@ impl<'a> Fields<'a> {
 
 /// Writes the fields of a message, and leaves room for its length in front of them.
 #[derive(Debug)]
-pub struct Message(Vec<u8>);
+pub struct JuteMessage(Vec<u8>);
 
-impl Default for Message {
+impl Default for JuteMessage {
     fn default() -> Self {
         Self(vec![0; 4])
     }
 }
 
-impl Message {
+impl JuteMessage {
     /// A reply with its head.
     pub fn reply(xid: i32, revision: u64, error: i32) -> Self {
         Self::default().int(xid).long(revision as i64).int(error)

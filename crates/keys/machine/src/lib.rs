@@ -14,7 +14,7 @@
 //! **Revisions** count the calls that could change something. The revisions of two successive
 //! changes therefore differ by one, as in ZooKeeper.
 //!
-//! **Sessions** make calls that take effect once ([`Session`]).
+//! **Sessions** make calls that take effect once ([`KeySession`]).
 //!
 //! **Rights** ([`rights`]) say which client may do what with a key.
 //!
@@ -39,10 +39,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-pub use command::{Call, Command, Existing, Kind, Op, Outcome, Refusal, Reply, Stat, State};
+pub use command::{
+    Command, Existing, ExpectedState, KeyCall, KeyLifetime, KeyOutcome, KeyRefusal, KeyReply, Op,
+    Stat,
+};
 pub use mortal::REAPED_MAX;
-pub use rights::{Identity, Right, Rights};
-pub use sessions::{REPLIES_BYTES_MAX, REPLIES_MAX, SESSIONS_MAX, Session};
+pub use rights::{AclIdentity, Right, Rights};
+pub use sessions::{KeySession, REPLIES_BYTES_MAX, REPLIES_MAX, SESSIONS_MAX};
 
 /// Limit of the bytes of all keys and values before a call sets another.
 pub const BYTES_MAX: usize = 256 << 20;
@@ -60,7 +63,7 @@ const OVERHEAD_BYTES: usize = 256;
 
 /// The state of a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Entry {
+pub struct KeyEntry {
     /// The value. ZooKeeper's clients distinguish no value from an empty value.
     pub value: Option<Bytes>,
     /// The revision that made the key.
@@ -74,7 +77,7 @@ pub struct Entry {
     /// Time of `modified`.
     pub modified_ms: u64,
     /// How long the key lives.
-    pub kind: Kind,
+    pub kind: KeyLifetime,
     /// The session that made the key; an ephemeral key is deleted with the session.
     pub owner: u64,
     /// The last parts of the paths right below.
@@ -102,7 +105,7 @@ pub enum What {
 
 /// A change of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct KeyChange {
     /// The key.
     pub key: Arc<str>,
     /// What happened to the key.
@@ -115,9 +118,9 @@ pub struct Change {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
     /// The answer to the client.
-    pub reply: Reply,
+    pub reply: KeyReply,
     /// Changes of keys, in order.
-    pub changes: Vec<Change>,
+    pub changes: Vec<KeyChange>,
     /// Sessions that have ended.
     pub ended: Vec<u64>,
     /// The session that has moved to another connection.
@@ -127,8 +130,8 @@ pub struct Applied {
 /// The keys of one replica. See the module documentation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keys {
-    entries: BTreeMap<Arc<str>, Entry>,
-    sessions: BTreeMap<u64, Session>,
+    entries: BTreeMap<Arc<str>, KeyEntry>,
+    sessions: BTreeMap<u64, KeySession>,
     /// Containers and timed keys.
     mortal: BTreeSet<Arc<str>>,
     /// For each timed key, the revision of its last change and the nodes that have since reported
@@ -149,7 +152,7 @@ pub struct Keys {
 
 /// The way to undo an operation when a later operation of the same call is refused.
 enum Undo {
-    Put(Arc<str>, Option<Entry>),
+    Put(Arc<str>, Option<KeyEntry>),
     /// The births of a parent, and the revision of its children.
     Parent(Arc<str>, u32, u64),
 }
@@ -158,13 +161,13 @@ enum Undo {
 struct Caller<'a> {
     session: u64,
     /// The identities of the client; `None` for a caller who may do everything.
-    who: Option<&'a [Identity]>,
+    who: Option<&'a [AclIdentity]>,
 }
 
 impl Caller<'_> {
-    fn needs(&self, bits: u32, on: &Entry) -> Result<(), Refusal> {
+    fn needs(&self, bits: u32, on: &KeyEntry) -> Result<(), KeyRefusal> {
         match self.who {
-            Some(who) if !rights::allows(&on.rights, bits, who) => Err(Refusal::NoRight),
+            Some(who) if !rights::allows(&on.rights, bits, who) => Err(KeyRefusal::NoRight),
             _ => Ok(()),
         }
     }
@@ -190,11 +193,11 @@ impl Keys {
         };
         for key in ALWAYS {
             // Everybody may read the configuration, and only a super user may set it.
-            let reads = Right { bits: rights::READ, who: Identity::world() };
+            let reads = Right { bits: rights::READ, who: AclIdentity::world() };
             let rights = (key == "/zookeeper/config").then_some(reads).into_iter().collect();
             // Curator's client fails when the configuration has no value.
             let value = Some(Bytes::new());
-            keys.insert(key.into(), Entry { value, rights, ..Entry::default() });
+            keys.insert(key.into(), KeyEntry { value, rights, ..KeyEntry::default() });
         }
         keys
     }
@@ -225,7 +228,7 @@ impl Keys {
     }
 
     /// A key.
-    pub fn get(&self, key: &str) -> Option<&Entry> {
+    pub fn get(&self, key: &str) -> Option<&KeyEntry> {
         self.entries.get(key)
     }
 
@@ -234,7 +237,7 @@ impl Keys {
         &'a self,
         first: &'a str,
         prefix: &'a str,
-    ) -> impl Iterator<Item = (&'a Arc<str>, &'a Entry)> {
+    ) -> impl Iterator<Item = (&'a Arc<str>, &'a KeyEntry)> {
         let from = first.max(prefix);
         let bounds = (core::ops::Bound::Included(from), core::ops::Bound::Unbounded);
         let all = self.entries.range::<str, _>(bounds);
@@ -242,12 +245,12 @@ impl Keys {
     }
 
     /// A session.
-    pub fn session(&self, id: u64) -> Option<&Session> {
+    pub fn session(&self, id: u64) -> Option<&KeySession> {
         self.sessions.get(&id)
     }
 
     /// All sessions.
-    pub fn sessions(&self) -> impl Iterator<Item = (u64, &Session)> {
+    pub fn sessions(&self) -> impl Iterator<Item = (u64, &KeySession)> {
         self.sessions.iter().map(|(id, session)| (*id, session))
     }
 
@@ -258,11 +261,15 @@ impl Keys {
 
     /// Applies the call of a request. A body that is no call is refused, and changes nothing.
     pub fn apply(&mut self, body: &Bytes) -> Applied {
-        let Ok(call) = Call::decode(body) else {
-            return Applied { reply: Reply::Refused(0, Refusal::Malformed), ..Applied::default() };
+        let Ok(call) = KeyCall::decode(body) else {
+            return Applied {
+                reply: KeyReply::Refused(0, KeyRefusal::Malformed),
+                ..Applied::default()
+            };
         };
         self.now_ms = self.now_ms.max(call.at_ms);
-        let refused = |refusal| Applied { reply: Reply::Refused(0, refusal), ..Applied::default() };
+        let refused =
+            |refusal| Applied { reply: KeyReply::Refused(0, refusal), ..Applied::default() };
         if call.sequence > 0
             && let Some(session) = self.sessions.get(&call.session)
         {
@@ -270,7 +277,7 @@ impl Keys {
                 return Applied { reply: kept.reply.clone(), ..Applied::default() };
             }
             if call.sequence <= session.forgotten {
-                return refused(Refusal::Forgotten);
+                return refused(KeyRefusal::Forgotten);
             }
         }
         // Such a refusal is not kept: the client sends the call again on its new connection.
@@ -287,7 +294,7 @@ impl Keys {
         applied
     }
 
-    fn carry_out(&mut self, call: &Call) -> Applied {
+    fn carry_out(&mut self, call: &KeyCall) -> Applied {
         let mut applied = Applied::default();
         let done = match &call.command {
             Command::Change(ops) => {
@@ -332,23 +339,28 @@ impl Keys {
             }
         };
         applied.reply = match done {
-            Ok(()) => Reply::Done(Vec::new()),
-            Err(refusal) => Reply::Refused(0, refusal),
+            Ok(()) => KeyReply::Done(Vec::new()),
+            Err(refusal) => KeyReply::Refused(0, refusal),
         };
         applied
     }
 
     /// Deletes a key without children, without a check of rights.
-    fn drop_key(&mut self, key: Arc<str>, changes: &mut Vec<Change>) {
+    fn drop_key(&mut self, key: Arc<str>, changes: &mut Vec<KeyChange>) {
         let caller = Caller { session: 0, who: None };
         if let Ok(gone) = self.delete(&caller, &key, None, &mut Vec::new()) {
-            changes.push(Change { key, what: What::Deleted, rights: gone.rights });
+            changes.push(KeyChange { key, what: What::Deleted, rights: gone.rights });
         }
     }
 
     /// Carries out all operations, or none of them. The error has the index of the first operation
     /// that is refused.
-    fn change(&mut self, caller: &Caller<'_>, ops: &[Op], changes: &mut Vec<Change>) -> Reply {
+    fn change(
+        &mut self,
+        caller: &Caller<'_>,
+        ops: &[Op],
+        changes: &mut Vec<KeyChange>,
+    ) -> KeyReply {
         let (mut outcomes, mut undos) = (Vec::new(), Vec::new());
         for (at, op) in ops.iter().enumerate() {
             match self.operate(caller, op, &mut undos, changes) {
@@ -356,11 +368,11 @@ impl Keys {
                 Err(refusal) => {
                     changes.clear();
                     self.undo(undos);
-                    return Reply::Refused(at as u16, refusal);
+                    return KeyReply::Refused(at as u16, refusal);
                 }
             }
         }
-        Reply::Done(outcomes)
+        KeyReply::Done(outcomes)
     }
 
     fn operate(
@@ -368,18 +380,18 @@ impl Keys {
         caller: &Caller<'_>,
         op: &Op,
         undos: &mut Vec<Undo>,
-        changes: &mut Vec<Change>,
-    ) -> Result<Outcome, Refusal> {
+        changes: &mut Vec<KeyChange>,
+    ) -> Result<KeyOutcome, KeyRefusal> {
         let (key, what) = match op {
             Op::Check { key, version } => {
-                let entry = self.entries.get(key.as_str()).ok_or(Refusal::NoKey)?;
+                let entry = self.entries.get(key.as_str()).ok_or(KeyRefusal::NoKey)?;
                 caller.needs(rights::READ, entry)?;
                 check_version(entry.version, *version)?;
-                return Ok(Outcome::new(key.as_str().into(), entry));
+                return Ok(KeyOutcome::new(key.as_str().into(), entry));
             }
             Op::Expect { key, state } => {
                 let stat = self.expect(caller, key, *state)?;
-                return Ok(Outcome { key: key.as_str().into(), stat });
+                return Ok(KeyOutcome { key: key.as_str().into(), stat });
             }
             Op::Refuse { refusal, .. } => return Err(*refusal),
             Op::Put { key, numbered, .. } => {
@@ -392,35 +404,42 @@ impl Keys {
                 let gone = self.delete(caller, key, *version, undos)?;
                 let key: Arc<str> = key.as_str().into();
                 let (what, rights) = (What::Deleted, gone.rights.clone());
-                changes.push(Change { key: key.clone(), what, rights });
-                return Ok(Outcome::new(key, &gone));
+                changes.push(KeyChange { key: key.clone(), what, rights });
+                return Ok(KeyOutcome::new(key, &gone));
             }
             Op::SetRights { key, version, rights } => {
                 let key = self.set_rights(caller, key, *version, rights, undos)?;
                 // A change of rights fires no watch.
-                let entry = self.entries.get(&key).ok_or(Refusal::NoKey)?;
-                return Ok(Outcome::new(key, entry));
+                let entry = self.entries.get(&key).ok_or(KeyRefusal::NoKey)?;
+                return Ok(KeyOutcome::new(key, entry));
             }
         };
-        let entry = self.entries.get(&key).ok_or(Refusal::NoKey)?;
-        changes.push(Change { key: key.clone(), what, rights: entry.rights.clone() });
-        Ok(Outcome::new(key, entry))
+        let entry = self.entries.get(&key).ok_or(KeyRefusal::NoKey)?;
+        changes.push(KeyChange { key: key.clone(), what, rights: entry.rights.clone() });
+        Ok(KeyOutcome::new(key, entry))
     }
 
     /// The stat of a key that has to be in this state; that of a missing key is all zeros.
-    fn expect(&self, caller: &Caller<'_>, key: &str, state: State) -> Result<Stat, Refusal> {
+    fn expect(
+        &self,
+        caller: &Caller<'_>,
+        key: &str,
+        state: ExpectedState,
+    ) -> Result<Stat, KeyRefusal> {
         check_key(key)?;
         let Some(entry) = self.entries.get(key) else {
-            let is_expected = state == State::Modified(0);
-            return is_expected.then(Stat::default).ok_or(Refusal::NoKey);
+            let is_expected = state == ExpectedState::Modified(0);
+            return is_expected.then(Stat::default).ok_or(KeyRefusal::NoKey);
         };
         caller.needs(rights::READ, entry)?;
         let is_so = match state {
-            State::Modified(0) => return Err(Refusal::KeyExists),
-            State::Modified(revision) => entry.modified == revision,
-            State::Owned(session) => (entry.kind, entry.owner) == (Kind::Ephemeral, session),
+            ExpectedState::Modified(0) => return Err(KeyRefusal::KeyExists),
+            ExpectedState::Modified(revision) => entry.modified == revision,
+            ExpectedState::Owned(session) => {
+                (entry.kind, entry.owner) == (KeyLifetime::Ephemeral, session)
+            }
         };
-        if is_so { Ok(entry.stat()) } else { Err(Refusal::BadVersion) }
+        if is_so { Ok(entry.stat()) } else { Err(KeyRefusal::BadVersion) }
     }
 
     /// Makes the key of a put.
@@ -429,15 +448,15 @@ impl Keys {
         caller: &Caller<'_>,
         op: &Op,
         undos: &mut Vec<Undo>,
-    ) -> Result<Arc<str>, Refusal> {
+    ) -> Result<Arc<str>, KeyRefusal> {
         let Op::Put { key, value, existing, kind, numbered, rights } = op else {
-            return Err(Refusal::Malformed);
+            return Err(KeyRefusal::Malformed);
         };
         if !existing.may_create() {
-            return Err(Refusal::NoKey);
+            return Err(KeyRefusal::NoKey);
         }
         let parent: Option<Arc<str>> = parent(key).map(Into::into);
-        let above = parent.as_ref().map(|path| self.entries.get(path).ok_or(Refusal::NoParent));
+        let above = parent.as_ref().map(|path| self.entries.get(path).ok_or(KeyRefusal::NoParent));
         let above = above.transpose()?;
         let number = above.map_or(0, |above| above.births);
         let key: Arc<str> = match numbered {
@@ -449,32 +468,32 @@ impl Keys {
             caller.needs(rights::CREATE, above)?;
         }
         check_key(&key)?;
-        if above.is_some_and(|above| above.kind == Kind::Ephemeral) {
-            return Err(Refusal::EphemeralParent);
+        if above.is_some_and(|above| above.kind == KeyLifetime::Ephemeral) {
+            return Err(KeyRefusal::EphemeralParent);
         }
         if self.entries.contains_key(&key) {
-            return Err(Refusal::KeyExists);
+            return Err(KeyRefusal::KeyExists);
         }
-        let entry = Entry {
+        let entry = KeyEntry {
             value: value.clone(),
             created: self.revision,
             modified: self.revision,
             created_ms: self.now_ms,
             modified_ms: self.now_ms,
             kind: *kind,
-            owner: if *kind == Kind::Ephemeral { caller.session } else { 0 },
+            owner: if *kind == KeyLifetime::Ephemeral { caller.session } else { 0 },
             children_modified: self.revision,
             rights: rights.as_slice().into(),
-            ..Entry::default()
+            ..KeyEntry::default()
         };
         if entry.length() > VALUE_BYTES_MAX || rights.len() > rights::RIGHTS_MAX {
-            return Err(Refusal::TooLong);
+            return Err(KeyRefusal::TooLong);
         }
         if self.bytes + entry.bytes(&key) > self.bytes_max {
-            return Err(Refusal::Full);
+            return Err(KeyRefusal::Full);
         }
-        if *kind == Kind::Ephemeral && !self.sessions.contains_key(&caller.session) {
-            return Err(Refusal::NoSession);
+        if *kind == KeyLifetime::Ephemeral && !self.sessions.contains_key(&caller.session) {
+            return Err(KeyRefusal::NoSession);
         }
         undos.push(Undo::Put(key.clone(), None));
         let revision = self.revision;
@@ -495,16 +514,16 @@ impl Keys {
         caller: &Caller<'_>,
         op: &Op,
         undos: &mut Vec<Undo>,
-    ) -> Result<Arc<str>, Refusal> {
-        let Op::Put { key, value, existing, .. } = op else { return Err(Refusal::Malformed) };
+    ) -> Result<Arc<str>, KeyRefusal> {
+        let Op::Put { key, value, existing, .. } = op else { return Err(KeyRefusal::Malformed) };
         let Some((key, entry)) = self.entries.get_key_value(key.as_str()) else {
-            return Err(Refusal::NoKey);
+            return Err(KeyRefusal::NoKey);
         };
         if *existing == Existing::None {
             // A client that may not make the key must not learn whether the key exists.
             let above = parent(key).and_then(|path| self.entries.get(path));
             above.map_or(Ok(()), |above| caller.needs(rights::CREATE, above))?;
-            return Err(Refusal::KeyExists);
+            return Err(KeyRefusal::KeyExists);
         }
         caller.needs(rights::WRITE, entry)?;
         if let Existing::Version(version) = existing {
@@ -512,11 +531,11 @@ impl Keys {
         }
         let length = value.as_ref().map_or(0, Bytes::len);
         if length > VALUE_BYTES_MAX {
-            return Err(Refusal::TooLong);
+            return Err(KeyRefusal::TooLong);
         }
         let bytes = self.bytes - entry.length() + length;
         if length > entry.length() && bytes > self.bytes_max {
-            return Err(Refusal::Full);
+            return Err(KeyRefusal::Full);
         }
         let key = key.clone();
         undos.push(Undo::Put(key.clone(), Some(entry.without_children())));
@@ -537,19 +556,19 @@ impl Keys {
         version: Option<u32>,
         rights: &[Right],
         undos: &mut Vec<Undo>,
-    ) -> Result<Arc<str>, Refusal> {
+    ) -> Result<Arc<str>, KeyRefusal> {
         let Some((key, entry)) = self.entries.get_key_value(key) else {
-            return Err(Refusal::NoKey);
+            return Err(KeyRefusal::NoKey);
         };
         caller.needs(rights::ADMIN, entry)?;
         check_version(entry.rights_version, version)?;
         if rights.len() > rights::RIGHTS_MAX {
-            return Err(Refusal::TooLong);
+            return Err(KeyRefusal::TooLong);
         }
         let (before, after) = (rights::size(&entry.rights), rights::size(rights));
         let bytes = self.bytes - before + after;
         if after > before && bytes > self.bytes_max {
-            return Err(Refusal::Full);
+            return Err(KeyRefusal::Full);
         }
         let key = key.clone();
         undos.push(Undo::Put(key.clone(), Some(entry.without_children())));
@@ -567,20 +586,20 @@ impl Keys {
         key: &str,
         version: Option<u32>,
         undos: &mut Vec<Undo>,
-    ) -> Result<Entry, Refusal> {
+    ) -> Result<KeyEntry, KeyRefusal> {
         if is_always(key) {
-            return Err(Refusal::BadKey);
+            return Err(KeyRefusal::BadKey);
         }
         let path = parent(key);
         let above = path.and_then(|path| self.entries.get(path));
         // A client that may not delete the key must not learn whether the key exists.
         above.map_or(Ok(()), |above| caller.needs(rights::DELETE, above))?;
-        let entry = self.entries.get(key).ok_or(Refusal::NoKey)?;
+        let entry = self.entries.get(key).ok_or(KeyRefusal::NoKey)?;
         check_version(entry.version, version)?;
         if !entry.children.is_empty() {
-            return Err(Refusal::NotEmpty);
+            return Err(KeyRefusal::NotEmpty);
         }
-        let (key, entry) = self.remove(key).ok_or(Refusal::NoKey)?;
+        let (key, entry) = self.remove(key).ok_or(KeyRefusal::NoKey)?;
         undos.push(Undo::Put(key, Some(entry.clone())));
         let revision = self.revision;
         if let Some(path) = path
@@ -593,7 +612,7 @@ impl Keys {
     }
 
     /// Adds a key to all lists of keys.
-    fn insert(&mut self, key: Arc<str>, entry: Entry) {
+    fn insert(&mut self, key: Arc<str>, entry: KeyEntry) {
         self.bytes += entry.bytes(&key);
         if let Some(owner) = self.sessions.get_mut(&entry.owner) {
             owner.owned.insert(key.clone());
@@ -608,7 +627,7 @@ impl Keys {
     }
 
     /// Removes a key from all lists of keys.
-    fn remove(&mut self, key: &str) -> Option<(Arc<str>, Entry)> {
+    fn remove(&mut self, key: &str) -> Option<(Arc<str>, KeyEntry)> {
         let (key, entry) = self.entries.remove_entry(key)?;
         self.bytes -= entry.bytes(&key);
         if let Some(owner) = self.sessions.get_mut(&entry.owner) {
@@ -643,7 +662,7 @@ impl Keys {
     }
 }
 
-impl Entry {
+impl KeyEntry {
     /// What is known beside the value.
     pub fn stat(&self) -> Stat {
         Stat {
@@ -684,9 +703,9 @@ impl Entry {
     }
 }
 
-fn check_version(is: u32, expected: Option<u32>) -> Result<(), Refusal> {
+fn check_version(is: u32, expected: Option<u32>) -> Result<(), KeyRefusal> {
     match expected {
-        Some(expected) if expected != is => Err(Refusal::BadVersion),
+        Some(expected) if expected != is => Err(KeyRefusal::BadVersion),
         _ => Ok(()),
     }
 }
@@ -694,10 +713,10 @@ fn check_version(is: u32, expected: Option<u32>) -> Result<(), Refusal> {
 /// Checks that the text can be a key.
 ///
 /// # Errors
-/// [`Refusal::BadKey`] or [`Refusal::TooLong`].
-pub fn check_key(key: &str) -> Result<(), Refusal> {
+/// [`KeyRefusal::BadKey`] or [`KeyRefusal::TooLong`].
+pub fn check_key(key: &str) -> Result<(), KeyRefusal> {
     if key.len() > KEY_BYTES_MAX {
-        return Err(Refusal::TooLong);
+        return Err(KeyRefusal::TooLong);
     }
     // The characters that ZooKeeper refuses.
     let is_private = |c| matches!(c, '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..='\u{ffff}');
@@ -705,7 +724,7 @@ pub fn check_key(key: &str) -> Result<(), Refusal> {
     let is_dots = |part: &str| part.is_empty() || part == "." || part == "..";
     let is_bad_path = key.starts_with('/') && key.len() > 1 && key[1..].split('/').any(is_dots);
     if key.is_empty() || key.contains(is_bad) || is_bad_path {
-        return Err(Refusal::BadKey);
+        return Err(KeyRefusal::BadKey);
     }
     Ok(())
 }

@@ -12,21 +12,21 @@
 
 use std::collections::BTreeSet;
 
-use crate::{Change, Entry, Keys, Kind};
+use crate::{KeyChange, KeyEntry, KeyLifetime, Keys};
 
 /// Most keys that a node names in one call.
 pub const REAPED_MAX: usize = 1_000;
 
-impl Entry {
+impl KeyEntry {
     /// Whether a container has lost its last child.
     pub fn is_left(&self) -> bool {
-        self.kind == Kind::Container && self.births > 0 && self.children.is_empty()
+        self.kind == KeyLifetime::Container && self.births > 0 && self.children.is_empty()
     }
 }
 
 impl Keys {
     /// Containers and timed keys.
-    pub fn mortal(&self) -> impl Iterator<Item = (&str, &Entry)> {
+    pub fn mortal(&self) -> impl Iterator<Item = (&str, &KeyEntry)> {
         self.mortal.iter().filter_map(|key| Some((&**key, self.get(key)?)))
     }
 
@@ -35,7 +35,7 @@ impl Keys {
         node: u32,
         nodes: u32,
         keys: &[(String, u64)],
-        changes: &mut Vec<Change>,
+        changes: &mut Vec<KeyChange>,
     ) {
         let entries = &self.entries;
         let is_same =
@@ -44,8 +44,8 @@ impl Keys {
         for (key, seen) in keys.iter().take(REAPED_MAX) {
             let Some((key, entry)) = self.entries.get_key_value(key.as_str()) else { continue };
             let is_over = match entry.kind {
-                Kind::Container => entry.is_left() && entry.children_modified == *seen,
-                Kind::Timed(_) if entry.children.is_empty() && entry.modified == *seen => {
+                KeyLifetime::Container => entry.is_left() && entry.children_modified == *seen,
+                KeyLifetime::Timed(_) if entry.children.is_empty() && entry.modified == *seen => {
                     let votes = self.votes.entry(key.clone());
                     let (_, nodes_for) = votes.or_insert_with(|| (*seen, BTreeSet::new()));
                     nodes_for.insert(node);

@@ -43,7 +43,7 @@ const RIGHT_BYTES: usize = 96;
 
 /// A client's identity in a scheme of identities.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Identity {
+pub struct AclIdentity {
     /// `world`, `digest`, `ip` or `super`.
     pub scheme: String,
     /// The name in the scheme.
@@ -57,13 +57,13 @@ pub struct Right {
     pub bits: u32,
     /// Who has them. A name of the scheme `ip` may end with the number of bits that count, such as
     /// `10.0.0.0/8`.
-    pub who: Identity,
+    pub who: AclIdentity,
 }
 
 /// The rights of a key. No entry means that everybody may do everything.
 pub type Rights = Arc<[Right]>;
 
-impl Identity {
+impl AclIdentity {
     /// An identity.
     pub fn new(scheme: &str, name: &str) -> Self {
         Self { scheme: scheme.to_owned(), name: name.to_owned() }
@@ -94,11 +94,11 @@ impl Identity {
 }
 
 /// Whether one of the identities has one of the bits.
-pub fn allows(rights: &[Right], bits: u32, who: &[Identity]) -> bool {
+pub fn allows(rights: &[Right], bits: u32, who: &[AclIdentity]) -> bool {
     let is_super = || who.iter().any(|identity| identity.scheme == "super");
     let has = |right: &Right| {
         right.bits & bits != 0
-            && (right.who == Identity::world() || who.iter().any(|one| one.is(&right.who)))
+            && (right.who == AclIdentity::world() || who.iter().any(|one| one.is(&right.who)))
     };
     rights.is_empty() || rights.iter().any(has) || is_super()
 }
@@ -142,20 +142,20 @@ pub(super) fn put(out: &mut Vec<u8>, rights: &[Right]) {
 pub(super) fn read(r: &mut Reader<'_>) -> Result<Rights, Malformed> {
     let mut rights = Vec::new();
     for _ in 0..count(r, RIGHTS_MAX)? {
-        rights.push(Right { bits: r.u32()?, who: Identity::read(r)? });
+        rights.push(Right { bits: r.u32()?, who: AclIdentity::read(r)? });
     }
     Ok(rights.into())
 }
 
-pub(super) fn put_identities(out: &mut Vec<u8>, who: &[Identity]) {
+pub(super) fn put_identities(out: &mut Vec<u8>, who: &[AclIdentity]) {
     out.extend((who.len() as u16).to_le_bytes());
     who.iter().for_each(|identity| identity.put(out));
 }
 
-pub(super) fn identities(r: &mut Reader<'_>) -> Result<Vec<Identity>, Malformed> {
+pub(super) fn identities(r: &mut Reader<'_>) -> Result<Vec<AclIdentity>, Malformed> {
     let mut who = Vec::new();
     for _ in 0..count(r, IDENTITIES_MAX)? {
-        who.push(Identity::read(r)?);
+        who.push(AclIdentity::read(r)?);
     }
     Ok(who)
 }
@@ -174,18 +174,18 @@ mod tests {
 
     #[test]
     fn a_right_holds_for_its_identity_its_network_and_the_super_user() {
-        let right = |bits, scheme, name| Right { bits, who: Identity::new(scheme, name) };
+        let right = |bits, scheme, name| Right { bits, who: AclIdentity::new(scheme, name) };
         let rights = [
             right(READ, "digest", "ann:x"),
             right(WRITE, "ip", "10.1.0.0/16"),
             right(CREATE, "world", "anyone"),
         ];
-        let ann = [Identity::new("ip", "10.2.0.1"), Identity::new("digest", "ann:x")];
-        let near = [Identity::new("ip", "10.1.255.1")];
+        let ann = [AclIdentity::new("ip", "10.2.0.1"), AclIdentity::new("digest", "ann:x")];
+        let near = [AclIdentity::new("ip", "10.1.255.1")];
         assert!(allows(&rights, READ, &ann) && !allows(&rights, READ, &near));
         assert!(allows(&rights, WRITE, &near) && !allows(&rights, WRITE, &ann));
         assert!(allows(&rights, CREATE, &[]) && !allows(&rights, DELETE, &ann));
-        assert!(allows(&rights, DELETE, &[Identity::new("super", "")]));
+        assert!(allows(&rights, DELETE, &[AclIdentity::new("super", "")]));
         assert!(allows(&[], ADMIN, &[]));
         let networks = ["10.0.0.0/33", "10.0.0", "x/8", "::1/129"];
         assert!(networks.iter().all(|text| network(text).is_none()));

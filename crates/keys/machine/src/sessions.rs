@@ -19,7 +19,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use crate::{Applied, Call, Command, Keys, OVERHEAD_BYTES, Refusal, Reply};
+use crate::{Applied, Command, KeyCall, KeyRefusal, KeyReply, Keys, OVERHEAD_BYTES};
 
 /// Number of replies that a session keeps. A client may have this many calls without an answer.
 pub const REPLIES_MAX: usize = 64;
@@ -30,7 +30,7 @@ pub const SESSIONS_MAX: usize = 100_000;
 
 /// A client that may ask again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Session {
+pub struct KeySession {
     /// Silence after which nodes propose to expire the session: the longest for which a client has
     /// opened it.
     pub timeout_ms: u32,
@@ -43,25 +43,25 @@ pub struct Session {
     /// Keys that are deleted with the session.
     pub(super) owned: BTreeSet<Arc<str>>,
     /// The last replies.
-    pub(super) replies: VecDeque<Kept>,
+    pub(super) replies: VecDeque<KeptReply>,
     /// The highest sequence that is no longer among the replies.
     pub(super) forgotten: u64,
 }
 
 /// A reply that a session keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct KeptReply {
     /// The client's number of the call.
     pub sequence: u64,
     /// The revision of the call.
     pub revision: u64,
     /// The reply.
-    pub reply: Reply,
+    pub reply: KeyReply,
 }
 
 impl Keys {
     /// Checks that a call that changes something comes from where its session is.
-    pub(super) fn check_session(&self, call: &Call) -> Result<(), Refusal> {
+    pub(super) fn check_session(&self, call: &KeyCall) -> Result<(), KeyRefusal> {
         let is_checked = match call.command {
             Command::Change(_) | Command::ChangeBy(..) | Command::Close => call.session != 0,
             Command::Open { .. } | Command::Touch(_) => false,
@@ -69,17 +69,17 @@ impl Keys {
         };
         match self.sessions.get(&call.session) {
             _ if !is_checked => Ok(()),
-            None => Err(Refusal::NoSession),
-            Some(session) if session.opened != call.opened => Err(Refusal::Moved),
+            None => Err(KeyRefusal::NoSession),
+            Some(session) if session.opened != call.opened => Err(KeyRefusal::Moved),
             Some(_) => Ok(()),
         }
     }
 
     /// Keeps the reply of the latest call for its session.
-    pub(super) fn keep(&mut self, id: u64, sequence: u64, reply: &Reply) {
+    pub(super) fn keep(&mut self, id: u64, sequence: u64, reply: &KeyReply) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         session.touched += 1;
-        let kept = Kept { sequence, revision: self.revision, reply: reply.clone() };
+        let kept = KeptReply { sequence, revision: self.revision, reply: reply.clone() };
         self.kept_bytes += kept.bytes();
         self.kept.insert(kept.revision, id);
         session.replies.push_back(kept);
@@ -108,10 +108,10 @@ impl Keys {
         timeout_ms: u32,
         password: u64,
         is_new: bool,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), KeyRefusal> {
         if let Some(known) = self.sessions.get_mut(&id) {
             if known.password != password {
-                return Err(Refusal::NoSession);
+                return Err(KeyRefusal::NoSession);
             }
             // Another node may have other limits, and the client may still count on what it had.
             known.timeout_ms = known.timeout_ms.max(timeout_ms);
@@ -120,19 +120,19 @@ impl Keys {
             return Ok(());
         }
         if !is_new {
-            return Err(Refusal::NoSession);
+            return Err(KeyRefusal::NoSession);
         }
         if self.sessions.len() >= SESSIONS_MAX || id == 0 {
-            return Err(Refusal::Full);
+            return Err(KeyRefusal::Full);
         }
         let opened = self.revision;
-        let session = Session { timeout_ms, password, opened, ..Session::default() };
+        let session = KeySession { timeout_ms, password, opened, ..KeySession::default() };
         self.sessions.insert(id, session);
         Ok(())
     }
 
-    pub(super) fn end(&mut self, id: u64, applied: &mut Applied) -> Result<(), Refusal> {
-        let session = self.sessions.remove(&id).ok_or(Refusal::NoSession)?;
+    pub(super) fn end(&mut self, id: u64, applied: &mut Applied) -> Result<(), KeyRefusal> {
+        let session = self.sessions.remove(&id).ok_or(KeyRefusal::NoSession)?;
         for kept in &session.replies {
             self.kept.remove(&kept.revision);
             self.kept_bytes -= kept.bytes();
@@ -145,7 +145,7 @@ impl Keys {
     }
 }
 
-impl Kept {
+impl KeptReply {
     pub(super) fn bytes(&self) -> usize {
         OVERHEAD_BYTES + self.reply.bytes()
     }

@@ -20,8 +20,8 @@ use bytes::Bytes;
 use evenfall_core::{Malformed, Reader};
 
 use crate::command::{optional, put_bytes, put_optional, text};
-use crate::sessions::Kept;
-use crate::{Entry, Keys, Kind, Reply, Session, rights};
+use crate::sessions::KeptReply;
+use crate::{KeyEntry, KeyLifetime, KeyReply, KeySession, Keys, rights};
 
 const VERSION: u8 = 4;
 
@@ -117,16 +117,16 @@ impl Keys {
     }
 }
 
-fn entry(r: &mut Reader<'_>, snapshot: &Bytes) -> Result<Entry, Malformed> {
+fn entry(r: &mut Reader<'_>, snapshot: &Bytes) -> Result<KeyEntry, Malformed> {
     // A short value would keep a long snapshot alive, so the value is copied.
     let value = optional(r, snapshot)?.map(|value| Bytes::copy_from_slice(&value));
     let (created, modified, version) = (r.u64()?, r.u64()?, r.u32()?);
     let (created_ms, modified_ms) = (r.u64()?, r.u64()?);
-    let kind = Kind::read(r)?;
+    let kind = KeyLifetime::read(r)?;
     let (owner, births, children_modified) = (r.u64()?, r.u32()?, r.u64()?);
     let (rights_version, rights) = (r.u32()?, rights::read(r)?);
     let children = BTreeSet::new();
-    Ok(Entry {
+    Ok(KeyEntry {
         value,
         created,
         modified,
@@ -143,14 +143,14 @@ fn entry(r: &mut Reader<'_>, snapshot: &Bytes) -> Result<Entry, Malformed> {
     })
 }
 
-fn session(r: &mut Reader<'_>) -> Result<(u64, Session), Malformed> {
+fn session(r: &mut Reader<'_>) -> Result<(u64, KeySession), Malformed> {
     let (id, timeout_ms, password) = (r.u64()?, r.u32()?, r.u64()?);
     let (touched, opened, forgotten, count) = (r.u64()?, r.u64()?, r.u64()?, r.u8()?);
     let mut session =
-        Session { timeout_ms, password, touched, opened, forgotten, ..Session::default() };
+        KeySession { timeout_ms, password, touched, opened, forgotten, ..KeySession::default() };
     for _ in 0..count {
-        let (sequence, revision, reply) = (r.u64()?, r.u64()?, Reply::read(r)?);
-        session.replies.push_back(Kept { sequence, revision, reply });
+        let (sequence, revision, reply) = (r.u64()?, r.u64()?, KeyReply::read(r)?);
+        session.replies.push_back(KeptReply { sequence, revision, reply });
     }
     Ok((id, session))
 }

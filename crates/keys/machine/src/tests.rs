@@ -7,7 +7,7 @@ fn put(key: &str, value: &str, existing: Existing) -> Op {
 }
 
 /// A new key without a value.
-fn new(key: &str, kind: Kind, numbered: bool, rights: Vec<Right>) -> Op {
+fn new(key: &str, kind: KeyLifetime, numbered: bool, rights: Vec<Right>) -> Op {
     let (key, existing) = (key.into(), Existing::None);
     Op::Put { key, value: None, existing, kind, numbered, rights }
 }
@@ -22,7 +22,7 @@ fn call(session: u64, sequence: u64, command: Command) -> Bytes {
 
 /// A call of the connection that opened the session at this revision.
 fn by(session: u64, opened: u64, sequence: u64, command: Command) -> Bytes {
-    Call { session, opened, sequence, at_ms: 1_000, command }.encode()
+    KeyCall { session, opened, sequence, at_ms: 1_000, command }.encode()
 }
 
 fn change(keys: &mut Keys, ops: Vec<Op>) -> Applied {
@@ -38,19 +38,19 @@ fn opened() -> Keys {
 #[test]
 fn a_compare_and_set_needs_the_version() {
     let mut keys = opened();
-    assert!(matches!(change(&mut keys, vec![made("a")]).reply, Reply::Done(_)));
+    assert!(matches!(change(&mut keys, vec![made("a")]).reply, KeyReply::Done(_)));
     let again = change(&mut keys, vec![made("a")]).reply;
-    assert_eq!(again, Reply::Refused(0, Refusal::KeyExists));
+    assert_eq!(again, KeyReply::Refused(0, KeyRefusal::KeyExists));
     let old = change(&mut keys, vec![put("a", "x", Existing::Version(1))]).reply;
-    assert_eq!(old, Reply::Refused(0, Refusal::BadVersion));
-    let Reply::Done(done) = change(&mut keys, vec![put("a", "x", Existing::Version(0))]).reply
+    assert_eq!(old, KeyReply::Refused(0, KeyRefusal::BadVersion));
+    let KeyReply::Done(done) = change(&mut keys, vec![put("a", "x", Existing::Version(0))]).reply
     else {
         panic!("version 0 is there")
     };
     assert_eq!(done[0].stat.version, 1);
     assert_eq!(keys.get("a").expect("a").value.as_deref(), Some(&b"x"[..]));
     let missing = change(&mut keys, vec![put("b", "x", Existing::Any(false))]).reply;
-    assert_eq!(missing, Reply::Refused(0, Refusal::NoKey));
+    assert_eq!(missing, KeyReply::Refused(0, KeyRefusal::NoKey));
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn a_call_that_is_sent_again_is_answered_and_not_applied_again() {
         keys.apply(&call(1, sequence, Command::Touch(vec![])));
     }
     let late = keys.apply(&body);
-    assert_eq!(late.reply, Reply::Refused(0, Refusal::Forgotten));
+    assert_eq!(late.reply, KeyReply::Refused(0, KeyRefusal::Forgotten));
 }
 
 #[test]
@@ -75,24 +75,30 @@ fn a_session_changes_keys_from_its_last_connection_and_only_while_it_lives() {
         let ops = vec![put("n", "x", Existing::Any(true))];
         by(1, by_revision, sequence, Command::Change(ops))
     };
-    assert!(matches!(keys.apply(&write(1, 1)).reply, Reply::Done(_)));
+    assert!(matches!(keys.apply(&write(1, 1)).reply, KeyReply::Done(_)));
     let again = Command::Open { timeout_ms: 4_000, password: 9, is_new: false };
     keys.apply(&call(1, 0, again));
     let second = keys.revision();
     for sequence in [0, 2] {
         let late = keys.apply(&write(1, sequence));
-        assert_eq!(late.reply, Reply::Refused(0, Refusal::Moved));
+        assert_eq!(late.reply, KeyReply::Refused(0, KeyRefusal::Moved));
     }
-    assert_eq!(keys.apply(&by(1, 1, 0, Command::Close)).reply, Reply::Refused(0, Refusal::Moved));
+    assert_eq!(
+        keys.apply(&by(1, 1, 0, Command::Close)).reply,
+        KeyReply::Refused(0, KeyRefusal::Moved)
+    );
     assert_eq!(keys.revision(), second, "nothing could change");
-    assert!(matches!(keys.apply(&write(1, 1)).reply, Reply::Done(_)), "it was applied before");
-    assert!(matches!(keys.apply(&write(second, 2)).reply, Reply::Done(_)), "the call comes again");
+    assert!(matches!(keys.apply(&write(1, 1)).reply, KeyReply::Done(_)), "it was applied before");
+    assert!(
+        matches!(keys.apply(&write(second, 2)).reply, KeyReply::Done(_)),
+        "the call comes again"
+    );
     assert_eq!(keys.get("n").expect("made").version, 1);
     let touched = keys.session(1).expect("open").touched;
     keys.apply(&call(0, 0, Command::Expire { session: 1, touched }));
     for (opened, sequence) in [(second, 0), (second, 3), (0, 0)] {
         let late = keys.apply(&write(opened, sequence));
-        assert_eq!(late.reply, Reply::Refused(0, Refusal::NoSession));
+        assert_eq!(late.reply, KeyReply::Refused(0, KeyRefusal::NoSession));
     }
     assert_eq!(keys.get("n").expect("made").version, 1);
 }
@@ -113,9 +119,9 @@ fn replies_that_are_kept_have_a_limit_over_all_sessions() {
         keys.apply(&many(sequence));
         assert!(keys.kept_bytes <= REPLIES_BYTES_MAX);
     }
-    assert_eq!(keys.apply(&small).reply, Reply::Refused(0, Refusal::Forgotten));
-    assert_eq!(keys.apply(&many(1)).reply, Reply::Refused(0, Refusal::Forgotten));
-    assert!(matches!(keys.apply(&many(9)).reply, Reply::Done(_)));
+    assert_eq!(keys.apply(&small).reply, KeyReply::Refused(0, KeyRefusal::Forgotten));
+    assert_eq!(keys.apply(&many(1)).reply, KeyReply::Refused(0, KeyRefusal::Forgotten));
+    assert!(matches!(keys.apply(&many(9)).reply, KeyReply::Done(_)));
     assert_eq!(Keys::decode(&keys.encode()).as_ref(), Ok(&keys));
     for (id, opened) in [1, 2].into_iter().zip(&opened) {
         keys.apply(&by(id, *opened, 0, Command::Close));
@@ -132,13 +138,13 @@ fn the_first_limit_holds_until_somebody_sets_another() {
     keys.apply(&limit(4_000, true));
     keys.apply(&limit(1 << 20, true));
     assert_eq!(keys.limit(), Some(4_000));
-    assert!(matches!(change(&mut keys, long("a")).reply, Reply::Done(_)));
-    assert_eq!(change(&mut keys, long("b")).reply, Reply::Refused(0, Refusal::Full));
+    assert!(matches!(change(&mut keys, long("a")).reply, KeyReply::Done(_)));
+    assert_eq!(change(&mut keys, long("b")).reply, KeyReply::Refused(0, KeyRefusal::Full));
     keys.apply(&limit(8_000, false));
-    assert!(matches!(change(&mut keys, long("b")).reply, Reply::Done(_)));
+    assert!(matches!(change(&mut keys, long("b")).reply, KeyReply::Done(_)));
     keys.apply(&limit(1_000, false));
     let shorter = vec![put("b", "x", Existing::Any(true))];
-    assert!(matches!(change(&mut keys, shorter).reply, Reply::Done(_)), "it only gets shorter");
+    assert!(matches!(change(&mut keys, shorter).reply, KeyReply::Done(_)), "it only gets shorter");
     assert_eq!(Keys::decode(&keys.encode()).as_ref(), Ok(&keys));
 }
 
@@ -146,16 +152,19 @@ fn the_first_limit_holds_until_somebody_sets_another() {
 fn paths_need_parents_and_parents_stay_while_they_have_children() {
     let mut keys = opened();
     let orphan = change(&mut keys, vec![made("/a/b")]).reply;
-    assert_eq!(orphan, Reply::Refused(0, Refusal::NoParent));
-    assert!(matches!(change(&mut keys, vec![made("/a"), made("/a/b")]).reply, Reply::Done(_)));
+    assert_eq!(orphan, KeyReply::Refused(0, KeyRefusal::NoParent));
+    assert!(matches!(change(&mut keys, vec![made("/a"), made("/a/b")]).reply, KeyReply::Done(_)));
     let delete = |key: &str| Op::Delete { key: key.into(), version: None };
     let full = change(&mut keys, vec![delete("/a")]).reply;
-    assert_eq!(full, Reply::Refused(0, Refusal::NotEmpty));
-    assert!(matches!(change(&mut keys, vec![delete("/a/b"), delete("/a")]).reply, Reply::Done(_)));
+    assert_eq!(full, KeyReply::Refused(0, KeyRefusal::NotEmpty));
+    assert!(matches!(
+        change(&mut keys, vec![delete("/a/b"), delete("/a")]).reply,
+        KeyReply::Done(_)
+    ));
     assert!(keys.is_empty() && keys.bytes() == Keys::new(0).bytes());
     for bad in ["", "/a/", "//a", "/a/./b", "a\0b"] {
         let reply = change(&mut keys, vec![made(bad)]).reply;
-        assert!(matches!(reply, Reply::Refused(0, _)), "{bad:?}");
+        assert!(matches!(reply, KeyReply::Refused(0, _)), "{bad:?}");
     }
 }
 
@@ -169,22 +178,22 @@ fn signs_of_life_are_no_revision_and_what_is_always_there_stays() {
     assert_eq!(above.children_modified, above.created + 1);
     for key in ALWAYS {
         let delete = Op::Delete { key: key.into(), version: None };
-        assert_eq!(change(&mut keys, vec![delete]).reply, Reply::Refused(0, Refusal::BadKey));
+        assert_eq!(change(&mut keys, vec![delete]).reply, KeyReply::Refused(0, KeyRefusal::BadKey));
     }
     let set = put("/zookeeper/config", "x", Existing::Any(false));
-    assert_eq!(asked_by(&mut keys, "ann", set), Reply::Refused(0, Refusal::NoRight));
+    assert_eq!(asked_by(&mut keys, "ann", set), KeyReply::Refused(0, KeyRefusal::NoRight));
 }
 
 #[test]
 fn ephemeral_keys_go_with_their_session_and_a_touch_saves_both() {
     let mut keys = opened();
-    let lock = new("/lock-", Kind::Ephemeral, true, Vec::new());
-    let Reply::Done(done) = change(&mut keys, vec![lock]).reply else { panic!("a session") };
+    let lock = new("/lock-", KeyLifetime::Ephemeral, true, Vec::new());
+    let KeyReply::Done(done) = change(&mut keys, vec![lock]).reply else { panic!("a session") };
     assert_eq!(&*done[0].key, "/lock-0000000000");
     let below = change(&mut keys, vec![made("/lock-0000000000/x")]).reply;
-    assert_eq!(below, Reply::Refused(0, Refusal::EphemeralParent));
+    assert_eq!(below, KeyReply::Refused(0, KeyRefusal::EphemeralParent));
     let set = change(&mut keys, vec![put("/lock-0000000000/x", "x", Existing::Any(false))]).reply;
-    assert_eq!(set, Reply::Refused(0, Refusal::NoKey), "nothing was to be made");
+    assert_eq!(set, KeyReply::Refused(0, KeyRefusal::NoKey), "nothing was to be made");
     let touched = keys.session(1).expect("open").touched;
     keys.apply(&call(0, 0, Command::Touch(vec![1])));
     keys.apply(&call(0, 0, Command::Expire { session: 1, touched }));
@@ -195,12 +204,12 @@ fn ephemeral_keys_go_with_their_session_and_a_touch_saves_both() {
 }
 
 fn right(bits: u32, name: &str) -> Right {
-    Right { bits, who: Identity::new("digest", name) }
+    Right { bits, who: AclIdentity::new("digest", name) }
 }
 
 /// What the identity `name` is answered.
-fn asked_by(keys: &mut Keys, name: &str, op: Op) -> Reply {
-    let command = Command::ChangeBy(vec![Identity::new("digest", name)], vec![op]);
+fn asked_by(keys: &mut Keys, name: &str, op: Op) -> KeyReply {
+    let command = Command::ChangeBy(vec![AclIdentity::new("digest", name)], vec![op]);
     keys.apply(&call(1, 0, command)).reply
 }
 
@@ -209,7 +218,7 @@ fn a_session_that_opens_again_keeps_its_longest_timeout() {
     let mut keys = opened();
     let mut open = |timeout_ms| {
         let command = Command::Open { timeout_ms, password: 9, is_new: false };
-        assert!(matches!(keys.apply(&call(1, 0, command)).reply, Reply::Done(_)));
+        assert!(matches!(keys.apply(&call(1, 0, command)).reply, KeyReply::Done(_)));
         keys.session(1).expect("the session").timeout_ms
     };
     assert_eq!([open(2_000), open(9_000), open(4_000)], [4_000, 9_000, 9_000]);
@@ -220,22 +229,33 @@ fn a_key_that_was_made_again_is_in_another_state() {
     let mut keys = opened();
     let expect = |key: &str, state| vec![Op::Expect { key: key.into(), state }];
     let says = |keys: &mut Keys, key: &str, state| change(keys, expect(key, state)).reply;
-    let no = |refusal| Reply::Refused(0, refusal);
-    assert!(matches!(says(&mut keys, "k", State::Modified(0)), Reply::Done(_)), "missing");
-    assert_eq!(says(&mut keys, "k", State::Modified(1)), no(Refusal::NoKey));
-    assert_eq!(says(&mut keys, "k", State::Owned(1)), no(Refusal::NoKey));
+    let no = |refusal| KeyReply::Refused(0, refusal);
+    assert!(
+        matches!(says(&mut keys, "k", ExpectedState::Modified(0)), KeyReply::Done(_)),
+        "missing"
+    );
+    assert_eq!(says(&mut keys, "k", ExpectedState::Modified(1)), no(KeyRefusal::NoKey));
+    assert_eq!(says(&mut keys, "k", ExpectedState::Owned(1)), no(KeyRefusal::NoKey));
     change(&mut keys, vec![put("k", "x", Existing::None)]);
     let first = keys.get("k").expect("the key").modified;
-    assert!(matches!(says(&mut keys, "k", State::Modified(first)), Reply::Done(_)));
-    assert_eq!(says(&mut keys, "k", State::Modified(0)), no(Refusal::KeyExists));
-    assert_eq!(says(&mut keys, "k", State::Owned(1)), no(Refusal::BadVersion), "not ephemeral");
+    assert!(matches!(says(&mut keys, "k", ExpectedState::Modified(first)), KeyReply::Done(_)));
+    assert_eq!(says(&mut keys, "k", ExpectedState::Modified(0)), no(KeyRefusal::KeyExists));
+    assert_eq!(
+        says(&mut keys, "k", ExpectedState::Owned(1)),
+        no(KeyRefusal::BadVersion),
+        "not ephemeral"
+    );
     change(&mut keys, vec![Op::Delete { key: "k".into(), version: None }]);
     change(&mut keys, vec![put("k", "x", Existing::None)]);
     assert_eq!(keys.get("k").expect("the key").version, 0, "as before");
-    assert_eq!(says(&mut keys, "k", State::Modified(first)), no(Refusal::BadVersion));
-    keys.apply(&call(1, 0, Command::Change(vec![new("/e", Kind::Ephemeral, false, vec![])])));
-    assert!(matches!(says(&mut keys, "/e", State::Owned(1)), Reply::Done(_)));
-    assert_eq!(says(&mut keys, "/e", State::Owned(2)), no(Refusal::BadVersion));
+    assert_eq!(says(&mut keys, "k", ExpectedState::Modified(first)), no(KeyRefusal::BadVersion));
+    keys.apply(&call(
+        1,
+        0,
+        Command::Change(vec![new("/e", KeyLifetime::Ephemeral, false, vec![])]),
+    ));
+    assert!(matches!(says(&mut keys, "/e", ExpectedState::Owned(1)), KeyReply::Done(_)));
+    assert_eq!(says(&mut keys, "/e", ExpectedState::Owned(2)), no(KeyRefusal::BadVersion));
 }
 
 #[test]
@@ -243,30 +263,30 @@ fn a_client_without_the_right_is_refused_and_the_right_is_that_of_the_key_or_its
     let mut keys = opened();
     let set = |key: &str, version, rights| Op::SetRights { key: key.into(), version, rights };
     let delete = |key: &str| Op::Delete { key: key.into(), version: None };
-    let no = Reply::Refused(0, Refusal::NoRight);
+    let no = KeyReply::Refused(0, KeyRefusal::NoRight);
     let own = vec![right(rights::ALL, "ann"), right(rights::READ, "bob")];
-    let made_own = asked_by(&mut keys, "ann", new("/a", Kind::Persistent, false, own));
-    assert!(matches!(made_own, Reply::Done(_)));
+    let made_own = asked_by(&mut keys, "ann", new("/a", KeyLifetime::Persistent, false, own));
+    assert!(matches!(made_own, KeyReply::Done(_)));
     assert_eq!(asked_by(&mut keys, "bob", made("/a/b")), no);
-    assert!(matches!(asked_by(&mut keys, "ann", made("/a/b")), Reply::Done(_)));
+    assert!(matches!(asked_by(&mut keys, "ann", made("/a/b")), KeyReply::Done(_)));
     assert_eq!(asked_by(&mut keys, "bob", delete("/a/b")), no, "the right is that of the parent");
     let check = Op::Check { key: "/a".into(), version: Some(0) };
-    assert!(matches!(asked_by(&mut keys, "bob", check.clone()), Reply::Done(_)));
+    assert!(matches!(asked_by(&mut keys, "bob", check.clone()), KeyReply::Done(_)));
     assert_eq!(asked_by(&mut keys, "eve", check), no);
     assert_eq!(asked_by(&mut keys, "bob", put("/a", "x", Existing::Any(false))), no);
     assert_eq!(asked_by(&mut keys, "bob", set("/a", None, vec![])), no);
     let old = asked_by(&mut keys, "ann", set("/a", Some(1), vec![]));
-    assert_eq!(old, Reply::Refused(0, Refusal::BadVersion));
-    let Reply::Done(done) = asked_by(&mut keys, "ann", set("/a", Some(0), vec![])) else {
+    assert_eq!(old, KeyReply::Refused(0, KeyRefusal::BadVersion));
+    let KeyReply::Done(done) = asked_by(&mut keys, "ann", set("/a", Some(0), vec![])) else {
         panic!("ann may")
     };
     assert_eq!((done[0].stat.rights_version, done[0].stat.version), (1, 0));
-    assert!(matches!(asked_by(&mut keys, "bob", delete("/a/b")), Reply::Done(_)));
+    assert!(matches!(asked_by(&mut keys, "bob", delete("/a/b")), KeyReply::Done(_)));
     let before = keys.bytes();
     asked_by(&mut keys, "bob", set("/a", None, vec![right(1, "a long name")]));
     assert!(keys.bytes() > before);
     let deleted = change(&mut keys, vec![delete("/a")]).reply;
-    assert!(matches!(deleted, Reply::Done(_)), "calls of nodes may all");
+    assert!(matches!(deleted, KeyReply::Done(_)), "calls of nodes may all");
     assert_eq!(keys.bytes(), Keys::new(0).bytes());
 }
 
@@ -280,7 +300,7 @@ fn reaped(keys: &mut Keys, node: u32, key: &str, seen: u64) -> usize {
 #[test]
 fn a_timed_key_ends_when_most_nodes_say_so_and_nothing_was_set_between() {
     let mut keys = opened();
-    change(&mut keys, vec![new("/t", Kind::Timed(100), false, vec![])]);
+    change(&mut keys, vec![new("/t", KeyLifetime::Timed(100), false, vec![])]);
     let first = keys.get("/t").expect("made").modified;
     assert_eq!((reaped(&mut keys, 0, "/t", first), reaped(&mut keys, 0, "/t", first)), (0, 0));
     change(&mut keys, vec![put("/t", "x", Existing::Any(false))]);
@@ -299,7 +319,7 @@ fn a_timed_key_ends_when_most_nodes_say_so_and_nothing_was_set_between() {
 #[test]
 fn a_container_ends_when_its_last_child_is_gone_and_not_before_its_first() {
     let mut keys = opened();
-    change(&mut keys, vec![new("/c", Kind::Container, false, vec![])]);
+    change(&mut keys, vec![new("/c", KeyLifetime::Container, false, vec![])]);
     let seen = keys.get("/c").expect("made").children_modified;
     assert_eq!(reaped(&mut keys, 0, "/c", seen), 0, "it never had a child");
     change(&mut keys, vec![made("/c/x")]);
@@ -332,7 +352,10 @@ fn refused_calls_change_nothing_and_snapshots_come_back() {
             match prng.below(6) {
                 0 => Op::Check { key, version },
                 5 => {
-                    let states = [State::Modified(prng.below(99)), State::Owned(prng.below(2))];
+                    let states = [
+                        ExpectedState::Modified(prng.below(99)),
+                        ExpectedState::Owned(prng.below(2)),
+                    ];
                     Op::Expect { key, state: states[prng.below(2) as usize] }
                 }
                 1 => Op::Delete { key, version },
@@ -343,8 +366,12 @@ fn refused_calls_change_nothing_and_snapshots_come_back() {
                         1 => Existing::Version(prng.below(3) as u32),
                         other => Existing::Any(other == 2),
                     };
-                    let kinds =
-                        [Kind::Persistent, Kind::Ephemeral, Kind::Container, Kind::Timed(5)];
+                    let kinds = [
+                        KeyLifetime::Persistent,
+                        KeyLifetime::Ephemeral,
+                        KeyLifetime::Container,
+                        KeyLifetime::Timed(5),
+                    ];
                     let kind = kinds[prng.below(4) as usize];
                     Op::Put { key, value, existing, kind, numbered: prng.chance(0.1), rights }
                 }
@@ -353,9 +380,9 @@ fn refused_calls_change_nothing_and_snapshots_come_back() {
         let ops = (0..=prng.below(4)).map(|_| op(&mut prng)).collect();
         let before = keys.clone();
         let who = if prng.chance(0.7) { "ann" } else { "bob" };
-        let command = Command::ChangeBy(vec![Identity::new("digest", who)], ops);
+        let command = Command::ChangeBy(vec![AclIdentity::new("digest", who)], ops);
         let applied = keys.apply(&call(1, 0, command));
-        if matches!(applied.reply, Reply::Refused(..)) {
+        if matches!(applied.reply, KeyReply::Refused(..)) {
             refused += 1;
             assert!(applied.changes.is_empty());
             assert_eq!(Keys { revision: before.revision + 1, ..before }, keys);
@@ -373,9 +400,9 @@ fn any_bytes_are_a_call_or_refused() {
     let mut prng = Prng::new(4);
     let op = put("/a", "value", Existing::Version(3));
     let rights = vec![right(rights::ALL, "ann")];
-    let timed = new("/b", Kind::Timed(9), true, rights.clone());
+    let timed = new("/b", KeyLifetime::Timed(9), true, rights.clone());
     let set = Op::SetRights { key: "/b".into(), version: Some(2), rights };
-    let who = vec![Identity::new("ip", "127.0.0.1")];
+    let who = vec![AclIdentity::new("ip", "127.0.0.1")];
     let keys = vec![("/b".to_owned(), 7)];
     let good = [
         call(1, 2, Command::ChangeBy(who, vec![op, timed, set, made("x")])),
@@ -387,8 +414,8 @@ fn any_bytes_are_a_call_or_refused() {
         bytes[at] = prng.next_u64() as u8;
         bytes.truncate(1 + prng.below(bytes.len() as u64) as usize);
         let body = Bytes::from(bytes);
-        if let Ok(call) = Call::decode(&body) {
-            assert_eq!(Call::decode(&call.encode()), Ok(call));
+        if let Ok(call) = KeyCall::decode(&body) {
+            assert_eq!(KeyCall::decode(&call.encode()), Ok(call));
         }
     }
 }
@@ -396,7 +423,7 @@ fn any_bytes_are_a_call_or_refused() {
 #[test]
 fn the_characters_that_zookeeper_refuses_are_refused() {
     for bad in ['\0', '\u{1f}', '\u{9f}', '\u{e000}', '\u{f8ff}', '\u{fff0}', '\u{ffff}'] {
-        assert_eq!(check_key(&format!("/a{bad}")), Err(Refusal::BadKey), "{bad:?}");
+        assert_eq!(check_key(&format!("/a{bad}")), Err(KeyRefusal::BadKey), "{bad:?}");
     }
     assert_eq!(check_key("/\u{a0}\u{d7ff}\u{f900}\u{ffef}\u{10000}"), Ok(()));
 }

@@ -9,9 +9,11 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use evenfall_consensus_machine::{Canopus, Config, Member, Request, SuperLeaf, Tree};
+use evenfall_consensus_machine::{
+    Canopus, ClientRequest, Config, LeafMember, LeafOnlyTree, SuperLeaf,
+};
 use evenfall_core::{ClockReading, Durable, Machine, NodeId, Timestamp};
-use evenfall_keys_machine::{Call, Command, Existing, Keys, Op};
+use evenfall_keys_machine::{Command, Existing, KeyCall, Keys, Op};
 
 const KEYS: u64 = 700_000;
 const VALUE_BYTES: usize = 100;
@@ -22,7 +24,7 @@ fn filled() -> Keys {
     for n in 0..KEYS {
         let op = Op::put(format!("key{n:08}"), "v".repeat(VALUE_BYTES), Existing::None);
         let command = Command::Change(vec![op]);
-        keys.apply(&Call { session: 0, opened: 0, sequence: 0, at_ms: 0, command }.encode());
+        keys.apply(&KeyCall { session: 0, opened: 0, sequence: 0, at_ms: 0, command }.encode());
     }
     keys
 }
@@ -30,7 +32,7 @@ fn filled() -> Keys {
 /// Lets a replica of one node commit a request, and the disk take what the replica writes.
 fn commit(replica: &mut Canopus, now: &mut Timestamp, sequence: u64) -> Result<(), Box<dyn Error>> {
     let before = replica.committed();
-    replica.submit(*now, Request { client: 1, sequence, body: Bytes::from_static(b"x") })?;
+    replica.submit(*now, ClientRequest { client: 1, sequence, body: Bytes::from_static(b"x") })?;
     while replica.committed() == before {
         *now += Duration::from_millis(10);
         replica.handle_timeout(*now);
@@ -51,8 +53,8 @@ fn median(mut times: Vec<Duration>) -> f64 {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let member = Member { node: NodeId(0), address: ([127, 0, 0, 1], 7_000).into() };
-    let tree = Tree::new(vec![SuperLeaf { path: vec![], members: vec![member] }])?;
+    let member = LeafMember { node: NodeId(0), address: ([127, 0, 0, 1], 7_000).into() };
+    let tree = LeafOnlyTree::new(vec![SuperLeaf { path: vec![], members: vec![member] }])?;
     let mut replica = Canopus::new(Config::default(), tree, NodeId(0), 1, &Bytes::new())?;
     let mut now = Timestamp::from_nanos(1_000_000_000);
     replica.handle_clock(now, ClockReading::default());

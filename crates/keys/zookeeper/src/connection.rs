@@ -16,16 +16,17 @@ use bytes::Bytes;
 use evenfall_consensus_replica::random_number;
 use evenfall_core::Malformed;
 use evenfall_keys_machine::rights::{IDENTITIES_MAX, READ, allows};
-use evenfall_keys_machine::{Call, Command, Identity, Keys, Refusal, Reply};
+use evenfall_keys_machine::{AclIdentity, Command, KeyCall, KeyRefusal, KeyReply, Keys};
 
-use crate::operations::{ANSWER_BYTES_MAX, Query, Request, Shape};
+use crate::operations::{ANSWER_BYTES_MAX, Query, ReplyShape, ZooKeeperRequest};
+use crate::reading::ReadingClient;
 use crate::refusals::ClientRefusal;
-use crate::replica::{Answer, Asked, Input, now_ms};
+use crate::replica::{AskedRequest, ConnectionInput, ReplicaAnswer, now_ms};
 use crate::shared::Shared;
-use crate::stats::{Latency, Shown, Stats};
+use crate::stats::{Latency, ShownConnection, Stats};
 use crate::watches::Event;
 use crate::{rights, words};
-use evenfall_keys_machine::jute::{Fields, Message, error, op};
+use evenfall_keys_machine::jute::{Fields, JuteMessage, error, op};
 
 /// Limit of the requests of a client that wait for their answers. At the limit, the replica reads
 /// nothing more from the client.
@@ -66,7 +67,7 @@ const CONNECTED: i32 = 3;
 
 /// Why a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum ConnectionEnd {
     /// The client is gone, was silent for too long, takes nothing, or has to repeat a request at
     /// another replica.
     Gone,
@@ -74,7 +75,7 @@ pub enum End {
     Malformed,
 }
 
-impl From<Malformed> for End {
+impl From<Malformed> for ConnectionEnd {
     fn from(_: Malformed) -> Self {
         Self::Malformed
     }
@@ -109,13 +110,13 @@ struct Waiting {
 #[derive(Debug)]
 enum Slot {
     /// A call or a sync that has no answer yet.
-    Asked(i32, Shape),
+    Asked(i32, ReplyShape),
     /// A call or a sync with its answer.
-    Answered(i32, Shape, Reply, u64),
+    Answered(i32, ReplyShape, KeyReply, u64),
     /// A read, which is answered out of the keys when its turn comes.
     Read(i32, Query),
     /// An answer that is ready to be sent.
-    Ready(Message),
+    Ready(JuteMessage),
 }
 
 /// The head of a request, and the bytes for which it counts.
@@ -136,31 +137,6 @@ pub struct Hello {
     has_read_only: bool,
 }
 
-/// The client for which a read is made.
-#[derive(Debug)]
-pub struct Reading<'a> {
-    /// The number of the connection.
-    pub connection: u64,
-    /// Its session.
-    pub session: u64,
-    /// Who the client is.
-    pub who: &'a [Identity],
-    /// Events that the client has missed. They are sent before the answer.
-    pub missed: Vec<Event>,
-    /// Whether the client has as many watches as it may have.
-    pub is_full: bool,
-    /// The units of work that the read cost: one for itself, one for each further key that it
-    /// looked at, and one for each comparison of a right with an identity.
-    pub work: usize,
-}
-
-impl<'a> Reading<'a> {
-    /// A read of this connection and session, for a client who is all of these.
-    pub fn new(connection: u64, session: u64, who: &'a [Identity]) -> Self {
-        Self { connection, session, who, missed: Vec::new(), is_full: false, work: 1 }
-    }
-}
-
 /// A client that is connected. See the module documentation.
 #[derive(Debug)]
 pub struct Connection {
@@ -177,7 +153,7 @@ pub struct Connection {
     /// Number of requests and of answers of this connection.
     pub packets: (u64, u64),
     /// What `cons` shows.
-    pub shown: Shown,
+    pub shown: ShownConnection,
     /// Most bytes of a message of the client.
     frame_bytes_max: usize,
     /// The bytes that the front has counted for this connection.
@@ -188,7 +164,7 @@ pub struct Connection {
     stage: Stage,
     /// Whether the client has sent its last byte.
     is_done: bool,
-    who: Vec<Identity>,
+    who: Vec<AclIdentity>,
     who_bytes: usize,
     input: Vec<u8>,
     output: Vec<u8>,
@@ -212,7 +188,7 @@ impl Connection {
             id,
             peer,
             frame_bytes_max,
-            shown: Shown {
+            shown: ShownConnection {
                 established_ms: now_ms(),
                 last_operation: 0,
                 last_xid: 0,
@@ -230,7 +206,7 @@ impl Connection {
             stream,
             stage: Stage::New,
             is_done: false,
-            who: vec![Identity::new("ip", &peer.ip().to_string())],
+            who: vec![AclIdentity::new("ip", &peer.ip().to_string())],
             who_bytes: 0,
             input: Vec::new(),
             output: Vec::new(),
@@ -312,7 +288,7 @@ impl Connection {
     }
 
     /// Reads what the client has sent.
-    pub fn read(&mut self, scratch: &mut [u8]) -> Result<(), End> {
+    pub fn read(&mut self, scratch: &mut [u8]) -> Result<(), ConnectionEnd> {
         let mut count = 0;
         while count < READ_BYTES && self.wants_input() {
             match self.stream.read(scratch) {
@@ -326,7 +302,7 @@ impl Connection {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return Err(End::Gone),
+                Err(_) => return Err(ConnectionEnd::Gone),
             }
         }
         if count > 0 {
@@ -361,7 +337,7 @@ impl Connection {
         shared: &Shared,
         stats: &mut Stats,
         says: &mut Vec<(u64, [u8; 4])>,
-    ) -> Result<(), End> {
+    ) -> Result<(), ConnectionEnd> {
         let input = core::mem::take(&mut self.input);
         let mut at = 0;
         while let Some(length) = input[at..].first_chunk::<4>()
@@ -377,7 +353,7 @@ impl Connection {
             if length > bytes_max {
                 let refusal = ClientRefusal::TooLong { bytes: length, bytes_max };
                 stats.refusals.note(self.peer, &refusal);
-                return Err(End::Malformed);
+                return Err(ConnectionEnd::Malformed);
             }
             let Some(message) = input.get(at + 4..at + 4 + length) else { break };
             at += 4 + length;
@@ -402,10 +378,11 @@ impl Connection {
         &mut self,
         shared: &Shared,
         head: RequestHead,
-        shape: Shape,
-        input: impl FnOnce(Asked) -> Input,
+        shape: ReplyShape,
+        input: impl FnOnce(AskedRequest) -> ConnectionInput,
     ) {
-        let asked = Asked { connection: self.id, slot: self.answered + self.slots.len() as u64 };
+        let asked =
+            AskedRequest { connection: self.id, slot: self.answered + self.slots.len() as u64 };
         shared.inbox.send(input(asked));
         self.wait(Slot::Asked(head.xid, shape), head);
     }
@@ -419,7 +396,12 @@ impl Connection {
     }
 
     /// Opens a session or goes on with one.
-    fn greet(&mut self, shared: &Shared, message: &[u8], stats: &mut Stats) -> Result<(), End> {
+    fn greet(
+        &mut self,
+        shared: &Shared,
+        message: &[u8],
+        stats: &mut Stats,
+    ) -> Result<(), ConnectionEnd> {
         let hello = &mut Fields::new(message);
         let mut read = || -> Result<_, Malformed> {
             let (_protocol, seen, asked_ms) = (hello.int()?, hello.long()?, hello.int()?);
@@ -427,46 +409,51 @@ impl Connection {
         };
         let (seen, asked_ms, session, password) = read().map_err(|error| {
             stats.refusals.note(self.peer, &ClientRefusal::Hello(error));
-            End::from(error)
+            ConnectionEnd::from(error)
         })?;
         let has_read_only = !hello.is_empty();
         let timeout_ms = shared.settings.zookeeper.timeout_ms(asked_ms);
         let is_new = session == 0;
-        let random = || random_number().map_err(|_| End::Gone);
+        let random = || random_number().map_err(|_| ConnectionEnd::Gone);
         let (session, password) = match (is_new, password.first_chunk()) {
             (true, _) => (random()?, random()?),
             (false, Some(password)) => (session as u64, u64::from_le_bytes(*password)),
             (false, None) => {
                 stats.refusals.note(self.peer, &ClientRefusal::Session(session as u64));
-                return Err(End::Malformed);
+                return Err(ConnectionEnd::Malformed);
             }
         };
         let command = Command::Open { timeout_ms, password, is_new };
-        let call = Call { session, opened: 0, sequence: 0, at_ms: now_ms(), command };
+        let call = KeyCall { session, opened: 0, sequence: 0, at_ms: now_ms(), command };
         (self.session, self.timeout_ms, self.stage) = (session, timeout_ms.into(), Stage::Greeting);
-        let shape = Shape::Open(Hello { seen, password, has_read_only });
+        let shape = ReplyShape::Open(Hello { seen, password, has_read_only });
         let head = RequestHead { xid: 0, number: op::OPEN, bytes: 0 };
-        self.ask(shared, head, shape, |asked| Input::call(&call, Some(asked)));
+        self.ask(shared, head, shape, |asked| ConnectionInput::call(&call, Some(asked)));
         Ok(())
     }
 
     /// Takes one request. As in ZooKeeper, a request that cannot be read is answered by an error,
     /// and the connection goes on. Without a xid and a number there is nothing to answer.
-    fn request(&mut self, shared: &Shared, message: &[u8], stats: &mut Stats) -> Result<(), End> {
+    fn request(
+        &mut self,
+        shared: &Shared,
+        message: &[u8],
+        stats: &mut Stats,
+    ) -> Result<(), ConnectionEnd> {
         let mut fields = Fields::new(message);
         let (xid, number, bytes) = (fields.int()?, fields.int()?, message.len());
         let head = RequestHead { xid, number, bytes };
         let revision = shared.keys().revision();
         let taken = match number {
-            op::PING => Ok(Some(Slot::Ready(Message::reply(PING_XID, revision, error::OK)))),
+            op::PING => Ok(Some(Slot::Ready(JuteMessage::reply(PING_XID, revision, error::OK)))),
             // ZooKeeper, too, closes the connection at a proof that cannot be read.
             op::AUTH => Ok(Some(self.authenticate(shared, xid, &mut fields, stats)?)),
-            _ => Request::read(number, &message[8..], &self.who)
+            _ => ZooKeeperRequest::read(number, &message[8..], &self.who)
                 .and_then(|request| self.take_request(shared, head, request, stats)),
         };
         let slot = taken.unwrap_or_else(|what| {
             stats.refusals.note(self.peer, &ClientRefusal::Request(number, what));
-            Some(Slot::Ready(Message::reply(xid, revision, error::MARSHALLING)))
+            Some(Slot::Ready(JuteMessage::reply(xid, revision, error::MARSHALLING)))
         });
         let Some(slot) = slot else { return Ok(()) };
         let bytes = match &slot {
@@ -483,45 +470,49 @@ impl Connection {
         &mut self,
         shared: &Shared,
         head: RequestHead,
-        request: Request,
+        request: ZooKeeperRequest,
         stats: &mut Stats,
     ) -> Result<Option<Slot>, Malformed> {
         let (session, opened) = (self.session, self.opened);
-        let call = |command| Call { session, opened, sequence: 0, at_ms: now_ms(), command };
+        let call = |command| KeyCall { session, opened, sequence: 0, at_ms: now_ms(), command };
         let number = match request {
-            Request::Read(query) => return Ok(Some(Slot::Read(head.xid, query))),
-            Request::Sync(path, lease) => {
+            ZooKeeperRequest::Read(query) => return Ok(Some(Slot::Read(head.xid, query))),
+            ZooKeeperRequest::Sync(path, lease) => {
                 // A lease does not tell of this client's own requests that are under way.
                 let lease = lease.filter(|_| self.slots.is_empty());
-                self.ask(shared, head, Shape::Sync(path), |asked| Input::Sync(asked, lease));
+                self.ask(shared, head, ReplyShape::Sync(path), |asked| {
+                    ConnectionInput::Sync(asked, lease)
+                });
                 return Ok(None);
             }
-            Request::Write(command, shape) => {
-                if matches!(shape, Shape::Close) {
+            ZooKeeperRequest::Write(command, shape) => {
+                if matches!(shape, ReplyShape::Close) {
                     self.stage = Stage::Leaving;
                 }
                 let call = call(command);
-                self.ask(shared, head, shape, |asked| Input::call(&call, Some(asked)));
+                self.ask(shared, head, shape, |asked| ConnectionInput::call(&call, Some(asked)));
                 return Ok(None);
             }
-            Request::Call(body) => return self.own_call(shared, head, &body),
-            Request::Limit(mib @ 1..) if self.is_of_this_host(shared) => {
+            ZooKeeperRequest::Call(body) => return self.own_call(shared, head, &body),
+            ZooKeeperRequest::Limit(mib @ 1..) if self.is_of_this_host(shared) => {
                 let command = Command::Limit { bytes: (mib as u64) << 20, is_first: false };
-                let call = Call { session: 0, ..call(command) };
-                self.ask(shared, head, Shape::Delete, |asked| Input::call(&call, Some(asked)));
+                let call = KeyCall { session: 0, ..call(command) };
+                self.ask(shared, head, ReplyShape::Delete, |asked| {
+                    ConnectionInput::call(&call, Some(asked))
+                });
                 return Ok(None);
             }
-            Request::Limit(_) if self.is_of_this_host(shared) => error::BAD_ARGUMENTS,
-            Request::Limit(_) => error::NO_AUTH,
-            Request::Retire(rack) => self.retire(shared, rack),
-            Request::Error(number) => number,
-            Request::Unknown => {
+            ZooKeeperRequest::Limit(_) if self.is_of_this_host(shared) => error::BAD_ARGUMENTS,
+            ZooKeeperRequest::Limit(_) => error::NO_AUTH,
+            ZooKeeperRequest::Retire(rack) => self.retire(shared, rack),
+            ZooKeeperRequest::Error(number) => number,
+            ZooKeeperRequest::Unknown => {
                 self.stage = Stage::Leaving;
                 stats.refusals.note(self.peer, &ClientRefusal::Operation(head.number));
                 error::UNIMPLEMENTED
             }
         };
-        Ok(Some(Slot::Ready(Message::reply(head.xid, shared.keys().revision(), number))))
+        Ok(Some(Slot::Ready(JuteMessage::reply(head.xid, shared.keys().revision(), number))))
     }
 
     /// Whether the client runs on the host of this replica.
@@ -542,7 +533,7 @@ impl Connection {
         if shared.counters.racks_needed.load(Relaxed) & 1 << at != 0 {
             return error::BAD_ARGUMENTS;
         }
-        shared.inbox.send(Input::Retire(at));
+        shared.inbox.send(ConnectionInput::Retire(at));
         error::OK
     }
 
@@ -553,16 +544,16 @@ impl Connection {
         head: RequestHead,
         body: &Bytes,
     ) -> Result<Option<Slot>, Malformed> {
-        let call = Call::decode(body)?;
+        let call = KeyCall::decode(body)?;
         let (Command::Change(ops) | Command::ChangeBy(_, ops)) = call.command else {
-            let reply = Message::reply(head.xid, 0, error::UNIMPLEMENTED);
+            let reply = JuteMessage::reply(head.xid, 0, error::UNIMPLEMENTED);
             return Ok(Some(Slot::Ready(reply)));
         };
         let command = Command::ChangeBy(self.who.clone(), ops);
         let (session, opened, sequence) = (self.session, self.opened, call.sequence);
-        let call = Call { session, opened, sequence, at_ms: now_ms(), command };
+        let call = KeyCall { session, opened, sequence, at_ms: now_ms(), command };
         let head = RequestHead { bytes: body.len(), ..head };
-        self.ask(shared, head, Shape::Call, |asked| Input::call(&call, Some(asked)));
+        self.ask(shared, head, ReplyShape::Call, |asked| ConnectionInput::call(&call, Some(asked)));
         Ok(None)
     }
 
@@ -574,7 +565,7 @@ impl Connection {
         xid: i32,
         fields: &mut Fields<'_>,
         stats: &mut Stats,
-    ) -> Result<Slot, End> {
+    ) -> Result<Slot, ConnectionEnd> {
         let (_kind, scheme, proof) = (fields.int()?, fields.text()?, fields.buffer()?);
         let super_digest = shared.settings.zookeeper.super_digest.as_deref();
         let revision = shared.keys().revision();
@@ -586,36 +577,41 @@ impl Connection {
                 self.who.push(identity);
             }
         }
-        let bytes = |who: &Identity| who.scheme.len() + who.name.len();
+        let bytes = |who: &AclIdentity| who.scheme.len() + who.name.len();
         self.who_bytes = self.who.iter().map(bytes).sum();
         if self.who.len() > IDENTITIES_MAX || self.who_bytes > IDENTITIES_BYTES_MAX {
             return Ok(self.refuse_proof(xid, revision, stats));
         }
         // Clients of ZooKeeper give their proofs any xid, and wait for an answer to it.
-        Ok(Slot::Ready(Message::reply(xid, revision, error::OK)))
+        Ok(Slot::Ready(JuteMessage::reply(xid, revision, error::OK)))
     }
 
     fn refuse_proof(&mut self, xid: i32, revision: u64, stats: &mut Stats) -> Slot {
         self.stage = Stage::Leaving;
         stats.refusals.note(self.peer, &ClientRefusal::Proof);
-        Slot::Ready(Message::reply(xid, revision, error::AUTH_FAILED))
+        Slot::Ready(JuteMessage::reply(xid, revision, error::AUTH_FAILED))
     }
 
     /// The answer of the order to a slot.
-    pub fn answer_of(&mut self, slot: u64, answer: Answer, stats: &mut Stats) -> Result<(), End> {
+    pub fn answer_of(
+        &mut self,
+        slot: u64,
+        answer: ReplicaAnswer,
+        stats: &mut Stats,
+    ) -> Result<(), ConnectionEnd> {
         let at = slot.checked_sub(self.answered).and_then(|at| usize::try_from(at).ok());
         let Some(waiting) = at.and_then(|at| self.slots.get_mut(at)) else { return Ok(()) };
         let (reply, revision) = match answer {
-            Answer::Applied(reply, revision) => (reply, revision),
+            ReplicaAnswer::Applied(reply, revision) => (reply, revision),
             // The end of the connection tells the client to ask again.
-            Answer::Unknown => return Err(End::Gone),
-            Answer::TooLong(bytes) => {
+            ReplicaAnswer::Unknown => return Err(ConnectionEnd::Gone),
+            ReplicaAnswer::TooLong(bytes) => {
                 // Asking again is no use: the request is too long for every replica.
                 stats.refusals.note(self.peer, &ClientRefusal::Call(bytes));
-                (Reply::Refused(0, Refusal::TooLong), self.shown.last_revision)
+                (KeyReply::Refused(0, KeyRefusal::TooLong), self.shown.last_revision)
             }
         };
-        let nothing = Slot::Ready(Message::default());
+        let nothing = Slot::Ready(JuteMessage::default());
         waiting.slot = match core::mem::replace(&mut waiting.slot, nothing) {
             Slot::Asked(xid, shape) => {
                 stats.latency.add(waiting.since.elapsed().as_micros() as u64);
@@ -638,7 +634,7 @@ impl Connection {
         shared: &Shared,
         stats: &mut Stats,
         room: &mut usize,
-    ) -> Result<(), End> {
+    ) -> Result<(), ConnectionEnd> {
         while self.output.len() - self.taken < OUTPUT_HIGH_BYTES {
             match self.slots.front().map(|first| &first.slot) {
                 None | Some(Slot::Asked(..)) => break,
@@ -651,17 +647,17 @@ impl Connection {
             self.note_answer(&waiting, keys.revision());
             let message = match waiting.slot {
                 Slot::Ready(message) => message,
-                Slot::Answered(_, Shape::Open(hello), reply, revision) => {
+                Slot::Answered(_, ReplyShape::Open(hello), reply, revision) => {
                     self.opened(hello, &reply, revision, keys, stats)?
                 }
                 // As ZooKeeper does: the client of an earlier connection gets no answer here.
-                Slot::Answered(_, _, Reply::Refused(_, Refusal::Moved), _) => {
-                    return Err(End::Gone);
+                Slot::Answered(_, _, KeyReply::Refused(_, KeyRefusal::Moved), _) => {
+                    return Err(ConnectionEnd::Gone);
                 }
                 Slot::Answered(xid, shape, reply, revision) => {
-                    let is_end = matches!((&shape, &reply), (Shape::Close, Reply::Done(_)));
+                    let is_end = matches!((&shape, &reply), (ReplyShape::Close, KeyReply::Done(_)));
                     // A client whose session has ended needs a new one.
-                    let has_ended = matches!(reply, Reply::Refused(_, Refusal::NoSession));
+                    let has_ended = matches!(reply, KeyReply::Refused(_, KeyRefusal::NoSession));
                     if is_end || has_ended {
                         self.stage = Stage::Closing;
                     }
@@ -669,13 +665,13 @@ impl Connection {
                 }
                 Slot::Read(xid, query) => {
                     let (connection, session, who) = (self.id, self.session, &self.who[..]);
-                    let mut reading = Reading::new(connection, session, who);
+                    let mut reading = ReadingClient::new(connection, session, who);
                     let message = query.answer(xid, keys, shared, &mut reading);
-                    let Reading { missed, is_full, work, .. } = reading;
+                    let ReadingClient { missed, is_full, work, .. } = reading;
                     *room = room.saturating_sub(work + message.length() / BYTES_PER_WORK);
                     if is_full {
                         stats.refusals.note(self.peer, &ClientRefusal::Watches);
-                        return Err(End::Gone);
+                        return Err(ConnectionEnd::Gone);
                     }
                     for event in missed {
                         self.tell(&event, stats)?;
@@ -699,19 +695,19 @@ impl Connection {
     fn opened(
         &mut self,
         hello: Hello,
-        reply: &Reply,
+        reply: &KeyReply,
         revision: u64,
         keys: &Keys,
         stats: &mut Stats,
-    ) -> Result<Message, End> {
+    ) -> Result<JuteMessage, ConnectionEnd> {
         // The revision of the call is above every revision that this client has seen. Otherwise the
         // client has seen another service.
         if hello.seen > revision as i64 {
             let refusal = ClientRefusal::Ahead { seen: hello.seen, known: revision };
             stats.refusals.note(self.peer, &refusal);
-            return Err(End::Gone);
+            return Err(ConnectionEnd::Gone);
         }
-        let is_open = matches!(reply, Reply::Done(_));
+        let is_open = matches!(reply, KeyReply::Done(_));
         if !is_open {
             stats.refusals.note(self.peer, &ClientRefusal::Session(self.session));
             (self.session, self.timeout_ms) = (0, 0);
@@ -722,7 +718,7 @@ impl Connection {
         self.stage = if is_open { Stage::Open } else { Stage::Closing };
         let mut shown = hello.password.to_le_bytes().to_vec();
         shown.resize(PASSWORD_BYTES, 0);
-        let message = Message::default().int(0).int(self.timeout_ms as i32);
+        let message = JuteMessage::default().int(0).int(self.timeout_ms as i32);
         let message = message.long(self.session as i64).buffer(&shown);
         // As ZooKeeper does: a client that did not name the field gets none, because such a client
         // counts the bytes.
@@ -742,17 +738,17 @@ impl Connection {
 
     /// Sends an event before all answers that are not in the output yet. A client that may not read
     /// the key does not get the event.
-    pub fn tell(&mut self, event: &Event, stats: &mut Stats) -> Result<(), End> {
+    pub fn tell(&mut self, event: &Event, stats: &mut Stats) -> Result<(), ConnectionEnd> {
         if !allows(&event.rights, READ, &self.who) {
             return Ok(());
         }
-        let message = Message::reply(EVENT_XID, u64::MAX, 0);
+        let message = JuteMessage::reply(EVENT_XID, u64::MAX, 0);
         let message = message.int(event.told as i32).int(CONNECTED).text(&event.path);
         self.output.extend(message.finish());
         stats.sent += 1;
         self.packets.1 += 1;
         if self.output.len() - self.taken > OUTPUT_BYTES_MAX {
-            return Err(End::Gone);
+            return Err(ConnectionEnd::Gone);
         }
         Ok(())
     }
@@ -763,10 +759,10 @@ impl Connection {
     }
 
     /// Sends the client as much of the output as it takes now.
-    pub fn write(&mut self) -> Result<(), End> {
+    pub fn write(&mut self) -> Result<(), ConnectionEnd> {
         while self.wants_output() {
             match self.stream.write(&self.output[self.taken..]) {
-                Ok(0) => return Err(End::Gone),
+                Ok(0) => return Err(ConnectionEnd::Gone),
                 Ok(more) => {
                     self.taken += more;
                     self.stalled = None;
@@ -778,7 +774,7 @@ impl Connection {
                     return Ok(());
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return Err(End::Gone),
+                Err(_) => return Err(ConnectionEnd::Gone),
             }
         }
         self.output.clear();

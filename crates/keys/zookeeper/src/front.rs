@@ -16,11 +16,11 @@ use evenfall_keys_machine::Keys;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
+use crate::connection::{Connection, ConnectionEnd};
 #[cfg(doc)]
-use crate::connection::Reading;
-use crate::connection::{Connection, End};
+use crate::reading::ReadingClient;
 use crate::refusals::ClientRefusal;
-use crate::replica::Input;
+use crate::replica::ConnectionInput;
 use crate::shared::{Notice, Shared};
 use crate::stats::Stats;
 use crate::{KeysError, words};
@@ -34,8 +34,8 @@ const LONG_BYTES: usize = 64 << 10;
 const READY_MAX: usize = 1_024;
 /// Most connections that one turn accepts.
 const ACCEPTS_PER_TURN: usize = 256;
-/// Work of reads (see [`Reading::work`]) after which the front gives the keys back, so that the
-/// replica can apply what was ordered. The read that is under way then is still finished.
+/// Work of reads (see [`ReadingClient::work`]) after which the front gives the keys back, so that
+/// the replica can apply what was ordered. The read that is under way then is still finished.
 const WORK_MAX: usize = 20_000;
 /// Time between two lines about clients that cannot connect.
 const REFUSED_EVERY: Duration = Duration::from_secs(5);
@@ -67,7 +67,7 @@ struct Ended(Arc<Shared>);
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        self.0.inbox.send(Input::FrontEnded);
+        self.0.inbox.send(ConnectionInput::FrontEnded);
         self.0.inbox.wake();
     }
 }
@@ -216,7 +216,7 @@ impl Front {
         let is_read = match connection.wants_input() {
             true => connection.read(scratch),
             // The client is gone: its last bytes are not wanted, and no byte reaches the client.
-            false if is_gone => Err(End::Gone),
+            false if is_gone => Err(ConnectionEnd::Gone),
             false => Ok(()),
         };
         self.check(id, is_read);
@@ -280,7 +280,7 @@ impl Front {
             // The session may have moved on before this connection got to know that it has it.
             let answered = match connection.is_known_to(&keys) {
                 true => answered,
-                false => Err(End::Gone),
+                false => Err(ConnectionEnd::Gone),
             };
             if answered.is_ok() && session != 0 && connection.is_open() {
                 self.adopt(id, session);
@@ -314,7 +314,7 @@ impl Front {
                 let refusal = ClientRefusal::Memory(connection.held_bytes());
                 self.stats.refusals.note(connection.peer, &refusal);
             }
-            self.check(longest, Err(End::Gone));
+            self.check(longest, Err(ConnectionEnd::Gone));
         }
     }
 
@@ -342,14 +342,14 @@ impl Front {
                 let Some(id) = self.by_session.get(&session).copied() else { return };
                 // A client that has asked to close its session still waits for the answer.
                 let is_asked = self.connections.get(&id).is_some_and(Connection::is_leaving);
-                (id, if is_asked { Ok(()) } else { Err(End::Gone) })
+                (id, if is_asked { Ok(()) } else { Err(ConnectionEnd::Gone) })
             }
             Notice::Missed(ids) => {
-                ids.into_iter().for_each(|id| self.check(id, Err(End::Gone)));
+                ids.into_iter().for_each(|id| self.check(id, Err(ConnectionEnd::Gone)));
                 let all = self.connections.values();
                 let left = all.filter(|connection| !connection.is_known_to(keys));
                 let left: Vec<u64> = left.map(|connection| connection.id).collect();
-                left.into_iter().for_each(|id| self.check(id, Err(End::Gone)));
+                left.into_iter().for_each(|id| self.check(id, Err(ConnectionEnd::Gone)));
                 return;
             }
         };
@@ -363,19 +363,19 @@ impl Front {
         if let Some(other) = self.by_session.insert(session, id)
             && other != id
         {
-            self.check(other, Err(End::Gone));
+            self.check(other, Err(ConnectionEnd::Gone));
         }
     }
 
     /// Ends a connection that has failed.
-    fn check(&mut self, id: u64, done: Result<(), End>) {
+    fn check(&mut self, id: u64, done: Result<(), ConnectionEnd>) {
         let Err(end) = done else { return };
         let Some(connection) = self.connections.remove(&id) else { return };
         self.held_bytes -= connection.counted_bytes;
         if let Some(since) = connection.long_since {
             self.long.remove(&(since, id));
         }
-        self.stats.malformed += u64::from(end == End::Malformed);
+        self.stats.malformed += u64::from(end == ConnectionEnd::Malformed);
         self.interest.remove(&id);
         self.shared.watches().forget(id);
         if self.by_session.get(&connection.session) == Some(&id) {
@@ -396,7 +396,7 @@ impl Front {
         self.count(id);
         let Some(connection) = self.connections.get(&id) else { return };
         if connection.is_over() {
-            return self.check(id, Err(End::Gone));
+            return self.check(id, Err(ConnectionEnd::Gone));
         }
         let mut wanted = EventFlags::empty();
         wanted.set(EventFlags::IN, connection.wants_input());
@@ -406,7 +406,7 @@ impl Front {
             *interest = wanted;
             let data = EventData::new_u64(id);
             if epoll::modify(&self.epoll, connection.stream(), data, wanted).is_err() {
-                self.check(id, Err(End::Gone));
+                self.check(id, Err(ConnectionEnd::Gone));
             }
         }
     }
@@ -423,6 +423,6 @@ impl Front {
             }
             ended.push(connection.id);
         }
-        ended.into_iter().for_each(|id| self.check(id, Err(End::Gone)));
+        ended.into_iter().for_each(|id| self.check(id, Err(ConnectionEnd::Gone)));
     }
 }

@@ -5,11 +5,11 @@ use std::sync::mpsc::sync_channel;
 
 use bytes::Bytes;
 use evenfall_host::Waker;
-use evenfall_keys_machine::{Call, Command, Identity, Keys};
+use evenfall_keys_machine::{AclIdentity, Command, KeyCall, Keys};
 
-use crate::connection::Reading;
-use crate::operations::Request;
-use crate::replica::Inbox;
+use crate::operations::ZooKeeperRequest;
+use crate::reading::ReadingClient;
+use crate::replica::ReplicaInbox;
 use crate::shared::Shared;
 use crate::{Options, Settings};
 use evenfall_keys_machine::jute::Fields;
@@ -30,11 +30,11 @@ pub fn requests(data: &[u8]) {
     let settings = Settings { replica, listen: address, bytes_max: None, zookeeper };
     let waker = Waker::new().expect("a descriptor is left");
     let (inputs, _taken) = sync_channel(1);
-    let shared = Arc::new(Shared::new(settings, Inbox::new(inputs, waker.clone()), waker));
+    let shared = Arc::new(Shared::new(settings, ReplicaInbox::new(inputs, waker.clone()), waker));
     let mut keys = Keys::new(1 << 20);
-    let who = [Identity::new("ip", "127.0.0.1"), Identity::new("digest", "ann:x")];
+    let who = [AclIdentity::new("ip", "127.0.0.1"), AclIdentity::new("digest", "ann:x")];
     let open = Command::Open { timeout_ms: 4_000, password: 9, is_new: true };
-    keys.apply(&Call { session: 1, opened: 0, sequence: 0, at_ms: 0, command: open }.encode());
+    keys.apply(&KeyCall { session: 1, opened: 0, sequence: 0, at_ms: 0, command: open }.encode());
     let opened = keys.revision();
     let (mut at, mut revision) = (0, 0);
     while let Some(head) = data.get(at..at + 2) {
@@ -42,19 +42,19 @@ pub fn requests(data: &[u8]) {
         let message = &data[at + 2..data.len().min(at + 2 + length)];
         at += 2 + length;
         let Ok(number) = Fields::new(message).int() else { continue };
-        match Request::read(number, &message[4..], &who) {
-            Ok(Request::Write(command, shape)) => {
+        match ZooKeeperRequest::read(number, &message[4..], &who) {
+            Ok(ZooKeeperRequest::Write(command, shape)) => {
                 revision += 1;
-                let call = Call { session: 1, opened, sequence: 0, at_ms: revision, command };
+                let call = KeyCall { session: 1, opened, sequence: 0, at_ms: revision, command };
                 let body = call.encode();
-                assert_eq!(Call::decode(&body), Ok(call));
+                assert_eq!(KeyCall::decode(&body), Ok(call));
                 shape.answer(1, revision, &keys.apply(&body).reply);
             }
-            Ok(Request::Call(body)) => {
-                let _ = Call::decode(&Bytes::copy_from_slice(&body));
+            Ok(ZooKeeperRequest::Call(body)) => {
+                let _ = KeyCall::decode(&Bytes::copy_from_slice(&body));
             }
-            Ok(Request::Read(query)) => {
-                query.answer(1, &keys, &shared, &mut Reading::new(2, 1, &who));
+            Ok(ZooKeeperRequest::Read(query)) => {
+                query.answer(1, &keys, &shared, &mut ReadingClient::new(2, 1, &who));
             }
             _ => {}
         }

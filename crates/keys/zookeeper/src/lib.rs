@@ -12,7 +12,7 @@
 //! value sends a sync in front of the read.
 //!
 //! Clients speak ZooKeeper's protocol ([`jute`](evenfall_keys_machine::jute)), with two operations
-//! of our own beside it: a [call](evenfall_keys_machine::Call) with a sequence, which is applied
+//! of our own beside it: a [call](evenfall_keys_machine::KeyCall) with a sequence, which is applied
 //! once however often it is sent, and a read behind all writes that were answered before.
 //! `evenfall-keys-client` uses both.
 //!
@@ -27,6 +27,7 @@ pub mod fuzzing;
 mod leased;
 mod operations;
 mod options;
+mod reading;
 mod refusals;
 pub mod replica;
 mod rights;

@@ -8,14 +8,18 @@ use evenfall_consensus_machine::LeaseKey;
 use evenfall_core::Malformed;
 use evenfall_keys_machine::rights::{ADMIN, READ, allows};
 use evenfall_keys_machine::{
-    self as keys, Command, Entry, Existing, Identity, Keys, Kind, Op, Refusal, Reply,
+    self as keys, AclIdentity, Command, Existing, KeyEntry, KeyLifetime, KeyRefusal, KeyReply,
+    Keys, Op,
 };
 
-use crate::connection::{Hello, Reading};
+use crate::connection::Hello;
+use crate::reading::ReadingClient;
 use crate::shared::Shared;
-use crate::watches::{Event, Kind as Watch};
+use crate::watches::{Event, WatchKind as Watch};
 use crate::{leased, rights};
-use evenfall_keys_machine::jute::{Fields, Message, TTL_MS_MAX, Told, error, error_of, op};
+use evenfall_keys_machine::jute::{
+    Fields, JuteMessage, TTL_MS_MAX, WatchEventKind, error, error_of, op,
+};
 
 /// Most keys that one read of a range gives.
 const RANGE_MAX: usize = 10_000;
@@ -29,9 +33,9 @@ pub const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// A request of a client.
 #[derive(Debug)]
-pub enum Request {
+pub enum ZooKeeperRequest {
     /// A call for the order, and the shape of its answer.
-    Write(Command, Shape),
+    Write(Command, ReplyShape),
     /// A call with its sequence, as the client encoded it.
     Call(Bytes),
     /// A wait until this replica has applied everything that was answered before, or every such
@@ -51,7 +55,7 @@ pub enum Request {
 
 /// How a write is answered.
 #[derive(Debug)]
-pub enum Shape {
+pub enum ReplyShape {
     /// The path, and the stat with `create2`.
     Create(bool),
     /// The stat.
@@ -84,7 +88,7 @@ pub enum Query {
     /// `multiRead`.
     Multi(Vec<Self>),
     /// `setWatches`: the revision that the client has seen, and paths by kind of watch.
-    SetWatches(u64, Vec<(Set, Vec<String>)>),
+    SetWatches(u64, Vec<(WatchSets, Vec<String>)>),
     /// `addWatch`.
     AddWatch(String, Watch),
     /// `checkWatches`, or `removeWatches` if the boolean is set.
@@ -101,7 +105,7 @@ pub enum Query {
 
 /// Kinds of watches that a client sets again after it has connected anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Set {
+pub enum WatchSets {
     /// On a key that was there.
     Data,
     /// On a key that was missing.
@@ -115,37 +119,37 @@ pub enum Set {
 }
 
 /// A path of a client, or why it is refused.
-fn path(fields: &mut Fields<'_>) -> Result<Result<String, Refusal>, Malformed> {
+fn path(fields: &mut Fields<'_>) -> Result<Result<String, KeyRefusal>, Malformed> {
     let path = fields.text()?;
     let is_path = path.starts_with('/') && keys::check_key(&path).is_ok();
-    Ok(if is_path { Ok(path.into_owned()) } else { Err(Refusal::BadKey) })
+    Ok(if is_path { Ok(path.into_owned()) } else { Err(KeyRefusal::BadKey) })
 }
 
 /// The path of a node that is to be deleted. As in ZooKeeper, a path that no node can have is the
 /// path of a missing node, unless it cannot be a path at all.
-fn path_of_deleted(fields: &mut Fields<'_>) -> Result<Result<String, Refusal>, Malformed> {
+fn path_of_deleted(fields: &mut Fields<'_>) -> Result<Result<String, KeyRefusal>, Malformed> {
     let path = fields.text()?;
     Ok(match path.contains('/') && !path.contains('\0') && path != "/" {
         true if path.starts_with('/') && keys::check_key(&path).is_ok() => Ok(path.into_owned()),
-        true => Err(Refusal::NoKey),
-        false => Err(Refusal::BadKey),
+        true => Err(KeyRefusal::NoKey),
+        false => Err(KeyRefusal::BadKey),
     })
 }
 
 /// A key of a client, which may be no path for evenfall's own client, or why it is refused. Nothing
 /// is kept for a text that is too long to be a key.
-fn key(fields: &mut Fields<'_>) -> Result<Result<String, Refusal>, Malformed> {
+fn key(fields: &mut Fields<'_>) -> Result<Result<String, KeyRefusal>, Malformed> {
     let key = fields.text()?;
     let is_key = key.len() <= keys::KEY_BYTES_MAX;
-    Ok(if is_key { Ok(key.into_owned()) } else { Err(Refusal::TooLong) })
+    Ok(if is_key { Ok(key.into_owned()) } else { Err(KeyRefusal::TooLong) })
 }
 
 /// The node that a read of ZooKeeper's clients is about. As in ZooKeeper, a text that is no path
 /// names a node that is missing.
-fn node(fields: &mut Fields<'_>) -> Result<Result<String, Refusal>, Malformed> {
+fn node(fields: &mut Fields<'_>) -> Result<Result<String, KeyRefusal>, Malformed> {
     let path = fields.text()?;
     let is_path = path.starts_with('/') && path.len() <= keys::KEY_BYTES_MAX;
-    Ok(if is_path { Ok(path.into_owned()) } else { Err(Refusal::NoKey) })
+    Ok(if is_path { Ok(path.into_owned()) } else { Err(KeyRefusal::NoKey) })
 }
 
 /// The version that a request expects; `None` for -1, which stands for any. No key has another
@@ -160,25 +164,27 @@ fn version(number: i32) -> Option<u32> {
 fn new_node(
     number: i32,
     fields: &mut Fields<'_>,
-    who: &[Identity],
-) -> Result<Result<Op, Refusal>, Malformed> {
+    who: &[AclIdentity],
+) -> Result<Result<Op, KeyRefusal>, Malformed> {
     let key = fields.text()?.into_owned();
     let value = fields.optional()?.map(Bytes::copy_from_slice);
     let rights = rights::read(fields, who)?;
     let mode = fields.int()?;
     let ttl_ms = if number == op::CREATE_TTL { fields.long()? } else { 0 };
     let (kind, numbered) = match mode {
-        0 => (Kind::Persistent, false),
-        1 => (Kind::Ephemeral, false),
-        2 => (Kind::Persistent, true),
-        3 => (Kind::Ephemeral, true),
-        4 => (Kind::Container, false),
-        5 | 6 if (1..=TTL_MS_MAX).contains(&ttl_ms) => (Kind::Timed(ttl_ms as u64), mode == 6),
-        5 | 6 => return Ok(Err(Refusal::BadKey)),
-        _ => return Ok(Err(Refusal::Malformed)),
+        0 => (KeyLifetime::Persistent, false),
+        1 => (KeyLifetime::Ephemeral, false),
+        2 => (KeyLifetime::Persistent, true),
+        3 => (KeyLifetime::Ephemeral, true),
+        4 => (KeyLifetime::Container, false),
+        5 | 6 if (1..=TTL_MS_MAX).contains(&ttl_ms) => {
+            (KeyLifetime::Timed(ttl_ms as u64), mode == 6)
+        }
+        5 | 6 => return Ok(Err(KeyRefusal::BadKey)),
+        _ => return Ok(Err(KeyRefusal::Malformed)),
     };
     if !key.starts_with('/') || key.contains('\0') || key.len() > keys::KEY_BYTES_MAX {
-        return Ok(Err(Refusal::BadKey));
+        return Ok(Err(KeyRefusal::BadKey));
     }
     let existing = Existing::None;
     Ok(rights.map(|rights| Op::Put { key, value, existing, kind, numbered, rights }))
@@ -193,8 +199,8 @@ fn is_create(number: i32) -> bool {
 fn change(
     number: i32,
     fields: &mut Fields<'_>,
-    who: &[Identity],
-) -> Result<Result<Op, Refusal>, Malformed> {
+    who: &[AclIdentity],
+) -> Result<Result<Op, KeyRefusal>, Malformed> {
     if is_create(number) {
         return new_node(number, fields, who);
     }
@@ -203,7 +209,7 @@ fn change(
         op::SET_DATA => {
             let value = fields.optional()?.map(Bytes::copy_from_slice);
             let existing = version(fields.int()?).map_or(Existing::Any(false), Existing::Version);
-            let (kind, numbered, rights) = (Kind::Persistent, false, Vec::new());
+            let (kind, numbered, rights) = (KeyLifetime::Persistent, false, Vec::new());
             path.map(|key| Op::Put { key, value, existing, kind, numbered, rights })
         }
         op::SET_ACL => {
@@ -220,27 +226,31 @@ fn change(
             let version = version(fields.int()?);
             path.map(|key| Op::Check { key, version })
         }
-        _ => Err(Refusal::Unknown),
+        _ => Err(KeyRefusal::Unknown),
     };
     Ok(op)
 }
 
 /// A change of one node.
-fn single(number: i32, fields: &mut Fields<'_>, who: &[Identity]) -> Result<Request, Malformed> {
+fn single(
+    number: i32,
+    fields: &mut Fields<'_>,
+    who: &[AclIdentity],
+) -> Result<ZooKeeperRequest, Malformed> {
     let shape = match number {
-        op::DELETE => Shape::Delete,
-        op::SET_DATA | op::SET_ACL => Shape::Set,
-        _ => Shape::Create(number != op::CREATE),
+        op::DELETE => ReplyShape::Delete,
+        op::SET_DATA | op::SET_ACL => ReplyShape::Set,
+        _ => ReplyShape::Create(number != op::CREATE),
     };
     Ok(match change(number, fields, who)? {
-        Ok(op) => Request::Write(Command::ChangeBy(who.to_vec(), vec![op]), shape),
-        Err(refusal) => Request::Error(error_of(refusal)),
+        Ok(op) => ZooKeeperRequest::Write(Command::ChangeBy(who.to_vec(), vec![op]), shape),
+        Err(refusal) => ZooKeeperRequest::Error(error_of(refusal)),
     })
 }
 
 /// Several changes that are made together. An operation that is refused whatever the keys are still
 /// has its place among the others: the first that fails is the one that the client is told of.
-fn multi(fields: &mut Fields<'_>, who: &[Identity]) -> Result<Request, Malformed> {
+fn multi(fields: &mut Fields<'_>, who: &[AclIdentity]) -> Result<ZooKeeperRequest, Malformed> {
     let (mut ops, mut numbers) = (Vec::new(), Vec::new());
     loop {
         let (number, is_last, _) = (fields.int()?, fields.bool()?, fields.int()?);
@@ -252,25 +262,25 @@ fn multi(fields: &mut Fields<'_>, who: &[Identity]) -> Result<Request, Malformed
             return Err(fields.malformed("an operation that a multi cannot have"));
         }
         if numbers.len() >= keys::OPS_MAX {
-            return Ok(Request::Error(error::BAD_ARGUMENTS));
+            return Ok(ZooKeeperRequest::Error(error::BAD_ARGUMENTS));
         }
         ops.push(match change(number, fields, who)? {
             // As in ZooKeeper, a kind of node that does not exist makes the whole call unreadable.
-            Err(Refusal::Malformed) => return Err(fields.malformed("a node of an unknown kind")),
+            Err(KeyRefusal::Malformed) => return Err(fields.malformed("a node of an unknown kind")),
             Err(refusal) => Op::Refuse { key: String::new(), refusal },
             Ok(op) => op,
         });
         numbers.push(number);
     }
-    Ok(Request::Write(Command::ChangeBy(who.to_vec(), ops), Shape::Multi(numbers)))
+    Ok(ZooKeeperRequest::Write(Command::ChangeBy(who.to_vec(), ops), ReplyShape::Multi(numbers)))
 }
 
-fn multi_read(fields: &mut Fields<'_>) -> Result<Request, Malformed> {
+fn multi_read(fields: &mut Fields<'_>) -> Result<ZooKeeperRequest, Malformed> {
     let mut queries = Vec::new();
     loop {
         let (number, is_last, _) = (fields.int()?, fields.bool()?, fields.int()?);
         if is_last {
-            return Ok(Request::Read(Query::Multi(queries)));
+            return Ok(ZooKeeperRequest::Read(Query::Multi(queries)));
         }
         if !matches!(number, op::GET_DATA | op::GET_CHILDREN) {
             return Err(fields.malformed("an operation that a multiRead cannot have"));
@@ -278,7 +288,7 @@ fn multi_read(fields: &mut Fields<'_>) -> Result<Request, Malformed> {
         // A path that no node can have is that of a missing node.
         let (path, watch) = (node(fields)?.unwrap_or_default(), fields.bool()?);
         if queries.len() >= READS_MAX {
-            return Ok(Request::Error(error::BAD_ARGUMENTS));
+            return Ok(ZooKeeperRequest::Error(error::BAD_ARGUMENTS));
         }
         queries.push(match number {
             op::GET_DATA => Query::Data(path, watch),
@@ -287,27 +297,33 @@ fn multi_read(fields: &mut Fields<'_>) -> Result<Request, Malformed> {
     }
 }
 
-fn set_watches(number: i32, fields: &mut Fields<'_>) -> Result<Request, Malformed> {
+fn set_watches(number: i32, fields: &mut Fields<'_>) -> Result<ZooKeeperRequest, Malformed> {
     let seen = fields.long()?.max(0) as u64;
-    let all = [Set::Data, Set::Exist, Set::Children, Set::Persistent, Set::Recursive];
+    let all = [
+        WatchSets::Data,
+        WatchSets::Exist,
+        WatchSets::Children,
+        WatchSets::Persistent,
+        WatchSets::Recursive,
+    ];
     let count = if number == op::SET_WATCHES { 3 } else { 5 };
     let mut sets = Vec::new();
     for set in &all[..count] {
         let paths = fields.texts()?;
         if paths.iter().any(|path| path.len() > keys::KEY_BYTES_MAX) {
-            return Ok(Request::Error(error::BAD_ARGUMENTS));
+            return Ok(ZooKeeperRequest::Error(error::BAD_ARGUMENTS));
         }
         sets.push((*set, paths.into_iter().map(Cow::into_owned).collect()));
     }
-    Ok(Request::Read(Query::SetWatches(seen, sets)))
+    Ok(ZooKeeperRequest::Read(Query::SetWatches(seen, sets)))
 }
 
-impl Request {
+impl ZooKeeperRequest {
     /// Reads the part of a request behind its number.
     ///
     /// # Errors
     /// [`Malformed`] when the bytes are cut, or are no such request.
-    pub fn read(number: i32, bytes: &[u8], who: &[Identity]) -> Result<Self, Malformed> {
+    pub fn read(number: i32, bytes: &[u8], who: &[AclIdentity]) -> Result<Self, Malformed> {
         let mut fields = Fields::new(bytes);
         let f = &mut fields;
         let query = match number {
@@ -322,7 +338,7 @@ impl Request {
                 let lease = leased::of_read(&key);
                 return Ok(Self::Sync(key.into_owned(), Some(lease)));
             }
-            op::CLOSE => return Ok(Self::Write(Command::Close, Shape::Close)),
+            op::CLOSE => return Ok(Self::Write(Command::Close, ReplyShape::Close)),
             op::RETIRE => return Ok(Self::Retire(f.int()?)),
             op::LIMIT => return Ok(Self::Limit(f.int()?)),
             op::CALL => return Ok(Self::Call(Bytes::copy_from_slice(f.buffer()?))),
@@ -393,23 +409,23 @@ impl Request {
     }
 }
 
-impl Shape {
+impl ReplyShape {
     /// The answer to a write.
-    pub fn answer(&self, xid: i32, revision: u64, reply: &Reply) -> Message {
-        let ok = Message::reply(xid, revision, error::OK);
+    pub fn answer(&self, xid: i32, revision: u64, reply: &KeyReply) -> JuteMessage {
+        let ok = JuteMessage::reply(xid, revision, error::OK);
         let outcomes = match (self, reply) {
             (Self::Call, reply) => {
                 let mut bytes = Vec::new();
                 reply.put(&mut bytes);
                 return ok.buffer(&bytes);
             }
-            (Self::Multi(numbers), Reply::Refused(at, refusal)) => {
+            (Self::Multi(numbers), KeyReply::Refused(at, refusal)) => {
                 return refused(ok, numbers.len(), usize::from(*at), error_of(*refusal));
             }
-            (_, Reply::Refused(_, refusal)) => {
-                return Message::reply(xid, revision, error_of(*refusal));
+            (_, KeyReply::Refused(_, refusal)) => {
+                return JuteMessage::reply(xid, revision, error_of(*refusal));
             }
-            (_, Reply::Done(outcomes)) => outcomes,
+            (_, KeyReply::Done(outcomes)) => outcomes,
         };
         match (self, outcomes.first()) {
             (Self::Create(false), Some(made)) => ok.text(&made.key),
@@ -440,12 +456,12 @@ impl Shape {
     }
 }
 
-fn end_of_multi(message: Message) -> Message {
+fn end_of_multi(message: JuteMessage) -> JuteMessage {
     message.int(-1).bool(true).int(-1)
 }
 
 /// The answer to a multi of which the operation at `at` was refused.
-fn refused(message: Message, count: usize, at: usize, number: i32) -> Message {
+fn refused(message: JuteMessage, count: usize, at: usize, number: i32) -> JuteMessage {
     let all = (0..count).fold(message, |message, place| {
         let error = match place.cmp(&at) {
             core::cmp::Ordering::Less => error::OK,
@@ -460,10 +476,16 @@ fn refused(message: Message, count: usize, at: usize, number: i32) -> Message {
 impl Query {
     /// The answer to a read, from these keys. The read sets its watches while the caller holds the
     /// lock of the keys, so that no change comes in between.
-    pub fn answer(&self, xid: i32, keys: &Keys, shared: &Shared, to: &mut Reading<'_>) -> Message {
+    pub fn answer(
+        &self,
+        xid: i32,
+        keys: &Keys,
+        shared: &Shared,
+        to: &mut ReadingClient<'_>,
+    ) -> JuteMessage {
         let revision = keys.revision();
-        let failed = |error| Message::reply(xid, revision, error);
-        let ok = Message::reply(xid, revision, error::OK);
+        let failed = |error| JuteMessage::reply(xid, revision, error);
+        let ok = JuteMessage::reply(xid, revision, error::OK);
         match self {
             Self::Multi(queries) => {
                 all(ok, queries, keys, shared, to).unwrap_or(failed(error::BAD_ARGUMENTS))
@@ -534,7 +556,7 @@ impl Query {
     }
 
     /// The entry that the read is about, if the client may read it.
-    fn entry<'a>(&self, keys: &'a Keys, to: &mut Reading<'_>) -> Result<&'a Entry, i32> {
+    fn entry<'a>(&self, keys: &'a Keys, to: &mut ReadingClient<'_>) -> Result<&'a KeyEntry, i32> {
         let (path, bits) = match self {
             Self::Exists(path, _)
             | Self::Data(path, _)
@@ -552,7 +574,7 @@ impl Query {
     }
 
     /// Sets the watch that the read asks for. Returns false when the client has too many watches.
-    fn watch(&self, shared: &Shared, to: &Reading<'_>) -> bool {
+    fn watch(&self, shared: &Shared, to: &ReadingClient<'_>) -> bool {
         match self {
             Self::Exists(path, true) | Self::Data(path, true) => {
                 shared.watches().set(to.connection, path, Watch::Data)
@@ -565,12 +587,18 @@ impl Query {
     }
 
     /// Whether the answer would have more bytes than an answer may have.
-    fn is_too_long(&self, entry: &Entry) -> bool {
+    fn is_too_long(&self, entry: &KeyEntry) -> bool {
         let names = entry.children.iter().map(|name| name.len());
         matches!(self, Self::Children(..)) && is_too_long(names)
     }
 
-    fn put(&self, message: Message, keys: &Keys, entry: &Entry, to: &mut Reading<'_>) -> Message {
+    fn put(
+        &self,
+        message: JuteMessage,
+        keys: &Keys,
+        entry: &KeyEntry,
+        to: &mut ReadingClient<'_>,
+    ) -> JuteMessage {
         match self {
             Self::Exists(..) => message.stat(&entry.stat()),
             Self::Data(..) => message.optional(entry.value.as_deref()).stat(&entry.stat()),
@@ -599,12 +627,12 @@ fn is_too_long(lengths: impl Iterator<Item = usize>) -> bool {
 
 /// The answers to several reads; `None` when they are too long together.
 fn all(
-    mut message: Message,
+    mut message: JuteMessage,
     queries: &[Query],
     keys: &Keys,
     shared: &Shared,
-    to: &mut Reading<'_>,
-) -> Option<Message> {
+    to: &mut ReadingClient<'_>,
+) -> Option<JuteMessage> {
     for query in queries {
         to.work += 1;
         let number = match query {
@@ -630,15 +658,15 @@ fn all(
 /// Keys of a range that the client may read: a list of key, value and stat, and whether there are
 /// more.
 fn range(
-    ok: Message,
+    ok: JuteMessage,
     keys: &Keys,
     (prefix, first): (&str, &str),
     count: usize,
-    to: &mut Reading<'_>,
-) -> Message {
+    to: &mut ReadingClient<'_>,
+) -> JuteMessage {
     let (mut found, mut bytes, mut is_cut) = (Vec::new(), 0, false);
     let is_shown =
-        |key: &str, entry: &Entry| !keys::is_always(key) && allows(&entry.rights, READ, to.who);
+        |key: &str, entry: &KeyEntry| !keys::is_always(key) && allows(&entry.rights, READ, to.who);
     let all = keys.range(first, prefix).inspect(|_| to.work += 1);
     for (key, entry) in all.filter(|(key, entry)| is_shown(key, entry)) {
         bytes += key.len() + entry.value.as_ref().map_or(0, Bytes::len);
@@ -657,13 +685,22 @@ fn range(
 
 /// Sets a watch of a client that has connected anew. If the client has missed a change, the client
 /// gets the event at once instead.
-fn set_again(seen: u64, set: Set, path: &str, keys: &Keys, shared: &Shared, to: &mut Reading<'_>) {
+fn set_again(
+    seen: u64,
+    set: WatchSets,
+    path: &str,
+    keys: &Keys,
+    shared: &Shared,
+    to: &mut ReadingClient<'_>,
+) {
     let entry = keys.get(path);
     let told = match (set, entry) {
-        (Set::Data | Set::Children, None) => Some(Told::Deleted),
-        (Set::Data, Some(entry)) if entry.modified > seen => Some(Told::Changed),
-        (Set::Children, Some(entry)) if entry.children_modified > seen => Some(Told::Children),
-        (Set::Exist, Some(_)) => Some(Told::Created),
+        (WatchSets::Data | WatchSets::Children, None) => Some(WatchEventKind::Deleted),
+        (WatchSets::Data, Some(entry)) if entry.modified > seen => Some(WatchEventKind::Changed),
+        (WatchSets::Children, Some(entry)) if entry.children_modified > seen => {
+            Some(WatchEventKind::Children)
+        }
+        (WatchSets::Exist, Some(_)) => Some(WatchEventKind::Created),
         _ => None,
     };
     if let Some(told) = told {
@@ -671,10 +708,10 @@ fn set_again(seen: u64, set: Set, path: &str, keys: &Keys, shared: &Shared, to: 
         return;
     }
     let kind = match set {
-        Set::Data | Set::Exist => Watch::Data,
-        Set::Children => Watch::Children,
-        Set::Persistent => Watch::Persistent,
-        Set::Recursive => Watch::Recursive,
+        WatchSets::Data | WatchSets::Exist => Watch::Data,
+        WatchSets::Children => Watch::Children,
+        WatchSets::Persistent => Watch::Persistent,
+        WatchSets::Recursive => Watch::Recursive,
     };
     to.is_full |= !shared.watches().set(to.connection, path, kind);
 }

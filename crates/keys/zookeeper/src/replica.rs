@@ -8,13 +8,11 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use evenfall_consensus_machine::{ConsensusError, Event, LeaseKey, Request};
-#[cfg(doc)]
-use evenfall_consensus_replica::Racks;
-use evenfall_consensus_replica::{Membership, Replica, ReplicaError, random_number};
+use evenfall_consensus_machine::{ClientRequest, ConsensusError, Event, LeaseKey};
+use evenfall_consensus_replica::{MembershipService, Replica, ReplicaError, random_number};
 use evenfall_core::NodeId;
 use evenfall_host::{Waker, interrupt};
-use evenfall_keys_machine::{BYTES_MAX, Call, Command, Keys, Kind, REAPED_MAX, Reply};
+use evenfall_keys_machine::{BYTES_MAX, Command, KeyCall, KeyLifetime, KeyReply, Keys, REAPED_MAX};
 
 use crate::shared::{Notice, Shared};
 use crate::{KeysError, Settings, front, leased};
@@ -32,9 +30,9 @@ const REAPED_BYTES_MAX: usize = 256 << 10;
 
 /// The answer to a call or a sync.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum ReplicaAnswer {
     /// The call was applied at this revision.
-    Applied(Reply, u64),
+    Applied(KeyReply, u64),
     /// Whether the call was or will be applied is unknown. The client has to ask again.
     Unknown,
     /// The call was not applied, and never will be: it has this many bytes, more than the replicas
@@ -44,7 +42,7 @@ pub enum Answer {
 
 /// The request that waits for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct AskedRequest {
     /// The number of the connection.
     pub connection: u64,
     /// The number of the request on this connection.
@@ -53,40 +51,40 @@ pub struct Asked {
 
 /// A request of a connection to the replica thread.
 #[derive(Debug)]
-pub enum Input {
-    /// A call, as [`Call::encode`] writes it, and the write lease that it needs.
-    Call(Bytes, LeaseKey, Option<Asked>),
+pub enum ConnectionInput {
+    /// A call, as [`KeyCall::encode`] writes it, and the write lease that it needs.
+    Call(Bytes, LeaseKey, Option<AskedRequest>),
     /// A wait until this replica has applied everything that was answered before, or every such
     /// change of these keys.
-    Sync(Asked, Option<LeaseKey>),
+    Sync(AskedRequest, Option<LeaseKey>),
     /// The rack of this place among all racks is to leave as planned.
     Retire(usize),
     /// The thread of the connections has ended.
     FrontEnded,
 }
 
-impl Input {
+impl ConnectionInput {
     /// The input of a call.
-    pub fn call(call: &Call, asked: Option<Asked>) -> Self {
+    pub fn call(call: &KeyCall, asked: Option<AskedRequest>) -> Self {
         Self::Call(call.encode(), leased::of_command(&call.command), asked)
     }
 }
 
 /// How connections reach the replica thread.
 #[derive(Clone, Debug)]
-pub struct Inbox {
-    inputs: SyncSender<Input>,
+pub struct ReplicaInbox {
+    inputs: SyncSender<ConnectionInput>,
     waker: Waker,
 }
 
-impl Inbox {
+impl ReplicaInbox {
     /// The inbox of a replica thread that this waker wakes.
-    pub fn new(inputs: SyncSender<Input>, waker: Waker) -> Self {
+    pub fn new(inputs: SyncSender<ConnectionInput>, waker: Waker) -> Self {
         Self { inputs, waker }
     }
 
     /// Hands a call or a sync in, and waits while there is no room. The answer comes as a notice.
-    pub fn send(&self, input: Input) {
+    pub fn send(&self, input: ConnectionInput) {
         if let Err(TrySendError::Full(input)) = self.inputs.try_send(input) {
             self.wake();
             // An error means that the replica has stopped, and the process ends.
@@ -115,8 +113,8 @@ struct Owner {
     client: u64,
     last: u64,
     /// The client and the connection of each call that waits, by its number.
-    calls: HashMap<u64, (u64, Asked)>,
-    syncs: HashMap<u64, Asked>,
+    calls: HashMap<u64, (u64, AskedRequest)>,
+    syncs: HashMap<u64, AskedRequest>,
     shared: Arc<Shared>,
     /// Whether the limit of the keys was compared with that of the settings.
     has_compared: bool,
@@ -135,13 +133,13 @@ struct Owner {
 }
 
 /// Runs a replica until SIGINT or SIGTERM. `started` is called once, when clients can connect. The
-/// membership service is for a [second round](Racks::second_round) that is decided outside.
+/// membership service is for a second round (`racks.second_round`) that is decided outside.
 ///
 /// # Errors
 /// When an address cannot be had, when the log cannot be read, or when the disk fails.
 pub fn run(
     settings: &Settings,
-    membership: Option<Box<dyn Membership>>,
+    membership: Option<Box<dyn MembershipService>>,
     started: impl FnOnce(),
 ) -> Result<(), KeysError> {
     let started = |_: &Arc<Shared>| {
@@ -154,7 +152,7 @@ pub fn run(
 /// As [`run`], and shows the shared state to `started`, whose error ends the replica.
 pub(crate) fn run_observed(
     settings: &Settings,
-    membership: Option<Box<dyn Membership>>,
+    membership: Option<Box<dyn MembershipService>>,
     started: impl FnOnce(&Arc<Shared>) -> Result<(), KeysError>,
 ) -> Result<(), KeysError> {
     let mut replica = Replica::open(&settings.replica, membership)?;
@@ -166,7 +164,7 @@ pub(crate) fn run_observed(
     let failed = |what: String| move |error| KeysError::Io(what, error);
     let listener = TcpListener::bind(listen).map_err(failed(format!("listen on {listen}")))?;
     let (inputs, taken) = sync_channel(INPUTS_MAX);
-    let inbox = Inbox::new(inputs, replica.waker());
+    let inbox = ReplicaInbox::new(inputs, replica.waker());
     let front = Waker::new().map_err(failed("make a waker".into()))?;
     let shared = Arc::new(Shared::new(settings.clone(), inbox, front.clone()));
     let _watch = interrupt::watch(replica.waker()).map_err(ReplicaError::from)?;
@@ -194,7 +192,11 @@ pub(crate) fn run_observed(
 }
 
 impl Owner {
-    fn drive(mut self, mut replica: Replica, taken: &Receiver<Input>) -> Result<(), KeysError> {
+    fn drive(
+        mut self,
+        mut replica: Replica,
+        taken: &Receiver<ConnectionInput>,
+    ) -> Result<(), KeysError> {
         while !interrupt::raised() {
             replica.turn(&mut |event| self.take(event))?;
             for input in taken.try_iter().take(INPUTS_PER_TURN) {
@@ -209,8 +211,8 @@ impl Owner {
                 }
                 for command in commands {
                     let call =
-                        Call { session: 0, opened: 0, sequence: 0, at_ms: now_ms(), command };
-                    self.put_in(Input::call(&call, None), &mut replica)?;
+                        KeyCall { session: 0, opened: 0, sequence: 0, at_ms: now_ms(), command };
+                    self.put_in(ConnectionInput::call(&call, None), &mut replica)?;
                 }
                 self.shared.note(replica.machine());
             }
@@ -230,20 +232,20 @@ impl Owner {
     }
 
     /// Hands a call or a sync to the machine. A call that the machine refuses was not proposed.
-    fn put_in(&mut self, input: Input, replica: &mut Replica) -> Result<(), KeysError> {
+    fn put_in(&mut self, input: ConnectionInput, replica: &mut Replica) -> Result<(), KeysError> {
         self.last += 1;
         let sequence = self.last;
         let is_in = match input {
-            Input::FrontEnded => return Err(KeysError::FrontEnded),
-            Input::Retire(rack) => replica.retire(rack, &mut |event| self.take(event))?,
-            Input::Call(body, lease, asked) => {
+            ConnectionInput::FrontEnded => return Err(KeysError::FrontEnded),
+            ConnectionInput::Retire(rack) => replica.retire(rack, &mut |event| self.take(event))?,
+            ConnectionInput::Call(body, lease, asked) => {
                 let connection = asked.map_or(0, |asked| asked.connection + 1);
                 let client = self.client.wrapping_add(connection);
                 asked.map(|asked| self.calls.insert(sequence, (client, asked)));
-                let request = Request { client, sequence, body };
+                let request = ClientRequest { client, sequence, body };
                 replica.submit(request, lease, &mut |event| self.take(event))?
             }
-            Input::Sync(asked, lease) => {
+            ConnectionInput::Sync(asked, lease) => {
                 self.syncs.insert(sequence, asked);
                 replica.read(sequence, lease, &mut |event| self.take(event))?
             }
@@ -255,8 +257,8 @@ impl Owner {
             let call = self.calls.remove(&sequence).map(|(_, asked)| asked);
             let asked = call.or_else(|| self.syncs.remove(&sequence));
             let answer = match error {
-                ConsensusError::TooLong { bytes, .. } => Answer::TooLong(bytes),
-                _ => Answer::Unknown,
+                ConsensusError::TooLong { bytes, .. } => ReplicaAnswer::TooLong(bytes),
+                _ => ReplicaAnswer::Unknown,
             };
             self.tell(asked, answer);
         }
@@ -277,7 +279,7 @@ impl Owner {
                     });
                 }
                 let revision = self.shared.keys().revision();
-                let answer = Answer::Applied(Reply::default(), revision);
+                let answer = ReplicaAnswer::Applied(KeyReply::default(), revision);
                 let due = reads.iter().filter_map(|read| self.syncs.remove(&read.token));
                 self.shared.tell(due.map(|asked| Notice::Answer(asked, answer.clone())));
             }
@@ -288,14 +290,14 @@ impl Owner {
                 }
                 for (_, sequence) in unknown {
                     let asked = self.calls.remove(&sequence).map(|(_, asked)| asked);
-                    self.tell(asked, Answer::Unknown);
+                    self.tell(asked, ReplicaAnswer::Unknown);
                 }
             }
             Event::Answered(token) => {
                 self.shared.counters.reads_at_once.fetch_add(1, Relaxed);
                 let asked = self.syncs.remove(&token);
                 let revision = self.shared.keys().revision();
-                self.tell(asked, Answer::Applied(Reply::default(), revision));
+                self.tell(asked, ReplicaAnswer::Applied(KeyReply::default(), revision));
             }
             Event::CheckpointWanted => self.wants_checkpoint = true,
             Event::Stopped(error) => self.ended = Some(ReplicaError::Disk(error).into()),
@@ -371,7 +373,7 @@ impl Owner {
         let (now, keys) = (Instant::now(), self.shared.keys());
         let (mut over, mut ages) = (Vec::new(), HashMap::new());
         for (key, entry) in keys.mortal() {
-            let Kind::Timed(ttl_ms) = entry.kind else {
+            let KeyLifetime::Timed(ttl_ms) = entry.kind else {
                 let is_left = entry.is_left();
                 over.extend(is_left.then(|| (key.to_owned(), entry.children_modified)));
                 continue;
@@ -396,7 +398,7 @@ impl Owner {
     }
 
     /// Answers a call or a sync of a client.
-    fn tell(&self, asked: Option<Asked>, answer: Answer) {
+    fn tell(&self, asked: Option<AskedRequest>, answer: ReplicaAnswer) {
         self.shared.tell(asked.map(|asked| Notice::Answer(asked, answer)));
     }
 }

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use evenfall_consensus_replica::Membership;
+use evenfall_consensus_replica::MembershipService;
 use evenfall_runtime::service::{Observed, RoleSpec, Service, Start};
 use evenfall_runtime::settings::{self, Document, KnownTable, SettingsError};
 use evenfall_runtime::telemetry::{Metrics, Telemetry};
@@ -27,7 +27,7 @@ const ROLES: &[RoleSpec] = &[RoleSpec {
 }];
 
 /// Opens the service that says which racks have vanished, by its address.
-type OpenMembership = fn(&str) -> Result<Box<dyn Membership>, Box<dyn Error>>;
+type OpenMembership = fn(&str) -> Result<Box<dyn MembershipService>, Box<dyn Error>>;
 
 /// Replicas of ordered keys.
 pub struct KeysService {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use evenfall_consensus_replica::{Racks, SecondRound, Settings as ReplicaSettings};
+use evenfall_consensus_replica::{RackSettings, SecondRound, Settings as ReplicaSettings};
 use evenfall_core::SharedKey;
 use evenfall_runtime::settings::{
     Document, KnownTable, Mistake, Node, Run, SettingsError, check_addresses, check_closed,
@@ -190,7 +190,7 @@ impl KeysFile {
             replicas: self.nodes.iter().map(|node| node.address).collect(),
             directory: directory.unwrap_or_else(|| default_directory().join(number.to_string())),
             lease_cycles: self.keys.lease_cycles,
-            racks: Racks {
+            racks: RackSettings {
                 of: self.racks.clone(),
                 second_round: self.keys.second_round(),
                 round_trip: self.keys.round_trip,
@@ -229,8 +229,8 @@ fn number_racks(named: &[(usize, String, Option<String>)]) -> Result<Vec<u8>, Mi
         if number == names.len() {
             names.push(rack);
         }
-        if names.len() > Racks::MAX {
-            let why = format!("the file names more than {} racks", Racks::MAX);
+        if names.len() > RackSettings::MAX {
+            let why = format!("the file names more than {} racks", RackSettings::MAX);
             return Err(Mistake::new(format!("node.{at}.rack"), why));
         }
         racks.push(number as u8);

@@ -5,18 +5,18 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
-use evenfall_consensus_machine::{Canopus, Request, Requests, VnodeId};
-use evenfall_consensus_replica::Racks;
+use evenfall_consensus_machine::{Canopus, ClientRequest, Requests, VnodeId};
+use evenfall_consensus_replica::RackSettings;
 use evenfall_host::Waker;
 use evenfall_keys_machine::{BYTES_MAX, Keys};
 
 use crate::Settings;
-use crate::replica::{Answer, Asked, Inbox};
+use crate::replica::{AskedRequest, ReplicaAnswer, ReplicaInbox};
 use crate::watches::{Event, Watches};
 
 /// Numbers that the replica thread keeps for `mntr` and `kv status`.
 #[derive(Debug, Default)]
-pub struct Counters {
+pub struct ReplicaCounters {
     /// The last cycle that is committed here.
     pub cycle: AtomicU64,
     /// Whether this replica takes part.
@@ -42,7 +42,7 @@ pub struct Counters {
 #[derive(Debug)]
 pub enum Notice {
     /// The answer to a call or a sync.
-    Answer(Asked, Answer),
+    Answer(AskedRequest, ReplicaAnswer),
     /// An event for a connection.
     Event(u64, Event),
     /// A session has ended, or has moved to another connection.
@@ -62,9 +62,9 @@ pub struct Shared {
     /// Sessions that gave a sign of life since the last report.
     alive: Mutex<BTreeSet<u64>>,
     /// The inbox of the replica thread.
-    pub inbox: Inbox,
+    pub inbox: ReplicaInbox,
     /// What the replica thread counts.
-    pub counters: Counters,
+    pub counters: ReplicaCounters,
     /// What the replica was started with.
     pub settings: Settings,
 }
@@ -77,7 +77,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Shared {
     /// The shared state of a replica that starts.
-    pub fn new(settings: Settings, inbox: Inbox, front: Waker) -> Self {
+    pub fn new(settings: Settings, inbox: ReplicaInbox, front: Waker) -> Self {
         Self {
             keys: RwLock::new(Keys::new(BYTES_MAX)),
             watches: Mutex::default(),
@@ -85,7 +85,7 @@ impl Shared {
             front,
             alive: Mutex::default(),
             inbox,
-            counters: Counters::default(),
+            counters: ReplicaCounters::default(),
             settings,
         }
     }
@@ -120,7 +120,11 @@ impl Shared {
     /// Applies requests. Queues the events for the connections that watch, and the answers to the
     /// requests for which `asked` names a waiting connection. The locks are taken once for all
     /// requests.
-    pub fn apply(&self, requests: &Requests, mut asked: impl FnMut(&Request) -> Option<Asked>) {
+    pub fn apply(
+        &self,
+        requests: &Requests,
+        mut asked: impl FnMut(&ClientRequest) -> Option<AskedRequest>,
+    ) {
         let mut notices = Vec::new();
         let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
         for request in requests {
@@ -130,8 +134,9 @@ impl Shared {
                 notices.extend(events.into_iter().map(|(to, event)| Notice::Event(to, event)));
             }
             notices.extend(applied.ended.into_iter().chain(applied.moved).map(Notice::Left));
-            let answer =
-                |asked| Notice::Answer(asked, Answer::Applied(applied.reply, keys.revision()));
+            let answer = |asked| {
+                Notice::Answer(asked, ReplicaAnswer::Applied(applied.reply, keys.revision()))
+            };
             notices.extend(asked(&request).map(answer));
         }
         self.tell(notices);
@@ -164,7 +169,7 @@ impl Shared {
         self.counters.is_disk_full.store(is_full, Relaxed);
         self.counters.members.store(machine.members() as u64, Relaxed);
         let bits = |has: &dyn Fn(VnodeId) -> bool| {
-            let racks = machine.leaves().take(Racks::MAX).enumerate();
+            let racks = machine.leaves().take(RackSettings::MAX).enumerate();
             racks.filter(|(_, leaf)| has(*leaf)).fold(0, |bits, (rack, _)| bits | 1 << rack)
         };
         self.counters.racks_out.store(bits(&|leaf| machine.is_retired(leaf)), Relaxed);

@@ -4,7 +4,7 @@ use crate::refusals::RefusalCounts;
 
 /// What a connection shows of itself in `cons`, under ZooKeeper's names.
 #[derive(Clone, Copy, Debug)]
-pub struct Shown {
+pub struct ShownConnection {
     /// When the connection was made, in milliseconds since 1970.
     pub established_ms: u64,
     /// The operation that was answered last.

@@ -5,13 +5,13 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use evenfall_consensus_machine::journal;
-use evenfall_keys_client::{Client, ClientError};
-use evenfall_keys_machine::{Existing, Op, Refusal};
+use evenfall_keys_client::{ClientError, KeysClient};
+use evenfall_keys_machine::{Existing, KeyRefusal, Op};
 
 use crate::{Options, Settings};
 
 mod wire;
-use evenfall_keys_machine::jute::{Fields, Message, error, op};
+use evenfall_keys_machine::jute::{Fields, JuteMessage, error, op};
 
 /// The settings of a single replica.
 fn settings(directory: &std::path::Path) -> Settings {
@@ -49,8 +49,8 @@ fn put(key: &str, value: &'static str, existing: Existing) -> Op {
     Op::put(key, value, existing)
 }
 
-fn client(at: SocketAddr) -> Client {
-    Client::new(vec![at], Duration::from_secs(60))
+fn client(at: SocketAddr) -> KeysClient {
+    KeysClient::new(vec![at], Duration::from_secs(60))
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn keys_are_put_read_compared_listed_and_watched() {
     let found = one.get("a").expect("an answer").expect("the key");
     assert_eq!((&found.value[..], found.stat.version), (&b"1"[..], 0));
     let stale = one.change(vec![put("a", "2", Existing::Version(7))]);
-    assert!(matches!(stale, Err(ClientError::Refused(Refusal::BadVersion))));
+    assert!(matches!(stale, Err(ClientError::Refused(KeyRefusal::BadVersion))));
     let mut watching = client(at).watch("a", false).expect("an answer");
     one.change(vec![put("a", "2", Existing::Version(0))]).expect("the version is right");
     one.change(vec![put("b", "3", Existing::None)]).expect("the key is new");
@@ -94,7 +94,7 @@ fn keys_are_put_read_compared_listed_and_watched() {
     one.limit(1).expect("a client of this host");
     one.change(vec![Op::put("long", value(), Existing::None)]).expect("there is room");
     let full = one.change(vec![Op::put("more", value(), Existing::None)]);
-    assert!(matches!(full, Err(ClientError::Refused(Refusal::Full))), "{full:?}");
+    assert!(matches!(full, Err(ClientError::Refused(KeyRefusal::Full))), "{full:?}");
     one.limit(2).expect("a client of this host");
     one.change(vec![Op::put("more", value(), Existing::None)]).expect("there is room");
     strangers_are_answered_and_do_no_harm(at);
@@ -105,14 +105,15 @@ fn keys_are_put_read_compared_listed_and_watched() {
 #[test]
 fn requests_that_wait_are_bounded_by_their_bytes() {
     use crate::connection::Connection;
-    use crate::replica::Inbox;
+    use crate::replica::ReplicaInbox;
     use crate::shared::Shared;
     use evenfall_keys_machine::jute::FRAME_BYTES_MAX;
 
     let directory = tempfile::tempdir().expect("a directory");
     let waker = || evenfall_host::Waker::new().expect("a descriptor is left");
     let (inputs, _calls) = std::sync::mpsc::sync_channel(1_024);
-    let shared = Shared::new(settings(directory.path()), Inbox::new(inputs, waker()), waker());
+    let shared =
+        Shared::new(settings(directory.path()), ReplicaInbox::new(inputs, waker()), waker());
     let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let mut stream = TcpStream::connect(listener.local_addr().expect("a port")).expect("connected");
     let (accepted, peer) = listener.accept().expect("a client");
@@ -122,23 +123,23 @@ fn requests_that_wait_are_bounded_by_their_bytes() {
         connection.read(&mut [0; 65_536]).expect("connected");
         connection.take(&shared, &mut Default::default(), &mut Vec::new()).expect("requests");
     };
-    let hello = Message::default().int(0).long(0).int(1).long(0).buffer(&[0; 16]).bool(false);
+    let hello = JuteMessage::default().int(0).long(0).int(1).long(0).buffer(&[0; 16]).bool(false);
     stream.write_all(&hello.finish()).expect("sent");
     while connection.queued() == 0 {
         take(&mut connection);
     }
-    let opened = crate::replica::Answer::Applied(Default::default(), 1);
+    let opened = crate::replica::ReplicaAnswer::Applied(Default::default(), 1);
     connection.answer_of(0, opened, &mut Default::default()).expect("the session is opened");
     connection
         .answer(&shared.keys(), &shared, &mut Default::default(), &mut 1)
         .expect("the session is open");
 
-    let mut ask = Message::default().int(1).int(op::SET_WATCHES).long(0).int(10_000);
+    let mut ask = JuteMessage::default().int(1).int(op::SET_WATCHES).long(0).int(10_000);
     for n in 0..10_000 {
         ask = ask.text(&format!("/{n:06}"));
     }
     let ask = ask.int(0).int(0).finish();
-    let sync = Message::default().int(1).int(op::SYNC).text("/").finish();
+    let sync = JuteMessage::default().int(1).int(op::SYNC).text("/").finish();
     let sender = std::thread::spawn(move || {
         stream.write_all(&sync).expect("sent");
         // The replica takes no more at some time, and then closes.
@@ -153,7 +154,7 @@ fn requests_that_wait_are_bounded_by_their_bytes() {
     assert!((2..30).contains(&queued) && held < 4 << 20, "{queued} requests, {held} bytes");
 }
 
-fn exchange(stream: &mut TcpStream, message: Message) -> Vec<u8> {
+fn exchange(stream: &mut TcpStream, message: JuteMessage) -> Vec<u8> {
     stream.write_all(&message.finish()).expect("sent");
     let mut length = [0; 4];
     stream.read_exact(&mut length).expect("a length");
@@ -178,14 +179,15 @@ fn strangers_are_answered_and_do_no_harm(at: SocketAddr) {
     }
 
     let mut stream = TcpStream::connect(at).expect("connected");
-    let hello = Message::default().int(0).long(0).int(1).long(0).buffer(&[0; 16]).bool(false);
+    let hello = JuteMessage::default().int(0).long(0).int(1).long(0).buffer(&[0; 16]).bool(false);
     let greeted = exchange(&mut stream, hello);
     assert_eq!(Fields::new(&greeted[4..]).int(), Ok(200), "the shortest timeout");
     let number_of = |bytes: &[u8]| Fields::new(&bytes[12..]).int();
-    let bad_path = Message::default().int(1).int(op::SET_DATA).text("a\0b").buffer(b"x").int(-1);
+    let bad_path =
+        JuteMessage::default().int(1).int(op::SET_DATA).text("a\0b").buffer(b"x").int(-1);
     assert_eq!(number_of(&exchange(&mut stream, bad_path)), Ok(error::BAD_ARGUMENTS));
-    let missing = Message::default().int(2).int(op::DELETE).text("/none").int(-1);
+    let missing = JuteMessage::default().int(2).int(op::DELETE).text("/none").int(-1);
     assert_eq!(number_of(&exchange(&mut stream, missing)), Ok(error::NO_NODE));
-    let unknown = Message::default().int(3).int(77).text("/none");
+    let unknown = JuteMessage::default().int(3).int(77).text("/none");
     assert_eq!(number_of(&exchange(&mut stream, unknown)), Ok(error::UNIMPLEMENTED));
 }

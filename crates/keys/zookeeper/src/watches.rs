@@ -9,8 +9,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenfall_keys_machine::jute::Told;
-use evenfall_keys_machine::{self as keys, Change, Keys, Rights, What};
+use evenfall_keys_machine::jute::WatchEventKind;
+use evenfall_keys_machine::{self as keys, KeyChange, Keys, Rights, What};
 
 /// Most watches of one connection.
 pub const WATCHES_MAX: usize = 100_000;
@@ -22,7 +22,7 @@ const WATCH_BYTES: usize = 128;
 
 /// What a watch waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum WatchKind {
     /// The key itself.
     Data,
     /// The keys right below.
@@ -37,7 +37,7 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     /// The kind of the event.
-    pub told: Told,
+    pub told: WatchEventKind,
     /// The key of the event.
     pub path: String,
     /// The rights of the key. A client that may not read the key gets no event.
@@ -47,7 +47,7 @@ pub struct Event {
 /// All watches of a replica's connections, by their numbers.
 #[derive(Debug, Default)]
 pub struct Watches {
-    by_path: BTreeMap<String, BTreeSet<(u64, Kind)>>,
+    by_path: BTreeMap<String, BTreeSet<(u64, WatchKind)>>,
     by_connection: BTreeMap<u64, Own>,
     bytes: usize,
 }
@@ -55,7 +55,7 @@ pub struct Watches {
 /// The watches of one connection.
 #[derive(Debug, Default)]
 struct Own {
-    all: BTreeSet<(String, Kind)>,
+    all: BTreeSet<(String, WatchKind)>,
     bytes: usize,
 }
 
@@ -66,7 +66,7 @@ fn bytes(path: &str) -> usize {
 
 impl Watches {
     /// Sets a watch. Returns false when the connection has as many watches as it may have.
-    pub fn set(&mut self, connection: u64, path: &str, kind: Kind) -> bool {
+    pub fn set(&mut self, connection: u64, path: &str, kind: WatchKind) -> bool {
         if self.has(connection, path, kind) {
             return true;
         }
@@ -86,12 +86,12 @@ impl Watches {
     }
 
     /// Whether a connection has a watch.
-    pub fn has(&self, connection: u64, path: &str, kind: Kind) -> bool {
+    pub fn has(&self, connection: u64, path: &str, kind: WatchKind) -> bool {
         self.by_path.get(path).is_some_and(|all| all.contains(&(connection, kind)))
     }
 
     /// Removes a watch, and returns whether the watch was set.
-    pub fn remove(&mut self, connection: u64, path: &str, kind: Kind) -> bool {
+    pub fn remove(&mut self, connection: u64, path: &str, kind: WatchKind) -> bool {
         if let Some(own) = self.by_connection.get_mut(&connection)
             && own.all.remove(&(path.to_owned(), kind))
         {
@@ -125,7 +125,7 @@ impl Watches {
 
     /// Paths that are watched, each with the connections that watch it.
     pub fn by_path(&self) -> impl Iterator<Item = (&str, impl Iterator<Item = u64>)> {
-        let connections = |all: &'_ BTreeSet<(u64, Kind)>| {
+        let connections = |all: &'_ BTreeSet<(u64, WatchKind)>| {
             all.iter().map(|(connection, _)| *connection).collect::<Vec<_>>().into_iter()
         };
         self.by_path.iter().map(move |(path, all)| (path.as_str(), connections(all)))
@@ -138,7 +138,7 @@ impl Watches {
 
     /// The events of these changes, in order, each with its connection. Watches that fire once are
     /// removed. `keys` have the changes already.
-    pub fn fire(&mut self, changes: &[Change], keys: &Keys) -> Vec<(u64, Event)> {
+    pub fn fire(&mut self, changes: &[KeyChange], keys: &Keys) -> Vec<(u64, Event)> {
         let mut fired = Vec::new();
         if self.by_path.is_empty() {
             return fired;
@@ -147,27 +147,27 @@ impl Watches {
             // A connection with several watches is told of a change once.
             let mut events = Events::default();
             let told = match change.what {
-                What::Created => Told::Created,
-                What::Set => Told::Changed,
-                What::Deleted => Told::Deleted,
+                What::Created => WatchEventKind::Created,
+                What::Set => WatchEventKind::Changed,
+                What::Deleted => WatchEventKind::Deleted,
             };
             let own =
                 |told| Event { told, path: change.key.to_string(), rights: change.rights.clone() };
-            self.fire_at(own(told), &[Kind::Data, Kind::Persistent], &mut events);
-            if told == Told::Deleted {
-                self.fire_at(own(told), &[Kind::Children], &mut events);
+            self.fire_at(own(told), &[WatchKind::Data, WatchKind::Persistent], &mut events);
+            if told == WatchEventKind::Deleted {
+                self.fire_at(own(told), &[WatchKind::Children], &mut events);
             }
             let mut above = Some(&*change.key);
             while let Some(path) = above {
                 self.fire_above(path, &own(told), &mut events);
                 above = keys::parent(path);
             }
-            if told != Told::Changed
+            if told != WatchEventKind::Changed
                 && let Some(path) = keys::parent(&change.key)
             {
-                let kinds = [Kind::Children, Kind::Persistent];
+                let kinds = [WatchKind::Children, WatchKind::Persistent];
                 let rights = keys.get(path).map(|above| above.rights.clone()).unwrap_or_default();
-                let event = Event { told: Told::Children, path: path.to_owned(), rights };
+                let event = Event { told: WatchEventKind::Children, path: path.to_owned(), rights };
                 self.fire_at(event, &kinds, &mut events);
             }
             fired.append(&mut events.all);
@@ -179,17 +179,17 @@ impl Watches {
     /// connection of the watch has the event already.
     fn fire_above(&self, path: &str, event: &Event, events: &mut Events) {
         let Some(all) = self.by_path.get(path) else { return };
-        for (connection, _) in all.iter().filter(|(_, kind)| *kind == Kind::Recursive) {
+        for (connection, _) in all.iter().filter(|(_, kind)| *kind == WatchKind::Recursive) {
             events.push(*connection, event);
         }
     }
 
-    fn fire_at(&mut self, event: Event, kinds: &[Kind], events: &mut Events) {
+    fn fire_at(&mut self, event: Event, kinds: &[WatchKind], events: &mut Events) {
         let Some(all) = self.by_path.get(&event.path) else { return };
         let hit: Vec<_> = all.iter().filter(|(_, kind)| kinds.contains(kind)).copied().collect();
         for (connection, kind) in hit {
             events.push(connection, &event);
-            if matches!(kind, Kind::Data | Kind::Children) {
+            if matches!(kind, WatchKind::Data | WatchKind::Children) {
                 self.remove(connection, &event.path, kind);
             }
         }
@@ -200,7 +200,7 @@ impl Watches {
 #[derive(Default)]
 struct Events {
     all: Vec<(u64, Event)>,
-    told: BTreeSet<(u64, Told)>,
+    told: BTreeSet<(u64, WatchEventKind)>,
 }
 
 impl Events {
@@ -215,11 +215,11 @@ impl Events {
 mod tests {
     use super::*;
 
-    fn change(key: &str, what: What) -> Change {
-        Change { key: key.into(), what, rights: Rights::default() }
+    fn change(key: &str, what: What) -> KeyChange {
+        KeyChange { key: key.into(), what, rights: Rights::default() }
     }
 
-    fn fired(watches: &mut Watches, key: &str, what: What) -> Vec<(u64, Told, String)> {
+    fn fired(watches: &mut Watches, key: &str, what: What) -> Vec<(u64, WatchEventKind, String)> {
         let events = watches.fire(&[change(key, what)], &Keys::new(1 << 20));
         events.into_iter().map(|(to, event)| (to, event.told, event.path)).collect()
     }
@@ -227,11 +227,12 @@ mod tests {
     #[test]
     fn a_watch_is_told_once_and_a_deletion_once_to_each_connection() {
         let mut watches = Watches::default();
-        watches.set(1, "/a", Kind::Data);
-        watches.set(1, "/a", Kind::Children);
-        watches.set(2, "/", Kind::Children);
+        watches.set(1, "/a", WatchKind::Data);
+        watches.set(1, "/a", WatchKind::Children);
+        watches.set(2, "/", WatchKind::Children);
         let told = fired(&mut watches, "/a", What::Deleted);
-        let expected = [(1, Told::Deleted, "/a".into()), (2, Told::Children, "/".into())];
+        let expected =
+            [(1, WatchEventKind::Deleted, "/a".into()), (2, WatchEventKind::Children, "/".into())];
         assert_eq!(told, expected);
         assert_eq!((fired(&mut watches, "/a", What::Created), watches.len()), (vec![], 0));
     }
@@ -239,32 +240,35 @@ mod tests {
     #[test]
     fn each_change_of_one_transaction_is_told() {
         let mut watches = Watches::default();
-        watches.set(1, "/a", Kind::Recursive);
+        watches.set(1, "/a", WatchKind::Recursive);
         let changes =
             [What::Deleted, What::Created, What::Deleted].map(|what| change("/a/b", what));
         let events = watches.fire(&changes, &Keys::new(1 << 20));
-        let told: Vec<Told> = events.into_iter().map(|(_, event)| event.told).collect();
-        assert_eq!(told, [Told::Deleted, Told::Created, Told::Deleted]);
+        let told: Vec<WatchEventKind> = events.into_iter().map(|(_, event)| event.told).collect();
+        assert_eq!(
+            told,
+            [WatchEventKind::Deleted, WatchEventKind::Created, WatchEventKind::Deleted]
+        );
     }
 
     #[test]
     fn a_recursive_watch_is_told_of_all_below_until_it_is_removed() {
         let mut watches = Watches::default();
-        watches.set(1, "/a", Kind::Recursive);
+        watches.set(1, "/a", WatchKind::Recursive);
         for _ in 0..2 {
             let told = fired(&mut watches, "/a/b/c", What::Set);
-            assert_eq!(told, [(1, Told::Changed, "/a/b/c".into())]);
+            assert_eq!(told, [(1, WatchEventKind::Changed, "/a/b/c".into())]);
         }
         assert!(fired(&mut watches, "/b", What::Set).is_empty());
-        assert!(watches.remove(1, "/a", Kind::Recursive));
+        assert!(watches.remove(1, "/a", WatchKind::Recursive));
         assert!(fired(&mut watches, "/a/b", What::Set).is_empty());
     }
 
     #[test]
     fn a_connection_that_ends_leaves_nothing() {
         let mut watches = Watches::default();
-        watches.set(1, "/a", Kind::Persistent);
-        watches.set(1, "/b", Kind::Data);
+        watches.set(1, "/a", WatchKind::Persistent);
+        watches.set(1, "/b", WatchKind::Data);
         watches.forget(1);
         assert!(watches.by_path.is_empty() && watches.by_connection.is_empty());
         assert_eq!(watches.bytes, 0);
@@ -274,9 +278,10 @@ mod tests {
     fn long_paths_count_by_their_bytes() {
         let mut watches = Watches::default();
         let path = |n: usize| format!("/{n:04000}");
-        let set = (0..WATCHES_MAX).take_while(|n| watches.set(1, &path(*n), Kind::Data)).count();
+        let set =
+            (0..WATCHES_MAX).take_while(|n| watches.set(1, &path(*n), WatchKind::Data)).count();
         assert_eq!(set, BYTES_MAX.0 / bytes(&path(0)));
-        assert!(watches.set(1, &path(0), Kind::Data), "it is there already");
-        assert!(watches.set(2, &path(0), Kind::Data), "another connection has its own share");
+        assert!(watches.set(1, &path(0), WatchKind::Data), "it is there already");
+        assert!(watches.set(2, &path(0), WatchKind::Data), "another connection has its own share");
     }
 }

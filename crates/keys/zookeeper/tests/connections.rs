@@ -4,8 +4,8 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use evenfall_keys_client::Client;
-use evenfall_keys_machine::jute::{Fields, Message, error, op};
+use evenfall_keys_client::KeysClient;
+use evenfall_keys_machine::jute::{Fields, JuteMessage, error, op};
 use evenfall_keys_machine::{Existing, Op};
 
 use crate::processes::{PATIENCE, Replicas, answer, free, put, start};
@@ -13,7 +13,7 @@ use crate::processes::{PATIENCE, Replicas, answer, free, put, start};
 /// A connection that opens a session, or goes on with one: its session and password.
 fn open(at: SocketAddr, session: u64, password: &[u8]) -> (TcpStream, u64, Vec<u8>) {
     let mut stream = TcpStream::connect(at).expect("room for another");
-    let hello = Message::default().int(0).long(0).int(600_000).long(session as i64);
+    let hello = JuteMessage::default().int(0).long(0).int(600_000).long(session as i64);
     stream.write_all(&hello.buffer(password).bool(false).finish()).expect("sent");
     let greeted = answer(&mut stream);
     let mut fields = Fields::new(&greeted[8..]);
@@ -25,7 +25,7 @@ fn open(at: SocketAddr, session: u64, password: &[u8]) -> (TcpStream, u64, Vec<u
 
 /// Asks to make a node that everybody may change.
 fn create(stream: &mut TcpStream, path: &str) {
-    let ask = Message::default().int(1).int(op::CREATE).text(path).buffer(b"");
+    let ask = JuteMessage::default().int(1).int(op::CREATE).text(path).buffer(b"");
     let ask = ask.int(1).int(31).text("world").text("anyone").int(0);
     // A replica that has closed the connection may show this by an error.
     stream.write_all(&ask.finish()).ok();
@@ -41,10 +41,11 @@ fn a_session_that_moved_or_ended_changes_nothing_from_its_earlier_connection() {
     let addresses: Vec<SocketAddr> = (20..=22).map(free).collect();
     let _replicas =
         Replicas((0..3).map(|node| start(node, directory.path(), &addresses)).collect());
-    let mut client = Client::new(addresses.clone(), PATIENCE);
+    let mut client = KeysClient::new(addresses.clone(), PATIENCE);
     put(&mut client, "ready", 1);
     let has = |path: &str| {
-        let found = Client::new(vec![addresses[2]], PATIENCE).get(path).expect("a majority lives");
+        let found =
+            KeysClient::new(vec![addresses[2]], PATIENCE).get(path).expect("a majority lives");
         found.is_some()
     };
 
@@ -77,7 +78,7 @@ fn dear_reads_of_one_connection_hold_up_no_changes() {
     let directory = tempfile::tempdir().expect("a directory");
     let at = free(23);
     let _replica = Replicas(vec![start(0, directory.path(), &[at])]);
-    let mut client = Client::new(vec![at], PATIENCE);
+    let mut client = KeysClient::new(vec![at], PATIENCE);
     put(&mut client, "key", 0);
     for first in (0..NODES).step_by(1_000) {
         let made = (first..first + 1_000).map(|n| Op::put(format!("/{n}"), "", Existing::None));
@@ -85,7 +86,7 @@ fn dear_reads_of_one_connection_hold_up_no_changes() {
     }
     let (mut counts, ..) = open(at, 0, &[0; 16]);
     let asks = (0..COUNTS)
-        .flat_map(|n| Message::default().int(n).int(op::COUNT_CHILDREN).text("/").finish());
+        .flat_map(|n| JuteMessage::default().int(n).int(op::COUNT_CHILDREN).text("/").finish());
     let asks: Vec<u8> = asks.collect();
     let is_done = AtomicBool::new(false);
     let failed = std::thread::scope(|scope| {

@@ -9,11 +9,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
-use evenfall_consensus_replica::{Racks, SecondRound};
+use evenfall_consensus_replica::{RackSettings, SecondRound};
 use evenfall_core::SharedKey;
-use evenfall_keys_client::{Client, ClientError, status};
-use evenfall_keys_machine::jute::{Fields, Message, error, op};
-use evenfall_keys_machine::{Existing, Kind, Op};
+use evenfall_keys_client::{ClientError, KeysClient, status};
+use evenfall_keys_machine::jute::{Fields, JuteMessage, error, op};
+use evenfall_keys_machine::{Existing, KeyLifetime, Op};
 use evenfall_keys_zookeeper::{Options, Settings};
 
 /// Tells a process which replica it is: its number, its directory, options of ZooKeeper, and the
@@ -50,7 +50,7 @@ fn replica() {
     let count = std::env::var(RACKS).ok().and_then(|racks| racks.parse().ok()).unwrap_or(1);
     let of = (0..replicas.len()).map(|n| (n * count / replicas.len()) as u8).collect();
     let second_round = if count > 2 { SecondRound::Consensus } else { SecondRound::Off };
-    let racks = Racks { of, second_round, round_trip: Duration::ZERO };
+    let racks = RackSettings { of, second_round, round_trip: Duration::ZERO };
     let replica = evenfall_consensus_replica::Settings {
         node,
         replicas,
@@ -105,22 +105,22 @@ impl Drop for Replicas {
 }
 
 /// Sets a key.
-pub fn put(client: &mut Client, key: &str, value: u32) {
+pub fn put(client: &mut KeysClient, key: &str, value: u32) {
     let op = Op::put(key, value.to_string(), Existing::Any(true));
     client.change(vec![op]).expect("a majority lives");
 }
 
 /// Every put was made once: the version counts them.
-fn expect(client: &mut Client, key: &str, puts: u32) {
+fn expect(client: &mut KeysClient, key: &str, puts: u32) {
     let found = client.get(key).expect("a majority lives").expect("the key");
     let value: u32 = std::str::from_utf8(&found.value).expect("digits").parse().expect("digits");
     assert_eq!((found.stat.version, value), (puts - 1, puts - 1), "{key}");
 }
 
 /// A key that ends with the session of its client.
-fn mark(client: &mut Client, name: &str) -> u64 {
+fn mark(client: &mut KeysClient, name: &str) -> u64 {
     let (key, value, existing) = (format!("/{name}"), None, Existing::None);
-    let (kind, numbered, rights) = (Kind::Ephemeral, false, Vec::new());
+    let (kind, numbered, rights) = (KeyLifetime::Ephemeral, false, Vec::new());
     let mark = Op::Put { key, value, existing, kind, numbered, rights };
     let made = client.change(vec![mark]).expect("a majority lives");
     made[0].stat.owner
@@ -141,19 +141,19 @@ fn answers_and_sessions_survive_kill_9_of_each_replica_and_each_put_is_made_once
             let mut order = addresses.clone();
             order.rotate_left(turn);
             scope.spawn(move || {
-                let mut client = Client::new(order, PATIENCE);
+                let mut client = KeysClient::new(order, PATIENCE);
                 let session = mark(&mut client, name);
                 (0..PUTS).for_each(|value| put(&mut client, name, value));
                 let mark = client.get(&format!("/{name}")).expect("a majority lives");
                 assert_eq!(mark.map(|mark| mark.stat.owner), Some(session), "{name}");
             });
         }
-        let mut watch = Client::new(addresses.clone(), PATIENCE);
+        let mut watch = KeysClient::new(addresses.clone(), PATIENCE);
         for kill in 0..KILLS {
             // Some puts of the first client are there, and some are still to come.
             let node = kill % 3;
             let enough = (kill as u32 + 1) * PUTS / (KILLS as u32 + 1);
-            let is_there = |found: &evenfall_keys_client::Found| found.stat.version >= enough;
+            let is_there = |found: &evenfall_keys_client::FoundKey| found.stat.version >= enough;
             while !watch.get("one").expect("a majority lives").is_some_and(|f| is_there(&f)) {
                 std::thread::sleep(Duration::from_millis(10));
             }
@@ -162,7 +162,7 @@ fn answers_and_sessions_survive_kill_9_of_each_replica_and_each_put_is_made_once
             replicas.0[node] = begin(node);
         }
     });
-    let mut client = Client::new(addresses.clone(), PATIENCE);
+    let mut client = KeysClient::new(addresses.clone(), PATIENCE);
     names.iter().for_each(|name| expect(&mut client, name, PUTS));
     drop(client);
 
@@ -170,7 +170,7 @@ fn answers_and_sessions_survive_kill_9_of_each_replica_and_each_put_is_made_once
     drop(replicas);
     let replicas = Replicas((0..3).map(begin).collect());
     for at in &addresses {
-        let mut client = Client::new(vec![*at], PATIENCE);
+        let mut client = KeysClient::new(vec![*at], PATIENCE);
         names.iter().for_each(|name| expect(&mut client, name, PUTS));
     }
     drop(replicas);
@@ -185,9 +185,9 @@ fn a_replica_that_lost_its_directory_comes_back_and_each_put_is_made_once() {
     let addresses: Vec<SocketAddr> = (11..=13).map(free).collect();
     let begin = |node| start(node, directory.path(), &addresses);
     let mut replicas = Replicas((0..3).map(begin).collect());
-    let mut client = Client::new(addresses.clone(), PATIENCE);
+    let mut client = KeysClient::new(addresses.clone(), PATIENCE);
     let mut puts = 0;
-    let mut put_some = |client: &mut Client| {
+    let mut put_some = |client: &mut KeysClient| {
         (0..PUTS).for_each(|more| put(client, "kept", puts + more));
         puts += PUTS;
         puts
@@ -201,7 +201,7 @@ fn a_replica_that_lost_its_directory_comes_back_and_each_put_is_made_once() {
         let begun = std::time::Instant::now();
         replicas.0[node] = begin(node);
         // A read waits for a cycle in which this replica proposes.
-        let mut own = Client::new(vec![addresses[node]], PATIENCE);
+        let mut own = KeysClient::new(vec![addresses[node]], PATIENCE);
         let made = put_some(&mut client);
         expect(&mut own, "kept", made);
         println!("replica {node} serves {:?} after its start", begun.elapsed());
@@ -212,7 +212,7 @@ fn a_replica_that_lost_its_directory_comes_back_and_each_put_is_made_once() {
         let made = put_some(&mut client);
         expect(&mut own, "kept", made);
         replicas.0[other] = begin(other);
-        expect(&mut Client::new(vec![addresses[other]], PATIENCE), "kept", made);
+        expect(&mut KeysClient::new(vec![addresses[other]], PATIENCE), "kept", made);
     }
 }
 
@@ -225,7 +225,7 @@ fn reads_under_write_leases_are_answered_at_once_and_miss_no_answered_change() {
     let addresses: Vec<SocketAddr> = (14..=16).map(free).collect();
     let begin = |node| start_with(node, directory.path(), &addresses, (LEASES, 16));
     let mut replicas = Replicas((0..3).map(begin).collect());
-    let mut client = Client::new(vec![addresses[0]], PATIENCE);
+    let mut client = KeysClient::new(vec![addresses[0]], PATIENCE);
     put(&mut client, "calm", 0);
     let answered = AtomicU32::new(0);
     let reads = std::thread::scope(|scope| {
@@ -238,7 +238,7 @@ fn reads_under_write_leases_are_answered_at_once_and_miss_no_answered_change() {
         let read = |at: SocketAddr| {
             let answered = &answered;
             scope.spawn(move || {
-                let mut client = Client::new(vec![at], PATIENCE);
+                let mut client = KeysClient::new(vec![at], PATIENCE);
                 let mut reads = 0;
                 while answered.load(SeqCst) < PUTS {
                     let before = answered.load(SeqCst);
@@ -325,7 +325,8 @@ fn a_client_of_zookeeper_loses_no_write_and_no_session_when_replicas_are_killed(
 /// A client that says who it is, and nothing else.
 fn idle(at: SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(at).expect("room for another");
-    let hello = Message::default().int(0).long(0).int(600_000).long(0).buffer(&[0; 16]).bool(false);
+    let hello =
+        JuteMessage::default().int(0).long(0).int(600_000).long(0).buffer(&[0; 16]).bool(false);
     stream.write_all(&hello.finish()).expect("sent");
     stream
 }
@@ -358,7 +359,7 @@ fn ten_thousand_idle_sessions_and_watches_take_little_memory() {
     let directory = tempfile::tempdir().expect("a directory");
     let at = free(7);
     let replica = Replicas(vec![start(0, directory.path(), &[at])]);
-    drop(Client::new(vec![at], PATIENCE).get("ready").expect("the replica starts"));
+    drop(KeysClient::new(vec![at], PATIENCE).get("ready").expect("the replica starts"));
     let before = resident_bytes(&replica.0[0]);
     let mut idle: Vec<TcpStream> = (0..SESSIONS).map(|_| idle(at)).collect();
     for stream in &mut idle {
@@ -368,7 +369,7 @@ fn ten_thousand_idle_sessions_and_watches_take_little_memory() {
     let mut asks = Vec::new();
     for n in 0..SESSIONS {
         let path = format!("/none-{n:05}");
-        let ask = Message::default().int(1 + n as i32).int(op::EXISTS).text(&path).bool(true);
+        let ask = JuteMessage::default().int(1 + n as i32).int(op::EXISTS).text(&path).bool(true);
         asks.extend(ask.finish());
     }
     let mut reads = watching.try_clone().expect("a descriptor");
@@ -384,11 +385,11 @@ fn ten_thousand_idle_sessions_and_watches_take_little_memory() {
     assert!(more < BYTES_MAX, "{more} bytes");
 
     // All are served still: the last watch is told, and the last session has its connection.
-    put(&mut Client::new(vec![at], PATIENCE), &format!("/none-{:05}", SESSIONS - 1), 1);
+    put(&mut KeysClient::new(vec![at], PATIENCE), &format!("/none-{:05}", SESSIONS - 1), 1);
     let told = answer(&mut reads);
     assert_eq!(Fields::new(&told).int(), Ok(-1), "an event");
     let last = idle.last_mut().expect("sessions");
-    last.write_all(&Message::default().int(-2).int(op::PING).finish()).expect("sent");
+    last.write_all(&JuteMessage::default().int(-2).int(op::PING).finish()).expect("sent");
     assert_eq!(Fields::new(&answer(last)).int(), Ok(-2), "a ping");
 }
 
@@ -401,7 +402,7 @@ fn a_rack_may_die_or_leave_as_planned_while_the_others_go_on() {
     let addresses: Vec<SocketAddr> = (11..=19).map(free).collect();
     let begin = |node| start_with(node, directory.path(), &addresses, (RACKS, 3));
     let mut replicas = Replicas((0..9).map(begin).collect());
-    let mut client = Client::new(addresses[1..3].to_vec(), PATIENCE);
+    let mut client = KeysClient::new(addresses[1..3].to_vec(), PATIENCE);
     let mut puts = 0;
     let mut puts_until = |what: &str, is_over: &dyn Fn() -> bool| {
         let mut longest = Duration::ZERO;
@@ -448,7 +449,7 @@ fn a_rack_may_die_or_leave_as_planned_while_the_others_go_on() {
     }
     restart(&mut replicas, third);
     puts_until("a rack comes back without its disks", &|| takes_part(third));
-    let retire = |rack| Client::new(vec![addresses[6]], PATIENCE).retire(rack);
+    let retire = |rack| KeysClient::new(vec![addresses[6]], PATIENCE).retire(rack);
     assert!(matches!(retire(7), Err(ClientError::Rack(7, _))), "no such rack");
     puts_until("a rack leaves as planned", &|| {
         let is_out = row(1, "evenfall_racks_out", "1");
@@ -459,10 +460,10 @@ fn a_rack_may_die_or_leave_as_planned_while_the_others_go_on() {
         is_out
     });
     kill(&mut replicas, second);
-    put(&mut Client::new(vec![addresses[8]], PATIENCE), "without", 0);
+    put(&mut KeysClient::new(vec![addresses[8]], PATIENCE), "without", 0);
     restart(&mut replicas, second);
     let all = puts_until("the rack comes back", &|| takes_part(second));
     for node in [0, 3, 8] {
-        expect(&mut Client::new(vec![addresses[node]], PATIENCE), "key", all);
+        expect(&mut KeysClient::new(vec![addresses[node]], PATIENCE), "key", all);
     }
 }

@@ -12,7 +12,7 @@
 //! answer, and a recorded join has no effect from another address.
 
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use evenfall_core::{MacKey, Malformed, NodeId, Timestamp};
@@ -76,6 +76,8 @@ pub struct GuestList {
     pub named: BTreeMap<NodeId, Guest>,
     /// Whether nodes that the list does not name are refused.
     pub only_named: bool,
+    /// Nodes that are shut out, whatever their keys are.
+    pub shut_out: BTreeSet<NodeId>,
 }
 
 pub(crate) struct Admission {
@@ -95,6 +97,10 @@ impl Admission {
         core::mem::swap(&mut self.guests, &mut other.guests);
     }
 
+    pub(crate) fn shut_out(&mut self, id: NodeId) {
+        self.guests.shut_out.insert(id);
+    }
+
     pub(crate) fn set_guests(&mut self, guests: GuestList) {
         self.guests = guests;
     }
@@ -109,6 +115,9 @@ impl Admission {
         let refused = |what| Err(Malformed { what, offset: SENDER_OFFSET });
         if id == self.root {
             return refused("a join under the root's own id");
+        }
+        if self.guests.shut_out.contains(&id) {
+            return refused("a join of a node that is shut out");
         }
         match self.guests.named.get(&id) {
             None if self.guests.only_named => refused("a join of an id that no setting names"),

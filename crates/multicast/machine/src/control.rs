@@ -180,18 +180,22 @@ impl Place {
         out.freeze()
     }
 
-    pub(crate) fn decode(body: &[u8]) -> Result<Self, Malformed> {
-        let mut r = Reader::new(body);
-        let place = Self {
+    pub(crate) fn read(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self {
             view: r.u32()?,
             level: r.u8()?,
-            start: number(&mut r)?,
-            start_message: number(&mut r)?,
-            sources: peers(&mut r)?,
-            children: peers(&mut r)?,
-            nieces: peers(&mut r)?,
-            recorders: peers(&mut r)?,
-        };
+            start: number(r)?,
+            start_message: number(r)?,
+            sources: peers(r)?,
+            children: peers(r)?,
+            nieces: peers(r)?,
+            recorders: peers(r)?,
+        })
+    }
+
+    pub(crate) fn decode(body: &[u8]) -> Result<Self, Malformed> {
+        let mut r = Reader::new(body);
+        let place = Self::read(&mut r)?;
         r.finish()?;
         Ok(place)
     }

@@ -22,6 +22,8 @@
 //! | [`config`] | every limit, with unit and reason |
 //! | [`wire`], [`control`] | the datagrams, byte by byte |
 //! | [`seal`] | the shared key |
+//! | `ends` | node keys: control datagrams under a key of their two ends |
+//! | [`signing`] | who wrote a frame: the root signs, receivers check |
 //!
 //! ```
 //! use evenfall_core::{Arrival, Machine, NodeId, StampedBy, Timestamp};
@@ -71,6 +73,7 @@ pub mod admission;
 pub mod config;
 pub mod control;
 mod draft;
+mod ends;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod hold;
@@ -87,6 +90,7 @@ pub mod replace;
 mod ring;
 pub mod root;
 pub mod seal;
+pub mod signing;
 pub mod tree;
 mod trust;
 mod uplink;
@@ -108,4 +112,8 @@ pub use root::{
     Root, RootEvent, RootStatus,
 };
 pub use seal::SharedKey;
+pub use signing::{
+    BreakCause, ChainBreak, FrameSigner, ReleaseAfter, SignatureCheck, SignatureVerifier,
+    SigningChain, TrustCounts,
+};
 pub use uplink::{Identity, Refusals};

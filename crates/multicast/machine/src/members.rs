@@ -63,10 +63,10 @@ pub(crate) const MEMBERS_MAX: usize = 65_536;
 /// An action that the book asks of its owner.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
-    /// Send its place to the node at this address.
-    Assign(SocketAddr, Place),
-    /// Ask the node at this address whether it lives.
-    Probe(SocketAddr),
+    /// Send its place to this node.
+    Assign(Peer, Place),
+    /// Ask this node whether it lives.
+    Probe(Peer),
     /// The node was taken out. Tell the node the reason.
     Removed(Peer, Reason),
     /// A view has come into force. The root's own children and the targets of its beacons follow
@@ -321,6 +321,15 @@ impl Members {
         }
     }
 
+    /// Sends every node its place again, with the keys that hold from now on.
+    pub(crate) fn renew_places(&mut self, now: Timestamp) {
+        for (id, member) in self.members.iter_mut().filter(|(_, member)| member.place.is_some()) {
+            member.retry_at = now;
+            self.unacked.insert(*id);
+        }
+        self.retry_at = Some(now);
+    }
+
     /// `by` does not hear `suspect`, or evicts it for asking too much.
     pub(crate) fn suspect(
         &mut self,
@@ -418,7 +427,8 @@ impl Members {
                 && let Some(place) = &member.place
             {
                 member.retry_at = now + config.membership.join_retry;
-                self.actions.push(Action::Assign(member.addr, place.clone()));
+                let to = Peer { id: *id, addr: member.addr };
+                self.actions.push(Action::Assign(to, place.clone()));
             }
             let next = self.retry_at.map_or(member.retry_at, |at| at.min(member.retry_at));
             self.retry_at = Some(next);
@@ -449,7 +459,7 @@ impl Members {
             } else if suspicion.next_probe <= now {
                 suspicion.next_probe = now + config.membership.probe_timeout / 4;
                 if let Some(member) = self.members.get(id) {
-                    self.actions.push(Action::Probe(member.addr));
+                    self.actions.push(Action::Probe(Peer { id: *id, addr: member.addr }));
                 }
             }
         }
@@ -616,9 +626,8 @@ mod tests {
             members.handle_timeout(*now, config, (0, 0));
             for action in members.take_actions() {
                 if let Action::Assign(to, place) = action {
-                    let id = NodeId(u32::from(to.port()) - 1_000);
-                    members.acknowledged(id, place.view);
-                    assigned.push(id);
+                    members.acknowledged(to.id, place.view);
+                    assigned.push(to.id);
                 }
             }
         }

@@ -11,12 +11,14 @@
 //!        64..68   view: before the present place or not                   chooses the group
 //!        68..72   earlier                                                 zero
 //!        72..80   sent                                                    the time of sending
-//!        80..88   authentication                                          zero: there is no key
+//!        80..88   authentication                                          the code of this hop
 //! ```
 //!
-//! Flags, view and body stay as they came. Every hop of a keyed stream writes a code over the whole
-//! datagram, and the port has no key for it. A keyed stream therefore has no table, and the proxy
-//! forwards it by hand. Repair copies are of another class and are also handled by hand.
+//! Flags, view and body stay as they came. In a run with a key, the code covers the header and the
+//! tag of the body. The port checks the code of the copy that arrives and writes that of the copy
+//! that leaves. Without a key the code is zero. A table is of one key, and the proxy installs
+//! another table when another key of the run comes into use. Repair copies are of another class and
+//! are handled by hand.
 
 use std::net::SocketAddr;
 

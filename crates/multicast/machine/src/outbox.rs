@@ -4,8 +4,10 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use evenfall_core::{Class, Clock, Destination, Head, NodeId, Timestamp, Transmit};
+use evenfall_core::{Class, Clock, Destination, GroupId, Head, NodeId, Timestamp, Transmit};
 
+use crate::control::Peer;
+use crate::ends::End;
 use crate::ring::Frame;
 use crate::seal::Seal;
 use crate::wire::{Fixed, Hop, Kind};
@@ -18,6 +20,8 @@ const CONTROL_MAX: usize = 65_536;
 #[derive(Clone, Debug)]
 struct Parcel {
     to: Destination,
+    /// Under whose key the datagram leaves.
+    end: End,
     view: u32,
     frame: Frame,
 }
@@ -64,22 +68,46 @@ impl Outbox {
         }
     }
 
-    /// Queues a control datagram.
-    pub(crate) fn control(&mut self, to: Destination, kind: Kind, body: Bytes) {
+    fn control(&mut self, to: Destination, end: End, kind: Kind, mut body: Bytes) {
         let (epoch, run_id) = self.run;
         let mut fixed = Fixed::control(kind, self.stream, epoch, self.control_next);
         fixed.run_id = run_id;
-        fixed.key_id = self.seal.key_id();
+        fixed.key_id = self.seal.control_key_id();
         self.control_next += 1;
+        if let (Kind::Assign, End::Node(id), Some(ends)) = (kind, end, &self.seal.ends) {
+            body = ends.seal_place(self.me, id, &fixed, body);
+        }
         if self.control.len() >= CONTROL_MAX {
             self.control.pop_front();
         }
-        self.control.push_back(Parcel { to, view: 0, frame: Frame { fixed, flags: 0, body } });
+        let frame = Frame { fixed, flags: 0, body };
+        self.control.push_back(Parcel { to, end, view: 0, frame });
     }
 
-    /// Queues a control datagram for one node.
-    pub(crate) fn control_to(&mut self, to: SocketAddr, kind: Kind, body: Bytes) {
-        self.control(Destination::One(to), kind, body);
+    /// Queues a control datagram for one node, or for the root that is the parent of this node.
+    pub(crate) fn control_to(&mut self, to: Peer, kind: Kind, body: Bytes) {
+        self.control(Destination::One(to.addr), End::Node(to.id), kind, body);
+    }
+
+    /// Queues a control datagram for a root.
+    pub(crate) fn control_to_root(&mut self, to: SocketAddr, kind: Kind, body: Bytes) {
+        self.control(Destination::One(to), End::Roots, kind, body);
+    }
+
+    /// Queues a control datagram for all nodes of a group. With node keys each node has a code of
+    /// its own.
+    pub(crate) fn control_to_group<'a>(
+        &mut self,
+        group: GroupId,
+        peers: impl Iterator<Item = &'a Peer>,
+        kind: Kind,
+        body: Bytes,
+    ) {
+        if self.seal.ends.is_some() {
+            peers.for_each(|peer| self.control_to(*peer, kind, body.clone()));
+        } else {
+            self.control(Destination::Group(group), End::Everybody, kind, body);
+        }
     }
 
     /// Queues a frame of the feed. When the driver lags behind, the oldest frame is dropped and
@@ -89,7 +117,7 @@ impl Outbox {
             self.live.pop_front();
             self.dropped += 1;
         }
-        self.live.push_back(Parcel { to, view, frame });
+        self.live.push_back(Parcel { to, end: End::Everybody, view, frame });
     }
 
     /// Reads the lines of the cache that a frame needs. The result depends on each of these lines.
@@ -105,17 +133,24 @@ impl Outbox {
     /// The next datagram of the control and live classes.
     pub(crate) fn next(&mut self, now: Timestamp) -> Option<Transmit> {
         let parcel = self.control.pop_front().or_else(|| self.live.pop_front())?;
-        Some(self.stamp(now, parcel.to, parcel.view, &parcel.frame))
+        Some(self.stamp(now, parcel.to, parcel.end, parcel.view, &parcel.frame))
     }
 
     /// A repair copy of a frame.
     pub(crate) fn repair(&self, now: Timestamp, to: SocketAddr, frame: &Frame) -> Transmit {
         let mut frame = frame.clone();
         frame.fixed.class = Class::Repair;
-        self.stamp(now, Destination::One(to), 0, &frame)
+        self.stamp(now, Destination::One(to), End::Everybody, 0, &frame)
     }
 
-    fn stamp(&self, now: Timestamp, to: Destination, view: u32, frame: &Frame) -> Transmit {
+    fn stamp(
+        &self,
+        now: Timestamp,
+        to: Destination,
+        end: End,
+        view: u32,
+        frame: &Frame,
+    ) -> Transmit {
         let hop = Hop {
             from: self.me,
             view,
@@ -125,7 +160,7 @@ impl Outbox {
             earlier: 0,
             spare: 0,
         };
-        let header = self.seal.header(&frame.fixed, &hop, &frame.body);
+        let header = self.seal.header(end, &frame.fixed, &hop, &frame.body);
         Transmit::new(frame.fixed.class, to, Head::new(&header), frame.body.clone())
     }
 }

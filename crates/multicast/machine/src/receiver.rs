@@ -5,18 +5,22 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use evenfall_core::{
-    Arrival, Class, Clock, ClockReading, Format, Machine, Malformed, NodeId, SyncTime, Timestamp,
-    Transmit,
+    Arrival, Class, Clock, ClockReading, EndKeys, Format, Machine, Malformed, NodeId, NodeKey,
+    SyncTime, Timestamp, Transmit,
 };
 
 use crate::config::Config;
 use crate::control::{Begin, Place, Reason, Role, Tally};
 use crate::merge::Margins;
 use crate::seal::SharedKey;
+use crate::signing::{ChainBreak, SignatureCheck, TrustCounts};
 use crate::uplink::{Identity, News, Refusals, Uplink};
 use crate::window::Seen;
 use crate::wire::{Datagram, Kind, Messages, SAMPLED, TIMED};
+
+mod checked;
 
 /// A frame handed to the application: one or more messages with one deadline.
 #[derive(Clone, Debug)]
@@ -50,6 +54,8 @@ pub struct Release {
     pub hedge_win: bool,
     /// Whether the first copy came only after this receiver asked for it.
     pub repaired: bool,
+    /// The body of a signature; `None` for a frame with messages.
+    pub signature: Option<Bytes>,
 }
 
 /// Where a node resumes that was in the run before and kept its frames.
@@ -117,6 +123,10 @@ pub enum ReceiverEvent {
         /// The new run.
         epoch: u32,
     },
+    /// A frame is not what the root signed. The receiver releases nothing any more. With
+    /// [`ReleaseAfter::Deadline`](crate::ReleaseAfter::Deadline) it may have released this frame
+    /// and frames behind it.
+    Broken(ChainBreak),
     /// The root took this receiver out.
     Evicted(Reason),
     /// The root has been silent for `membership.root_timeout`.
@@ -142,6 +152,9 @@ pub struct ReceiverStatus {
     pub clock_steps: u64,
     /// Counters of refused datagrams.
     pub refusals: Refusals,
+    /// Counters of checked signatures; `None` for a receiver that checks none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trust: Option<TrustCounts>,
 }
 
 /// Time in which a replay must gain on the live feed. Five seconds hold several turns of a recorder
@@ -201,6 +214,8 @@ pub struct Receiver {
     replay_mark: Option<ReplayMark>,
     /// Where to resume; `None` once there is a place.
     resume: Option<Resume>,
+    /// The checks of signatures; `None` for a receiver that trusts all holders of the shared key.
+    check: Option<Box<SignatureCheck>>,
 }
 
 impl Receiver {
@@ -213,6 +228,13 @@ impl Receiver {
         now: Timestamp,
     ) -> Self {
         Self::of_role(Role::Receiver, config.into(), who, key, now)
+    }
+
+    /// Speaks to the roots and to nodes above and below under keys of the two ends. The call must
+    /// come before the receiver joins.
+    pub fn with_node_key(mut self, key: NodeKey) -> Self {
+        self.up.out.seal.with_ends(EndKeys::Node(key));
+        self
     }
 
     /// Sets where the receiver begins instead of the live feed. A recorder must have the earlier
@@ -256,12 +278,14 @@ impl Receiver {
             replay_until: None,
             replay_mark: None,
             resume: None,
+            check: None,
         }
     }
 
     /// Says good-bye to the root, which answers with an eviction for [`Reason::Left`].
     pub fn leave(&mut self) {
         self.up.leave();
+        self.check.iter_mut().for_each(|check| check.suspend_checks());
     }
 
     /// The tree of this receiver.
@@ -286,6 +310,7 @@ impl Receiver {
             clock_is_sound: self.up.trust.vouches(),
             clock_steps: self.up.clock().steps(),
             refusals: self.up.refusals,
+            trust: self.check.as_ref().map(|check| check.counts()),
         }
     }
 
@@ -323,6 +348,14 @@ impl Receiver {
     }
 
     fn on_news(&mut self, now: Timestamp, news: News) {
+        if let (Some(check), News::Placed(place) | News::Restarted { place, .. }) =
+            (&mut self.check, &news)
+        {
+            check.begin(now, self.up.who.stream, self.up.out.run.1, place.start);
+        }
+        if let (Some(check), News::Evicted(_)) = (&mut self.check, &news) {
+            check.suspend_checks();
+        }
         match news {
             News::Placed(place) => {
                 let live = self.up.begin == Begin::Live;
@@ -345,7 +378,7 @@ impl Receiver {
             News::RootLost => self.tell(ReceiverEvent::RootLost),
             News::Ended => {}
         }
-        self.release(now);
+        self.settle(now);
     }
 
     /// A recorder named the frame to begin with, or no recorder did in time.
@@ -423,6 +456,9 @@ impl Receiver {
         received: Timestamp,
     ) -> Result<(), Malformed> {
         let sequence = datagram.fixed.sequence;
+        if self.is_broken() {
+            return Ok(());
+        }
         if self.up.window.as_ref().is_none_or(|w| w.contains(sequence)) {
             self.up.on_data(now, &datagram, received);
             self.margins.tally.duplicates += 1;
@@ -447,12 +483,17 @@ impl Receiver {
         // the genuine one.
         let opened = self.up.out.seal.open(&datagram.fixed, &datagram.body);
         let body = opened.inspect_err(|_| self.up.refusals.forged += 1)?;
-        let messages = Messages::new(body, datagram.fixed.count)
-            .inspect_err(|_| self.up.refusals.malformed += 1)?;
+        let (signature, messages) = match datagram.fixed.kind {
+            // A signature has no messages, whatever its header says.
+            Kind::Signature => (Some(body), Messages::of_signature(datagram.fixed.count)),
+            _ => (None, Messages::new(body, datagram.fixed.count)),
+        };
+        let messages = messages.inspect_err(|_| self.up.refusals.malformed += 1)?;
         let repaired_before = self.up.repaired;
         if self.up.on_data(now, &datagram, received) != Seen::First {
             return Ok(());
         }
+        self.note_copy(now, &datagram, signature.as_ref().unwrap_or(messages.body()));
         let arrived = self.up.clock().sync(received);
         if !self.is_replayed(sequence) {
             let delay = self.up.trust.vouches().then(|| arrived.since(datagram.fixed.origin));
@@ -476,11 +517,12 @@ impl Receiver {
             hedge_win: fixed.class == Class::Live
                 && parent.is_some_and(|p| p.id != datagram.hop.from),
             repaired: self.up.repaired > repaired_before,
+            signature,
         };
         self.margins.tally.hedge_wins += u64::from(release.hedge_win);
         let is_timed = datagram.hop.flags & TIMED != 0 && !self.is_replayed(sequence);
         self.hold(Held { release, received, is_timed });
-        self.release(now);
+        self.settle(now);
         Ok(())
     }
 
@@ -530,13 +572,16 @@ impl Receiver {
     /// Releases the frames that are due and in order, and reports the frames that the window has
     /// given up.
     fn release(&mut self, now: Timestamp) {
+        if self.is_broken() {
+            return;
+        }
         // All frames below `settled` were seen or given up. A frame above a hole may be released
         // when the whole hole lies below `settled`.
         let settled = self.up.window.as_ref().map_or(0, |w| w.base());
         while let Some(first) = self.held.front() {
             let sequence = first.release.sequence;
             let in_order = sequence == self.next || sequence <= settled;
-            if !in_order || due(first, &self.up) > now {
+            if !in_order || due(first, &self.up) > now || !self.is_permitted(sequence) {
                 break;
             }
             let Some(held) = self.held.pop_front() else { break };
@@ -565,7 +610,8 @@ impl Receiver {
             self.report_lost(end, Some(end_message));
             self.next = end;
         }
-        if !self.finished && self.next >= end {
+        let is_checked = self.check.as_ref().is_none_or(|check| check.is_settled());
+        if !self.finished && self.next >= end && is_checked {
             self.finished = true;
             self.margins.tally.finished = 1;
             // The report goes at once, because the root waits for it.
@@ -581,11 +627,14 @@ impl Receiver {
         let first = self.held.front()?;
         let sequence = first.release.sequence;
         let in_order = sequence == self.next || sequence <= settled;
-        in_order.then(|| due(first, &self.up))
+        (in_order && self.is_permitted(sequence)).then(|| due(first, &self.up))
     }
 
     /// Frames `self.next..to` are lost. `message` is the first message after them.
     fn report_lost(&mut self, to: u64, message: Option<u64>) {
+        if let Some(check) = &mut self.check {
+            check.skip_to(to);
+        }
         let messages = match (self.next_message, message) {
             (Some(first), Some(after)) => Some(after.saturating_sub(first)),
             _ => None,
@@ -637,7 +686,7 @@ impl Receiver {
         datagram: Datagram,
         received: Timestamp,
     ) -> Result<(), Malformed> {
-        if datagram.fixed.kind == Kind::Data {
+        if datagram.fixed.kind.is_frame() {
             return self.on_data(now, datagram, received);
         }
         if let Some(news) = self.up.on_control(now, &datagram)? {
@@ -673,7 +722,7 @@ impl Machine for Receiver {
         if let Some(limit) = self.up.overdue(now) {
             self.up.give_up_overdue(now, limit);
         }
-        self.release(now);
+        self.settle(now);
         if self.up.report_due(now) {
             self.watch_replay(now);
             self.margins.tally = self.tally();
@@ -693,7 +742,7 @@ impl Machine for Receiver {
 
     fn handle_clock(&mut self, now: Timestamp, reading: ClockReading) {
         self.up.follow(now, reading);
-        self.release(now);
+        self.settle(now);
     }
 
     fn clock(&self) -> Option<Clock> {
@@ -713,13 +762,14 @@ impl Machine for Receiver {
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {
-        let up = self.up.poll_timeout();
-        self.next_release().into_iter().chain(up).min()
+        let timers = [self.next_release(), self.up.poll_timeout(), self.check_due()];
+        timers.into_iter().flatten().min()
     }
 
     /// Deadlines never decrease, so no frame under way is due before the held frame. Where a frame
     /// is missing, its repair is wanted at once.
     fn poll_lull(&self) -> Option<Timestamp> {
-        if self.up.gaps.is_empty() { self.next_release() } else { None }
+        let is_quiet = self.up.gaps.is_empty() && !self.reads_at_once();
+        if is_quiet { self.next_release() } else { None }
     }
 }

@@ -29,19 +29,21 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use evenfall_core::{
-    Arrival, Class, Clock, ClockReading, Format, Install, Machine, Malformed, NodeId, SyncTime,
-    Timestamp, Transmit,
+    Arrival, Class, Clock, ClockReading, Format, Install, Machine, Malformed, NodeId, NodeKey,
+    SyncTime, Timestamp, Transmit,
 };
 
 use crate::config::Config;
-use crate::control::{Begin, Located, Place, Role, decode_ranges};
+use crate::control::{Begin, Located, Peer, Place, Role, decode_ranges};
 use crate::pace::Pace;
-use crate::receiver::{Receiver, ReceiverEvent, ReceiverStatus, Resume};
+use crate::receiver::{Receiver, ReceiverEvent, ReceiverStatus, Release, Resume};
 use crate::ring::Frame;
 use crate::seal::SharedKey;
+use crate::signing::{ReleaseAfter, SignatureVerifier};
 use crate::uplink::Identity;
 use crate::wire::{Datagram, Fixed, Kind, put_message};
 
@@ -63,6 +65,9 @@ const FEED_MULTIPLE: f64 = 2.0;
 /// Limit of the pace as a multiple of the configured rate. After an outage the recorder hears of
 /// many frames at once, and that jump is no rate of the feed.
 const PACE_MULTIPLE_MAX: u32 = 8;
+/// Signatures that a recorder keeps for nodes that missed them, 80 MB at most: those of the last
+/// minute, where the root makes one each millisecond.
+const SIGNATURES_MAX: usize = 65_536;
 /// How often the rate of the live feed is measured.
 const RATE_EVERY: Duration = Duration::from_secs(1);
 
@@ -144,6 +149,8 @@ pub struct Recorder {
     pace: Pace,
     /// When the rate of the feed was last measured, and the feed's next frame at that time.
     measured: (Timestamp, u64),
+    /// The bodies of the newest signatures, by number. The archive keeps a signature's place alone.
+    signatures: BTreeMap<u64, Bytes>,
     status: RecorderStatus,
 }
 
@@ -160,6 +167,7 @@ impl Recorder {
             ready: VecDeque::new(),
             pace: Pace::new(config.repair.recorder_frames_per_second, BURST),
             measured: (now, 0),
+            signatures: BTreeMap::new(),
             status: RecorderStatus::default(),
         }
     }
@@ -170,6 +178,22 @@ impl Recorder {
     /// joins.
     pub fn resuming(mut self, resume: Resume) -> Self {
         self.receiver = self.receiver.resuming(resume);
+        self
+    }
+
+    /// See [`Receiver::with_node_key`].
+    pub fn with_node_key(mut self, key: NodeKey) -> Self {
+        self.receiver = self.receiver.with_node_key(key);
+        self
+    }
+
+    /// See [`Receiver::check_signatures`].
+    pub fn check_signatures(
+        mut self,
+        verifier: Arc<dyn SignatureVerifier>,
+        rule: ReleaseAfter,
+    ) -> Self {
+        self.receiver = self.receiver.check_signatures(verifier, rule);
         self
     }
 
@@ -288,8 +312,12 @@ impl Recorder {
         let out = &mut self.receiver.up().out;
         let mut body = bytes::BytesMut::new();
         archived.messages.iter().for_each(|message| put_message(&mut body, message));
+        let signature = self.signatures.get(&archived.sequence);
+        if let Some(signature) = signature {
+            body.extend_from_slice(signature);
+        }
         let fixed = Fixed {
-            kind: Kind::Data,
+            kind: if signature.is_some() { Kind::Signature } else { Kind::Data },
             class: Class::Live,
             key_id: out.seal.key_id(),
             count: archived.messages.len() as u16,
@@ -311,7 +339,7 @@ impl Recorder {
         let Some(to) = self.answered(asker) else { return };
         self.status.located += 1;
         let body = Located { begin, at }.encode();
-        self.receiver.up().out.control_to(to, Kind::Located, body);
+        self.receiver.up().out.control_to(Peer { id: asker, addr: to }, Kind::Located, body);
     }
 
     fn asker(&mut self, id: NodeId, to: SocketAddr) -> Option<&mut Asker> {
@@ -394,10 +422,21 @@ impl Machine for Recorder {
 
     fn poll_event(&mut self) -> Option<ReceiverEvent> {
         let event = self.receiver.poll_event()?;
-        if matches!(event, ReceiverEvent::Restarted { .. }) {
-            // The requests were for frames of the last run.
-            self.asked.clear();
-            self.ready.clear();
+        match &event {
+            ReceiverEvent::Restarted { .. } => {
+                // The requests were for frames of the last run.
+                self.asked.clear();
+                self.ready.clear();
+                self.signatures.clear();
+            }
+            ReceiverEvent::Released(Release { sequence, signature: Some(signature), .. }) => {
+                // A slice would keep the whole buffer of the port that it came in.
+                self.signatures.insert(*sequence, Bytes::copy_from_slice(signature));
+                if self.signatures.len() > SIGNATURES_MAX {
+                    self.signatures.pop_first();
+                }
+            }
+            _ => {}
         }
         Some(event)
     }

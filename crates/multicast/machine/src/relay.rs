@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::{
-    Arrival, Clock, ClockReading, Destination, ForwardCounters, ForwardId, GroupId, Histogram,
-    Install, Machine, Malformed, Timestamp, Transmit,
+    Arrival, Clock, ClockReading, Destination, EndKeys, ForwardCounters, ForwardId, GroupId,
+    Histogram, Install, Machine, Malformed, NodeKey, Timestamp, Transmit,
 };
 
 use crate::config::Config;
@@ -120,6 +120,13 @@ impl Relay {
         }
     }
 
+    /// Speaks to the roots and to nodes above and below under keys of the two ends. The call must
+    /// come before the proxy joins.
+    pub fn with_node_key(mut self, key: NodeKey) -> Self {
+        self.up.out.seal.with_ends(EndKeys::Node(key));
+        self
+    }
+
     /// Says good-bye to the root, which answers with an eviction for [`Reason::Left`].
     pub fn leave(&mut self) {
         self.up.leave();
@@ -192,6 +199,15 @@ impl Relay {
         ForwardId(self.up.who.stream)
     }
 
+    /// Installs the table anew when another key of the run is in use. Frames under the other valid
+    /// key do not match the table, and the proxy forwards them itself.
+    fn follow_keys(&mut self) {
+        if core::mem::take(&mut self.up.has_turned) && self.up.place.is_some() {
+            let table = offload::table(&self.up, self.groups).map(Arc::new);
+            self.installs.push_back(Install::Forward(self.table(), table));
+        }
+    }
+
     fn on_data(
         &mut self,
         now: Timestamp,
@@ -251,7 +267,7 @@ impl Relay {
         if self.repair_queue.ask(now, asker, &ranges, &self.ring, &self.up.config.repair) {
             self.repair_queue.forget(asker.0);
             let body = encode_verdict(asker.0, Reason::TooSlow);
-            self.up.out.control_to(self.up.who.root, Kind::Suspect, body);
+            self.up.out.control_to_root(self.up.who.root, Kind::Suspect, body);
         }
         Ok(())
     }
@@ -267,7 +283,9 @@ impl Relay {
         let (root_beat, end) = (self.up.root_beat, self.up.end);
         let next = self.up.window.as_ref().map_or(0, |w| w.next());
         let body = Beacon { next, root_beat, end }.encode();
-        self.up.out.control(Destination::Group(self.groups.0), Kind::Beacon, body);
+        let below =
+            self.up.place.iter().flat_map(|place| place.children.iter().chain(&place.nieces));
+        self.up.out.control_to_group(self.groups.0, below, Kind::Beacon, body);
     }
 
     fn report(&mut self, now: Timestamp) {
@@ -310,14 +328,19 @@ impl Machine for Relay {
 
     fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
         let Some(datagram) = self.up.open(now, &arrival)? else { return Ok(()) };
+        self.follow_keys();
         match datagram.fixed.kind {
-            Kind::Data => self.on_data(now, datagram, (arrival.received, arrival.is_forwarded)),
+            Kind::Data | Kind::Signature => {
+                self.on_data(now, datagram, (arrival.received, arrival.is_forwarded));
+            }
             Kind::Report => self.on_report(now, &datagram)?,
             Kind::Nack => self.on_nack(now, &datagram, arrival.from)?,
             _ => {
                 if let Some(news) = self.up.on_control(now, &datagram)? {
+                    self.up.has_turned = false;
                     self.on_news(now, news);
                 }
+                self.follow_keys();
             }
         }
         Ok(())
@@ -337,7 +360,7 @@ impl Machine for Relay {
         if self.up.report_due(now) {
             for child in self.merger.silent(now, self.up.config.membership.silence) {
                 let body: Bytes = encode_verdict(child, Reason::Silent);
-                self.up.out.control_to(self.up.who.root, Kind::Suspect, body);
+                self.up.out.control_to_root(self.up.who.root, Kind::Suspect, body);
             }
             self.report(now);
         }

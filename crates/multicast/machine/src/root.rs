@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use evenfall_core::{
-    Arrival, Class, Clock, ClockReading, Destination, Format, GroupId, Install, Machine, Malformed,
-    NodeId, Reader, SyncTime, Timestamp, Transmit,
+    Arrival, Class, Clock, ClockReading, Destination, EndKeys, Format, GroupId, Install, Machine,
+    Malformed, MasterKey, NodeId, Reader, SyncTime, Timestamp, Transmit,
 };
 
 use crate::admission::{Admission, GuestList, Run};
 use crate::config::{Config, Mode};
 use crate::control::{
-    Beacon, Join, Peer, Reason, Report, Role, Tally, Worst, decode_pair, decode_ranges,
+    Beacon, Join, Peer, Place, Reason, Report, Role, Tally, Worst, decode_pair, decode_ranges,
     decode_verdict, encode_pair, encode_verdict,
 };
 use crate::draft::Draft;
@@ -23,9 +23,11 @@ use crate::hold::{HoldControl, LoadClass};
 use crate::members::{Action, Joined, Members, View};
 use crate::merge::{Merger, saturating_ns};
 use crate::outbox::Outbox;
+use crate::parts::{PlaceKeys, split};
 use crate::replace::{Replacement, Replacements, Watch};
 use crate::ring::{Frame, RepairQueue, Ring, Stored};
 use crate::seal::{Seal, SharedKey};
+use crate::signing::{CHAIN_BYTES, FrameHasher, FrameSigner, SigningChain};
 use crate::uplink::Refusals;
 use crate::wire::{
     self, Datagram, EPOCH_OFFSET, Fixed, HEADER_BYTES, Kind, MESSAGE_OVERHEAD, SAMPLED,
@@ -36,10 +38,13 @@ mod digest;
 mod directory;
 mod fairness;
 mod report;
+mod rotation;
 mod sampling;
+mod signed;
 mod voted;
 
 use self::directory::MemberDirectory;
+use self::rotation::KeyRotation;
 use self::sampling::SampleCredit;
 use self::voted::Voted;
 
@@ -120,6 +125,12 @@ pub struct Root {
     status: RootStatus,
     /// The frames of this root among the voters; `None` for a root without voters.
     voted: Option<Voted>,
+    /// What is to be signed; `None` for a root without a signing key.
+    signing: Option<Box<SigningChain>>,
+    /// The frame behind the last signature, and the hash of the chain up to it.
+    signed: (u64, [u8; CHAIN_BYTES]),
+    /// The keys of the run; `None` without node keys.
+    rotation: Option<Box<KeyRotation>>,
 }
 
 impl Root {
@@ -194,6 +205,9 @@ impl Root {
             installs: VecDeque::new(),
             status: RootStatus::default(),
             voted: None,
+            signing: None,
+            signed: (0, [0; CHAIN_BYTES]),
+            rotation: None,
         }
     }
 
@@ -268,6 +282,7 @@ impl Root {
         if self.open.count > 0 {
             self.close(now);
         }
+        self.sign_waiting(now);
         self.ended = true;
         self.beacon_at = now;
     }
@@ -312,6 +327,11 @@ impl Root {
     /// Whether this node has joined and is still a member.
     pub fn has_member(&self, id: NodeId) -> bool {
         self.members.has(id)
+    }
+
+    /// The root's own name.
+    pub fn id(&self) -> NodeId {
+        self.me
     }
 
     /// The tree of this root.
@@ -363,6 +383,17 @@ impl Root {
             deadline,
             format,
         };
+        if let Some(signing) = &mut self.signing {
+            signing.add(now, &fixed, &body);
+        }
+        self.dispatch(now, fixed, body, load);
+        if self.signing.as_ref().is_some_and(|signing| signing.is_full()) {
+            self.sign_waiting(now);
+        }
+    }
+
+    /// Sends a frame, or asks the voters first.
+    fn dispatch(&mut self, now: Timestamp, fixed: Fixed, body: BytesMut, load: LoadClass) {
         self.next_frame += 1;
         match &mut self.voted {
             Some(voted) => voted.propose(now, Draft::new(fixed, body.freeze()), load),
@@ -372,7 +403,7 @@ impl Root {
 
     /// Seals a frame and sends it to the children.
     fn send(&mut self, now: Timestamp, fixed: Fixed, body: BytesMut, load: LoadClass) {
-        let flags = self.sample(now, &fixed, load);
+        let flags = if fixed.kind == Kind::Data { self.sample(now, &fixed, load) } else { 0 };
         let frame = self.keep(fixed, flags, body);
         if !self.view.children.is_empty() {
             if flags & SAMPLED != 0 {
@@ -385,6 +416,8 @@ impl Root {
 
     /// Seals a frame, keeps it for repair and tells the owner.
     fn keep(&mut self, fixed: Fixed, flags: u8, body: BytesMut) -> Frame {
+        self.note_signature(&fixed, &body);
+        self.follow_run_keys(&fixed);
         let body = self.out.seal.seal(&fixed, body);
         let frame = Frame { fixed, flags, body };
         self.ring.insert(frame.clone());
@@ -469,7 +502,8 @@ impl Root {
         permitted.inspect_err(|_| self.status.refusals.forged += 1)?;
         if !self.admission.is_answered(now, from, id, &join) {
             let cookie = self.admission.cookie(now, from, id, &join);
-            self.out.control_to(from, Kind::Challenge, encode_pair(join.incarnation, cookie));
+            let body = encode_pair(join.incarnation, cookie);
+            self.out.control_to(Peer { id, addr: from }, Kind::Challenge, body);
             return Ok(());
         }
         let joined = self.members.join(now, (id, from), join, &self.config);
@@ -500,7 +534,7 @@ impl Root {
         } else {
             // The node was taken out while it was away, or is in another run, and does not know.
             let body = encode_verdict(by, Reason::Silent);
-            self.out.control_to(from, Kind::Evict, body);
+            self.out.control_to(Peer { id: by, addr: from }, Kind::Evict, body);
         }
         Ok(())
     }
@@ -512,7 +546,8 @@ impl Root {
         if self.members.is(id, from) {
             self.members.remove(now, id, Reason::Left, &self.config);
         } else {
-            self.out.control_to(from, Kind::Evict, encode_verdict(id, Reason::Left));
+            let body = encode_verdict(id, Reason::Left);
+            self.out.control_to(Peer { id, addr: from }, Kind::Evict, body);
         }
     }
 
@@ -566,12 +601,13 @@ impl Root {
             (self.ended && next == self.next_frame).then_some((self.next_frame, self.next_message));
         let body = Beacon { next, root_beat: self.beat, end }.encode();
         for spare in &self.view.spares {
-            self.out.control_to(spare.addr, Kind::Beacon, body.clone());
+            self.out.control_to(*spare, Kind::Beacon, body.clone());
         }
         // A frame that was just sent tells the children all that a beacon tells, except the end of
         // the stream.
         if !core::mem::take(&mut self.sent_since_beacon) || self.ended {
-            self.out.control(Destination::Group(self.groups.0), Kind::Beacon, body);
+            let children = self.view.children.iter();
+            self.out.control_to_group(self.groups.0, children, Kind::Beacon, body);
         }
     }
 
@@ -579,10 +615,7 @@ impl Root {
         for action in self.members.take_actions() {
             match action {
                 Action::Assign(to, place) => {
-                    let bytes_max = self.config.framing.datagram_bytes - HEADER_BYTES;
-                    for part in crate::parts::split(&place, bytes_max) {
-                        self.out.control_to(to, Kind::Assign, part);
-                    }
+                    self.assign(to, &place);
                 }
                 Action::Probe(to) => {
                     let body = bytes::Bytes::copy_from_slice(&now.nanos().to_le_bytes());
@@ -594,12 +627,27 @@ impl Root {
         }
     }
 
+    /// Sends a node its place, with the keys for the nodes above it.
+    fn assign(&mut self, to: Peer, place: &Place) {
+        let seal = &self.out.seal;
+        let overhead = HEADER_BYTES + seal.place_overhead();
+        let bytes_max = self.config.framing.datagram_bytes - overhead;
+        let parts = match &seal.ends {
+            Some(ends) => {
+                let (above, run) = (|upper| ends.key_of_nodes(upper, to.id), seal.run_keys());
+                split(place, bytes_max, Some(PlaceKeys { above: &above, run: &run }))
+            }
+            None => split(place, bytes_max, None),
+        };
+        parts.into_iter().for_each(|part| self.out.control_to(to, Kind::Assign, part));
+    }
+
     fn removed(&mut self, peer: Peer, reason: Reason) {
         self.repair_queue.forget(peer.id);
         self.last_control.remove(&peer.id);
         self.directory.note_removal(peer.id, reason);
         if reason != Reason::Restarted {
-            self.out.control_to(peer.addr, Kind::Evict, encode_verdict(peer.id, reason));
+            self.out.control_to(peer, Kind::Evict, encode_verdict(peer.id, reason));
         }
         self.events.push_back(RootEvent::Removed(peer.id, reason));
     }
@@ -632,8 +680,11 @@ impl Machine for Root {
             Kind::Assigned => {
                 let mut r = Reader::new(&datagram.body);
                 let view = r.u32()?;
+                let has_keys = self.rotation.is_none() || r.u8()? == self.out.seal.newest_key_id();
                 r.finish()?;
-                self.members.acknowledged(datagram.hop.from, view);
+                if has_keys {
+                    self.members.acknowledged(datagram.hop.from, view);
+                }
                 self.members.handle_timeout(now, &self.config, self.start());
             }
             Kind::Report => self.on_report(now, &datagram)?,
@@ -645,6 +696,7 @@ impl Machine for Root {
             }
             Kind::Leave => self.on_leave(now, &datagram, arrival.from),
             Kind::Data
+            | Kind::Signature
             | Kind::Beacon
             | Kind::Assign
             | Kind::Probe
@@ -665,7 +717,11 @@ impl Machine for Root {
             return;
         }
         self.members.handle_timeout(now, &self.config, self.start());
+        self.turn_run_keys(now);
         self.flush(now);
+        if self.signature_due().is_some_and(|at| at <= now) {
+            self.sign_waiting(now);
+        }
         self.repair_queue.handle_timeout(now);
         if self.report_at <= now {
             self.report_at = now + self.config.membership.report_interval;
@@ -713,7 +769,9 @@ impl Machine for Root {
         }
         let close = (self.open.count > 0).then_some(self.next_close);
         let members = self.members.poll_timeout();
-        let timers = [Some(self.report_at), Some(self.beacon_at), close, members];
-        timers.into_iter().chain([self.repair_queue.poll_timeout()]).flatten().min()
+        let signature = self.signature_due();
+        let timers = [Some(self.report_at), Some(self.beacon_at), close, members, signature];
+        let more = [self.repair_queue.poll_timeout(), self.rotation_due()];
+        timers.into_iter().chain(more).flatten().min()
     }
 }

@@ -10,6 +10,10 @@
 //! on the way. A receiver opens a body before it counts the frame, so the changed frame is missing
 //! there, and is repaired.
 //!
+//! With node keys, the key of the frames is not the shared key. It comes with a place, and another
+//! key takes its place while the feed runs (`root/rotation.rs`). The header names the key of each
+//! frame, and two keys are valid at a time.
+//!
 //! The run id is a random number that the root draws at its start. Two runs that begin in the same
 //! second, or under a clock that was set back, therefore seal under different keys, and no nonce is
 //! used twice with one key.
@@ -18,8 +22,10 @@ use bytes::{Bytes, BytesMut};
 pub use evenfall_core::SharedKey;
 pub use evenfall_core::cipher::TAG_BYTES;
 use evenfall_core::forward::HopCode;
-use evenfall_core::{Cipher, MacKey, Malformed};
+use evenfall_core::node_keys::{NODE_KEY_ID, next_run_key_id};
+use evenfall_core::{Cipher, EndKeys, MacKey, Malformed};
 
+use crate::ends::{End, Ends};
 use crate::wire::{Datagram, Fixed, HEADER_BYTES, Hop, Kind, MAC_OFFSET, encode_header};
 
 /// Stream, epoch and run id. Each combination has its own body key.
@@ -30,7 +36,15 @@ type RunOfStream = (u32, u32, u64);
 pub(crate) struct Seal {
     /// The ciphers are large, and a machine without a key has none.
     keyed: Option<Box<Keyed>>,
+    /// The key of a run that comes next, or that was in use before; `None` without node keys, and
+    /// before the first rotation.
+    beside: Option<Box<Keyed>>,
+    /// The keys of control datagrams; `None` when these are under the shared key.
+    pub ends: Option<Box<Ends>>,
 }
+
+/// A key of the frames of a run: its id and its secret.
+pub(crate) type RunKey = (u8, [u8; 32]);
 
 #[derive(Clone)]
 struct Keyed {
@@ -42,15 +56,88 @@ struct Keyed {
     body: Option<(RunOfStream, Cipher)>,
 }
 
+impl Keyed {
+    fn new((id, master): RunKey) -> Box<Self> {
+        let mac = blake3::derive_key("evenfall multicast v2 hop authentication", &master);
+        let hop: [u8; 16] = *mac.first_chunk().expect("32 bytes");
+        Box::new(Self { id, master, hop, mac: MacKey::new(id, &hop), body: None })
+    }
+
+    fn is(&self, key: &RunKey) -> bool {
+        (self.id, &self.master) == (key.0, &key.1)
+    }
+}
+
 impl Seal {
     pub(crate) fn new(key: Option<&SharedKey>) -> Self {
-        let keyed = key.map(|key| {
-            let mac = blake3::derive_key("evenfall multicast v2 hop authentication", key.secret());
-            let hop: [u8; 16] = *mac.first_chunk().expect("32 bytes");
-            let mac = MacKey::new(key.id(), &hop);
-            Box::new(Keyed { id: key.id(), master: *key.secret(), hop, mac, body: None })
-        });
-        Self { keyed }
+        let keyed = key.map(|key| Keyed::new((key.id(), *key.secret())));
+        Self { keyed, beside: None, ends: None }
+    }
+
+    /// Takes the keys of a run: the key in use, and the key that comes next or was in use before.
+    pub(crate) fn take_run_keys(&mut self, keys: &[RunKey]) {
+        let mut known = [self.keyed.take(), self.beside.take()];
+        let mut take = |key: &RunKey| {
+            let mut known = known.iter_mut();
+            // The cipher of a known key is made already.
+            let same = known.find(|known| known.as_ref().is_some_and(|known| known.is(key)));
+            same.and_then(Option::take).unwrap_or_else(|| Keyed::new(*key))
+        };
+        self.keyed = keys.first().map(&mut take);
+        self.beside = keys.get(1).map(&mut take);
+    }
+
+    /// The keys of the run: the key in use first.
+    pub(crate) fn run_keys(&self) -> Vec<RunKey> {
+        let keys = [&self.keyed, &self.beside].into_iter().flatten();
+        keys.map(|keyed| (keyed.id, keyed.master)).collect()
+    }
+
+    /// The id of the newest key of the run, whether it is in use or comes next.
+    pub(crate) fn newest_key_id(&self) -> u8 {
+        let next =
+            self.beside.as_ref().filter(|beside| beside.id == next_run_key_id(self.key_id()));
+        next.map_or(self.key_id(), |next| next.id)
+    }
+
+    /// A frame under this key has come from the root, or is to leave. Returns whether another key
+    /// is in use from now on.
+    pub(crate) fn turn_to(&mut self, key_id: u8) -> bool {
+        let turns = key_id != self.key_id() && key_id == self.newest_key_id();
+        if turns {
+            core::mem::swap(&mut self.keyed, &mut self.beside);
+        }
+        turns
+    }
+
+    /// Whether frames under this key are valid.
+    pub(crate) fn has_key(&self, key_id: u8) -> bool {
+        self.key_of(key_id).is_some()
+    }
+
+    /// The key of a frame, if it is valid.
+    fn key_of(&self, key_id: u8) -> Option<&Keyed> {
+        [&self.keyed, &self.beside].into_iter().flatten().find(|key| key.id == key_id).map(|k| &**k)
+    }
+
+    fn key_of_mut(&mut self, key_id: u8) -> Option<&mut Keyed> {
+        let mut keys = [&mut self.keyed, &mut self.beside].into_iter().flatten();
+        keys.find(|key| key.id == key_id).map(|key| &mut **key)
+    }
+
+    /// Puts control datagrams under keys of their two ends.
+    pub(crate) fn with_ends(&mut self, keys: EndKeys) {
+        self.ends = Some(Box::new(Ends::new(keys)));
+    }
+
+    /// The id of the key that authenticates control datagrams.
+    pub(crate) fn control_key_id(&self) -> u8 {
+        if self.ends.is_some() { NODE_KEY_ID } else { self.key_id() }
+    }
+
+    /// Bytes that the seal of a place adds.
+    pub(crate) fn place_overhead(&self) -> usize {
+        if self.ends.is_some() { TAG_BYTES } else { 0 }
     }
 
     pub(crate) fn key_id(&self) -> u8 {
@@ -81,7 +168,9 @@ impl Seal {
 
     /// Seals the body of a data frame in place and appends the tag.
     pub(crate) fn seal(&mut self, fixed: &Fixed, mut body: BytesMut) -> Bytes {
-        if let Some(keyed) = &mut self.keyed {
+        // No body leaves open where there is a key, whatever key its header names.
+        let id = if self.has_key(fixed.key_id) { fixed.key_id } else { self.key_id() };
+        if let Some(keyed) = self.key_of_mut(id) {
             let cipher = Self::cipher(keyed, fixed);
             let tag = cipher.seal(fixed.sequence, &fixed.associated_data(), &mut body);
             body.extend_from_slice(&tag);
@@ -91,10 +180,14 @@ impl Seal {
 
     /// Opens the body of a data frame. Without a key the body is returned unchanged.
     pub(crate) fn open(&mut self, fixed: &Fixed, body: &Bytes) -> Result<Bytes, Malformed> {
-        let Some(keyed) = &mut self.keyed else { return Ok(body.clone()) };
+        if self.keyed.is_none() {
+            return Ok(body.clone());
+        }
+        let unknown = Malformed { what: "sealed under a key that is not valid", offset: 5 };
+        let keyed = self.key_of_mut(fixed.key_id).ok_or(unknown)?;
         let opened =
             Self::cipher(keyed, fixed).open(fixed.sequence, &fixed.associated_data(), body);
-        let forged = "body does not open under the shared key";
+        let forged = "body does not open under its key";
         opened.ok_or(Malformed { what: forged, offset: HEADER_BYTES })
     }
 
@@ -104,33 +197,54 @@ impl Seal {
         Some(HopCode::new(&keyed.hop, MAC_OFFSET as u8, TAG_BYTES as u8, MAC_OFFSET as u8))
     }
 
-    fn mac(keyed: &Keyed, kind: Kind, header: &[u8], body: &[u8]) -> u64 {
+    fn mac(key: &MacKey, kind: Kind, header: &[u8], body: &[u8]) -> u64 {
         // Only the bodies of the feed are sealed. The body of every other kind is covered whole.
-        let from = if kind == Kind::Data { body.len().saturating_sub(TAG_BYTES) } else { 0 };
-        keyed.mac.mac(&[&header[..MAC_OFFSET], &body[from..]])
+        let from = if kind.is_frame() { body.len().saturating_sub(TAG_BYTES) } else { 0 };
+        key.mac(&[&header[..MAC_OFFSET], &body[from..]])
     }
 
-    /// The header of a copy that leaves now.
-    pub(crate) fn header(&self, fixed: &Fixed, hop: &Hop, body: &[u8]) -> [u8; HEADER_BYTES] {
+    /// The header of a copy that leaves now for this end.
+    pub(crate) fn header(
+        &self,
+        to: End,
+        fixed: &Fixed,
+        hop: &Hop,
+        body: &[u8],
+    ) -> [u8; HEADER_BYTES] {
         let mut header = encode_header(fixed, hop);
-        if let Some(keyed) = &self.keyed {
-            let mac = Self::mac(keyed, fixed.kind, &header, body);
-            header[MAC_OFFSET..].copy_from_slice(&mac.to_le_bytes());
-        }
+        let mac = match (&self.ends, self.key_of(fixed.key_id)) {
+            (Some(ends), _) if !fixed.kind.is_frame() => {
+                Self::mac(&ends.key_to(to, fixed.kind), fixed.kind, &header, body)
+            }
+            (_, Some(keyed)) => Self::mac(&keyed.mac, fixed.kind, &header, body),
+            (_, None) => 0,
+        };
+        header[MAC_OFFSET..].copy_from_slice(&mac.to_le_bytes());
         header
     }
 
-    /// Checks that a node with the key wrote the datagram.
+    /// Checks that a node with the key wrote the datagram. With node keys, checks that the node
+    /// that a control datagram names wrote it for this node.
     pub(crate) fn verify(&self, datagram: &Datagram) -> Result<(), Malformed> {
-        if datagram.fixed.key_id != self.key_id() {
-            return Err(Malformed { what: "sealed under another key, or none", offset: 5 });
+        let kind = datagram.fixed.kind;
+        if let Some(ends) = self.ends.as_ref().filter(|_| !kind.is_frame()) {
+            let header = encode_header(&datagram.fixed, &datagram.hop);
+            let key = ends.key_from(datagram.hop.from, kind);
+            let is_right = datagram.fixed.key_id == NODE_KEY_ID
+                && Self::mac(&key, kind, &header, &datagram.body) == datagram.mac;
+            let what = "not under the key of this node and the node that it names";
+            return is_right.then_some(()).ok_or(Malformed { what, offset: MAC_OFFSET });
         }
-        let Some(keyed) = &self.keyed else { return Ok(()) };
-        if datagram.fixed.kind == Kind::Data && datagram.body.len() < TAG_BYTES {
+        if self.keyed.is_none() && datagram.fixed.key_id == 0 {
+            return Ok(());
+        }
+        let other = Malformed { what: "sealed under another key, or none", offset: 5 };
+        let keyed = self.key_of(datagram.fixed.key_id).ok_or(other)?;
+        if kind.is_frame() && datagram.body.len() < TAG_BYTES {
             return Err(Malformed { what: "a body without its tag", offset: HEADER_BYTES });
         }
         let header = encode_header(&datagram.fixed, &datagram.hop);
-        if Self::mac(keyed, datagram.fixed.kind, &header, &datagram.body) == datagram.mac {
+        if Self::mac(&keyed.mac, kind, &header, &datagram.body) == datagram.mac {
             Ok(())
         } else {
             Err(Malformed { what: "message authentication failed", offset: MAC_OFFSET })
@@ -198,7 +312,7 @@ mod tests {
         let sealed = seal.seal(&frame(), BytesMut::from(&b"body"[..]));
         let report = Fixed { kind: Kind::Report, class: Class::Control, ..frame() };
         for (fixed, covered_from) in [(frame(), 4), (report, 0)] {
-            let header = seal.header(&fixed, &Hop::default(), &sealed);
+            let header = seal.header(End::Everybody, &fixed, &Hop::default(), &sealed);
             for at in 0..sealed.len() {
                 let mut bytes = [&header[..], &sealed].concat();
                 bytes[HEADER_BYTES + at] ^= 1;
@@ -217,7 +331,8 @@ mod tests {
         let mut fixed = Fixed::control(Kind::Report, 1, 2, 3);
         fixed.key_id = 1;
         for (key, good) in [(&ours, true), (&theirs, false)] {
-            let header = Seal::new(Some(key)).header(&fixed, &Hop::default(), b"report");
+            let header =
+                Seal::new(Some(key)).header(End::Everybody, &fixed, &Hop::default(), b"report");
             let bytes: Bytes = [&header[..], b"report"].concat().into();
             let datagram = crate::wire::parse(&bytes).unwrap();
             assert_eq!(Seal::new(Some(&ours)).verify(&datagram).is_ok(), good);

@@ -11,8 +11,8 @@
 //! the nodes have measured the clock anew, whatever the delays of the feed show.
 //!
 //! A receiver whose clock is not sound releases a frame the hold's length after the frame arrived.
-//! The release is never before the deadline, so that no receiver gains by a wrong clock. The delays
-//! that such a receiver measures are wrong, and lengthen no hold.
+//! The release is never before the deadline in true time. The delays that such a receiver measures
+//! are wrong, and lengthen no hold.
 
 use core::time::Duration;
 

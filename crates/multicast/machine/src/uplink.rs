@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use evenfall_core::{
     Arrival, Class, Clock, ClockReading, Malformed, NodeId, Prng, Reader, Timestamp,
 };
@@ -18,8 +17,8 @@ use crate::control::{
 };
 use crate::merge::Edges;
 use crate::outbox::Outbox;
-use crate::parts::Assembly;
-use crate::seal::{Seal, SharedKey};
+use crate::parts::{Assembly, AssignedPlace};
+use crate::seal::{RunKey, Seal, SharedKey};
 use crate::trust::{self, Trust};
 use crate::window::{Answer, Gaps, Seen, Window};
 use crate::wire::{self, Datagram, EPOCH_OFFSET, Fixed, Kind, NUMBER_MAX, SENDER_OFFSET};
@@ -124,6 +123,8 @@ pub(crate) struct Uplink {
     pub refusals: Refusals,
     /// Frames that had not arrived when they were given up.
     pub given_up: u64,
+    /// Whether other keys of the run are in use than at the last look.
+    pub has_turned: bool,
     /// Where this node wants to begin.
     pub begin: Begin,
     /// Run and frame with which this node resumes.
@@ -170,6 +171,7 @@ impl Uplink {
             refusals: Refusals::default(),
             repaired: 0,
             given_up: 0,
+            has_turned: false,
             begin: Begin::Live,
             locating: None,
             resume: None,
@@ -220,6 +222,9 @@ impl Uplink {
             return Err(error);
         }
         let from = datagram.hop.from;
+        if datagram.fixed.kind.is_frame() {
+            self.has_turned |= self.out.seal.turn_to(datagram.fixed.key_id);
+        }
         if datagram.fixed.class == Class::Control {
             if self.last_control.len() >= SENDERS_MAX && !self.last_control.contains_key(&from) {
                 let what = "more senders than a node remembers";
@@ -265,24 +270,6 @@ impl Uplink {
         }
     }
 
-    /// Whether a node at an address may send this kind of datagram, by the present or the last
-    /// place.
-    fn knows(&self, id: NodeId, addr: SocketAddr, kind: Kind) -> bool {
-        let listed = |peers: &[Peer]| peers.iter().any(|p| p.id == id && p.addr == addr);
-        let by = |place: &Place| match kind {
-            Kind::Data | Kind::Beacon => listed(&place.sources),
-            Kind::Report => listed(&place.children),
-            Kind::Nack => listed(&place.children) || listed(&place.nieces),
-            _ => false,
-        };
-        let asks = matches!(kind, Kind::Nack | Kind::Locate) && self.role == Role::Recorder;
-        let answers = matches!(kind, Kind::Data | Kind::Located) && listed(&self.recorders);
-        asks || answers
-            || self.place.as_ref().is_some_and(by)
-            || self.previous.as_ref().is_some_and(by)
-            || (addr == self.who.root && self.root_id == Some(id))
-    }
-
     /// Handles the datagrams that proxies and receivers treat alike.
     pub(crate) fn on_control(
         &mut self,
@@ -309,7 +296,7 @@ impl Uplink {
             Kind::Probe => {
                 let probe = Reader::new(&datagram.body).u64()?;
                 let body = encode_pair(probe, self.incarnation());
-                self.out.control_to(self.who.root, Kind::Alive, body);
+                self.out.control_to_root(self.who.root, Kind::Alive, body);
                 Ok(None)
             }
             Kind::Challenge => {
@@ -351,8 +338,15 @@ impl Uplink {
         now: Timestamp,
         datagram: &Datagram,
     ) -> Result<Option<News>, Malformed> {
-        let part = self.assembly.take(datagram.fixed.epoch, &datagram.body)?;
-        let Some(mut place) = part else { return Ok(None) };
+        let (epoch, ends) = (datagram.fixed.epoch, self.out.seal.ends.as_ref());
+        let part = match ends {
+            Some(ends) => {
+                let body = ends.open_place(datagram.hop.from, &datagram.fixed, &datagram.body)?;
+                self.assembly.take(epoch, &body, true)?
+            }
+            None => self.assembly.take(epoch, &datagram.body, false)?,
+        };
+        let Some(AssignedPlace { mut place, given, run_keys }) = part else { return Ok(None) };
         if place.sources.is_empty() {
             // The parent is the root that gave the order, which may be a successor.
             place.sources.push(Peer { id: datagram.hop.from, addr: self.ordered_by });
@@ -382,13 +376,12 @@ impl Uplink {
         }
         self.obey_root(datagram.hop.from);
         self.root_heard = now;
-        self.out.control_to(
-            self.who.root,
-            Kind::Assigned,
-            Bytes::copy_from_slice(&place.view.to_le_bytes()),
-        );
+        self.acknowledge(&place, &run_keys);
         if self.place.as_ref().is_some_and(|old| old.view >= place.view) {
             return Ok(None);
+        }
+        if let Some(ends) = &mut self.out.seal.ends {
+            ends.take_given(given);
         }
         self.out.level = place.level;
         self.join_at = None;
@@ -414,6 +407,17 @@ impl Uplink {
             }
             None => News::Placed(place),
         }))
+    }
+
+    /// Takes the keys of the run that came with a place, and acknowledges both.
+    fn acknowledge(&mut self, place: &Place, run_keys: &[RunKey]) {
+        let mut body = place.view.to_le_bytes().to_vec();
+        if !run_keys.is_empty() {
+            self.out.seal.take_run_keys(run_keys);
+            self.has_turned = true;
+            body.push(self.out.seal.newest_key_id());
+        }
+        self.out.control_to_root(self.who.root, Kind::Assigned, body.into());
     }
 
     /// This node must have all frames from this one on.
@@ -614,8 +618,8 @@ impl Uplink {
     }
 
     /// The parent, to which reports and first requests for repair go.
-    pub(crate) fn parent(&self) -> Option<SocketAddr> {
-        self.place.as_ref().and_then(Place::parent).map(|p| p.addr)
+    pub(crate) fn parent(&self) -> Option<Peer> {
+        self.place.as_ref().and_then(Place::parent).copied()
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) -> Option<News> {
@@ -649,7 +653,7 @@ impl Uplink {
             self.parent_heard = now;
             if let Some(parent) = self.place.as_ref().and_then(Place::parent) {
                 let body = encode_verdict(parent.id, Reason::Silent);
-                self.out.control_to(self.who.root, Kind::Suspect, body);
+                self.out.control_to_root(self.who.root, Kind::Suspect, body);
             }
         }
         if let Some(news) = self.locate(now) {
@@ -669,13 +673,14 @@ impl Uplink {
     }
 
     /// The nodes to ask for missing frames, in this order: parent, aunts, the root, recorders.
-    fn targets(&self) -> Vec<SocketAddr> {
-        let mut targets: Vec<SocketAddr> =
-            self.place.iter().flat_map(|p| &p.sources).map(|p| p.addr).collect();
-        if !targets.contains(&self.who.root) {
-            targets.push(self.who.root);
+    fn targets(&self) -> Vec<Peer> {
+        let mut targets: Vec<Peer> = self.place.iter().flat_map(|p| &p.sources).copied().collect();
+        if targets.iter().all(|target| target.addr != self.who.root) {
+            // A node with a place knows the name of its root.
+            let id = self.root_id.unwrap_or_default();
+            targets.push(Peer { id, addr: self.who.root });
         }
-        targets.extend(self.recorders.iter().map(|recorder| recorder.addr));
+        targets.extend(&self.recorders);
         targets
     }
 
@@ -688,7 +693,7 @@ impl Uplink {
             let source = self.place.as_ref().and_then(|place| listed(&place.sources));
             source.or_else(|| listed(&self.recorders))
         };
-        let source = self.targets().iter().position(|target| Some(*target) == addr)? as u32;
+        let source = self.targets().iter().position(|target| Some(target.addr) == addr)? as u32;
         Some(Answer { source, patience: self.config.repair.retry })
     }
 

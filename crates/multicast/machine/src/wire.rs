@@ -88,10 +88,12 @@ pub enum Kind {
     Located = 14,
     /// The cookie with which a node must repeat its join: root to the node.
     Challenge = 15,
+    /// The root's signature of the frames before it, which travels as a frame does.
+    Signature = 16,
 }
 
 impl Kind {
-    const ALL: [Self; 15] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::Data,
         Self::Beacon,
         Self::Report,
@@ -107,7 +109,14 @@ impl Kind {
         Self::Locate,
         Self::Located,
         Self::Challenge,
+        Self::Signature,
     ];
+
+    /// Whether datagrams of this kind have the numbers of frames. They are kept, forwarded and
+    /// repaired alike.
+    pub fn is_frame(self) -> bool {
+        matches!(self, Self::Data | Self::Signature)
+    }
 }
 
 /// The part of the header that the origin of a datagram writes once.
@@ -128,7 +137,8 @@ pub struct Fixed {
     /// A random number that the root drew for this run, so that no two runs seal under the same
     /// key.
     pub run_id: u64,
-    /// Frame number of a data datagram. Other datagrams carry a counter that grows per sender.
+    /// Frame number of a data datagram or a signature. Other datagrams carry a counter that grows
+    /// per sender.
     pub sequence: u64,
     /// Number of the first message in the body (data only).
     pub first_message: u64,
@@ -345,6 +355,22 @@ impl Messages {
         }
         r.finish()?;
         Ok(Self { body, left: count })
+    }
+
+    /// The messages of a signature: none.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the header counts some.
+    pub(crate) fn of_signature(count: u16) -> Result<Self, Malformed> {
+        match count {
+            0 => Ok(Self { body: Bytes::new(), left: 0 }),
+            _ => Err(Malformed { what: "a signature with messages", offset: 6 }),
+        }
+    }
+
+    /// The bytes of the messages that are left.
+    pub(crate) fn body(&self) -> &Bytes {
+        &self.body
     }
 
     /// Reads the line of the cache that has the first message.

@@ -3,5 +3,6 @@
 #![forbid(unsafe_code)]
 
 mod membership;
+mod node_keys;
 mod offload;
 mod pace;

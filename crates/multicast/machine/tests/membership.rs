@@ -177,7 +177,7 @@ fn a_join_under_the_id_of_the_root_is_refused() {
 /// A list with receiver 2 at its own port and no other node.
 fn guests() -> GuestList {
     let guest = Guest { role: Some(Role::Receiver), addr: Some(addr(2)) };
-    GuestList { named: [(NodeId(2), guest)].into(), only_named: true }
+    GuestList { named: [(NodeId(2), guest)].into(), only_named: true, ..GuestList::default() }
 }
 
 #[test]

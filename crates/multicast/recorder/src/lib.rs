@@ -6,6 +6,8 @@
 //! | [`service`] | its role among the nodes of a settings file |
 //! | [`frames`] | which messages left together, for the answers of a recorder |
 //! | [`recent`] | the last seconds in memory, for the questions of a desk |
+//! | [`tables`] | trades and quotes beside the messages |
+//! | `tape` | the thread that writes |
 //! | [`utc`] | UTC beside a recording, with its bound |
 #![forbid(unsafe_code)]
 
@@ -13,4 +15,6 @@ pub mod frames;
 pub mod recent;
 pub mod role;
 pub mod service;
+pub mod tables;
+mod tape;
 pub mod utc;

@@ -10,11 +10,10 @@
 //!     +------------------wanted-----------------+
 //! ```
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
-use evenfall_clock_service::{Standing, View};
+use evenfall_clock_service::Standing;
 use evenfall_core::{Clock, ClockError, NodeId, SyncTime, Timestamp};
 use evenfall_host::Waker;
 use evenfall_host::clock::{MonotonicClock, SyncSource};
@@ -24,26 +23,23 @@ use evenfall_multicast_machine::{
 };
 use serde::Serialize;
 
-use crate::frames::{self, FrameLog, FrameReader};
-use crate::recent::{RecentHolder, RecentTap};
-use crate::utc::UtcLog;
+use crate::frames::{self, FrameReader};
+use crate::recent::RecentHolder;
+use crate::tables::OpenTables;
+use crate::tape::{TapePlan, WriterState, write_tape};
 use evenfall_multicast_service::roles::receiver::{Delivery, Sink, metrics, note_duplicates};
 use evenfall_multicast_service::roles::{Ended, Part};
 use evenfall_multicast_service::roles::{Process, RoleError, identity};
 use evenfall_multicast_service::settings::{Node, Settings};
 use evenfall_runtime::telemetry::Metrics;
-use evenfall_store_engine::{Level, RecordSource, Store, StoreError};
-use evenfall_store_recording::{Catalog, RecordingWriter};
+use evenfall_store_engine::{RecordSource, Store, StoreError};
+use evenfall_store_recording::Catalog;
 
 /// Name of the recording in its store.
 pub const NAME: &str = "feed";
 /// Frames that may wait to be written. A disk that is further behind is too slow for this feed. The
 /// recorder then ends with an error that says so, and no other node is affected.
 const WAITING_MAX: usize = 65_536;
-/// Messages after which the gathered messages are appended, so that a crash loses few.
-const FLUSH_MESSAGES: u64 = 512;
-/// The longest time that a gathered message waits to be appended.
-const FLUSH_EVERY: Duration = Duration::from_millis(100);
 /// Reads that may wait, per tree. The machine never wants more reads at once.
 const READS_MAX: usize = 8;
 
@@ -106,62 +102,6 @@ fn epoch_ns(clock: Clock) -> i64 {
     let is_local = clock.reading().error == ClockError::SameClock;
     let reading = is_local.then(|| SyncSource::Realtime.read().ok()).flatten();
     reading.map_or(0, |reading| reading.offset_ns)
-}
-
-/// What the writer's thread shares with the others.
-#[derive(Default)]
-struct WriterState {
-    /// Acknowledged messages.
-    kept: AtomicU64,
-    /// Whether the process ends. A store that is at its limit then holds it up no longer.
-    is_stopping: AtomicBool,
-}
-
-/// Stores messages until the channel closes.
-fn write(
-    store: &Store,
-    trees: u32,
-    (epoch_ns, clock): (i64, Option<View>),
-    from: &Receiver<(Release, SyncTime)>,
-    (state, mut recent): (&WriterState, Option<Box<dyn RecentTap>>),
-) -> Result<(), StoreError> {
-    let stopping = &state.is_stopping;
-    let writer = RecordingWriter::new(store, NAME, trees, Level::Local)?;
-    let mut tape = writer.stopping_with(stopping);
-    let mut frames = FrameLog::new(store, NAME, trees, stopping)?;
-    let mut utc = clock.map(|clock| UtcLog::new(store, NAME, clock, stopping)).transpose()?;
-    let (mut flushed, mut flushed_at, mut last_at) = (0, Instant::now(), None);
-    loop {
-        let next = from.recv_timeout(FLUSH_EVERY);
-        if let Ok((release, at)) = &next {
-            let at = i64::try_from(at.nanos()).unwrap_or(i64::MAX).saturating_add(epoch_ns);
-            for (number, bytes) in (release.first_message..).zip(release.messages.clone()) {
-                if let Some(recent) = &mut recent {
-                    recent.push(release.stream, at, release.format, &bytes);
-                }
-                tape.push(release.stream, number, at, release.format, &bytes)?;
-            }
-            frames.push(release, at);
-            last_at = Some(at);
-        }
-        if let (Some(recent), Err(_)) = (&mut recent, &next) {
-            recent.settle();
-        }
-        let has_ended = matches!(next, Err(RecvTimeoutError::Disconnected));
-        let is_due = flushed_at.elapsed() >= FLUSH_EVERY;
-        if has_ended || is_due || tape.messages() - flushed >= FLUSH_MESSAGES {
-            tape.flush()?;
-            frames.flush()?;
-            if let (Some(utc), Some(at)) = (&mut utc, last_at) {
-                utc.note(at)?;
-            }
-            (flushed, flushed_at) = (tape.messages(), Instant::now());
-            state.kept.store(flushed, Ordering::Release);
-        }
-        if has_ended {
-            return Ok(());
-        }
-    }
 }
 
 /// The result of a read.
@@ -302,9 +242,26 @@ fn of_another_run(error: RoleError, node: &Node, resumes: &[Option<Resume>]) -> 
     }
 }
 
+/// What a recorder does beside keeping messages.
+#[derive(Clone, Copy, Default)]
+pub struct RecorderExtras<'a> {
+    /// Messages go here too. It answers questions about the last seconds.
+    pub recent: Option<&'a dyn RecentHolder>,
+    /// Opens the trades and quotes that are written beside the messages.
+    pub open_tables: Option<OpenTables>,
+    /// Whether the store has readers. Each message is then shown to them at once.
+    pub is_served: bool,
+}
+
+impl std::fmt::Debug for RecorderExtras<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RecorderExtras").field("is_served", &self.is_served).finish_non_exhaustive()
+    }
+}
+
 /// Runs a recorder into a store until the feed has ended and no node needs the recorder, a signal
-/// comes, or the root is lost. An existing recording of this run is continued. Messages go to
-/// `recent` too, which answers questions about the last seconds. The call does not close the store.
+/// comes, or the root is lost. An existing recording of this run is continued. The call does not
+/// close the store.
 ///
 /// # Errors
 /// [`RoleError`]; the messages kept before stay in the store.
@@ -312,9 +269,10 @@ pub fn run(
     settings: &Settings,
     node: &Node,
     store: &Store,
-    recent: Option<&dyn RecentHolder>,
+    extras: RecorderExtras<'_>,
 ) -> Result<RecorderSummary, RoleError> {
     let failed = |error: StoreError| RoleError::Part(Box::new(error));
+    let recent = extras.recent;
     let trees = settings.course.trees;
     let resumes = resumes_of(node, store, trees)?;
     let process = Process::start(settings, node)?;
@@ -323,10 +281,16 @@ pub fn run(
     let (found, was_read) = sync_channel(READS_MAX * trees as usize);
     let state = &WriterState::default();
     let waker = process.base.port.waker();
-    let clock = (epoch_ns(process.base.clock()), process.time());
+    let plan = TapePlan {
+        trees,
+        epoch_ns: epoch_ns(process.base.clock()),
+        clock: process.time(),
+        recent: recent.map(RecentHolder::make_tap),
+        open_tables: extras.open_tables,
+        is_served: extras.is_served,
+    };
     std::thread::scope(|scope| {
-        let tap = recent.map(RecentHolder::make_tap);
-        let writer = scope.spawn(move || write(store, trees, clock, &released, (state, tap)));
+        let writer = scope.spawn(move || write_tape(store, plan, &released, state));
         scope.spawn(move || read(store, &to_read, &found, &waker));
         let tape = Tape { to: Some(tape), lost: 0, is_behind: false };
         let desk = Desk { wanted, found: was_read };
@@ -397,7 +361,7 @@ impl Part<Recorder> for Post<'_> {
             ).into())));
         }
         let now = MonotonicClock::now();
-        let is_over = self.delivery.finished >= self.trees
+        let is_over = self.delivery.finished.len() >= self.trees as usize
             && machines.iter_mut().all(|machine| machine.is_alone(now));
         is_over.then_some(Ok("the stream ended"))
     }
@@ -415,11 +379,20 @@ fn turn(
     (resumes, kept, recent): (&[Option<Resume>], &AtomicU64, Option<&dyn RecentHolder>),
 ) -> Result<RecorderSummary, RoleError> {
     let key = process.base.key.clone();
+    let verifier = settings.trust.load_verifier()?;
     let mut machines = Vec::new();
     for (stream, resume) in (0..settings.course.trees).zip(resumes) {
         let who = identity(settings, node, stream, process.base.started)?;
         let now = MonotonicClock::now();
         let machine = Recorder::new(settings.multicast, who, key.as_ref(), now);
+        let machine = match process.node_key() {
+            Some(key) => machine.with_node_key(key),
+            None => machine,
+        };
+        let machine = match &verifier {
+            Some(verifier) => machine.check_signatures(verifier.clone(), settings.trust.release),
+            None => machine,
+        };
         machines.push(match resume {
             Some(resume) => machine.resuming(*resume),
             None => machine,

@@ -8,14 +8,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use evenfall_host::interrupt;
 use evenfall_multicast_service::Settings;
 use evenfall_runtime::service::{RoleSpec, Service, Start};
 use evenfall_runtime::settings::{self, Document, KnownTable, Mistake, OPEN, SettingsError};
 use evenfall_store_engine::{Store, StoreConfig};
+use evenfall_store_recording::layouts::message_layouts;
 use serde_json::Value;
 
 use crate::recent::{BYTES_LEAST, BurstLimits, HoldRecent, ROWS_LEAST, RecentHolding};
-use crate::role;
+use crate::role::{self, RecorderExtras};
+use crate::tables::OpenTables;
 
 /// The role of this service.
 const ROLES: &[RoleSpec] = &[RoleSpec {
@@ -24,7 +27,7 @@ const ROLES: &[RoleSpec] = &[RoleSpec {
     nouns: ["recorder", "recorders"],
     help: "Receives like a receiver, keeps every message in a store, and answers nodes that missed \
            messages",
-    keys: &["burst", "burst_listen", "positions", "record", "serve"],
+    keys: &["burst", "burst_listen", "positions", "record", "serve", "tables"],
     keeps_data: true,
 }];
 
@@ -35,6 +38,8 @@ type ServeReaders = fn(&Arc<Store>, SocketAddr) -> Result<Box<dyn Any>, Box<dyn 
 pub struct RecorderService {
     /// Holds the last seconds in memory and answers questions about them, for a node with `burst`.
     pub hold_recent: HoldRecent,
+    /// Opens the trades and quotes beside the messages; `None` in a program that lacks them.
+    pub open_tables: Option<OpenTables>,
     /// Serves readers at the address `serve` of a node. The server of a store is another crate.
     pub serve_readers: ServeReaders,
 }
@@ -52,6 +57,7 @@ struct RecorderNodeKeys {
     #[serde(default, deserialize_with = "evenfall_runtime::address::deserialize_optional")]
     burst_listen: Option<SocketAddr>,
     positions: Option<PathBuf>,
+    tables: Option<bool>,
 }
 
 /// The windows that may be held: below, a question would miss its rows; above, a recording answers.
@@ -169,18 +175,30 @@ impl Service for RecorderService {
             let name = &node.name;
             format!("node {name}: no directory to record in: give record = \"DIR\" or --record DIR")
         })?;
-        let opened = Store::open(StoreConfig::remembered(directory)?)?;
+        let (remembered, layouts) = (StoreConfig::remembered(directory)?, message_layouts());
+        let opened = Store::open(StoreConfig { layouts, ..remembered })?;
         opened.losses.iter().for_each(|loss| tracing::warn!("{loss}"));
         let keys: Vec<RecorderNodeKeys> = start.document.list("node")?;
         let keys = keys.into_iter().find(|keys| keys.name == node.name);
         let listen = keys.as_ref().and_then(|keys| keys.serve);
+        let wants_tables = keys.as_ref().and_then(|keys| keys.tables).unwrap_or(true);
         let holding = keys.map(|keys| holding_of(&settings, start.document, &keys)).transpose()?;
         let store = Arc::new(opened.store);
         let server = listen.map(|listen| (self.serve_readers)(&store, listen)).transpose()?;
         let holder = holding.flatten().map(self.hold_recent).transpose()?;
-        let recorded = role::run(&settings, node, &store, holder.as_deref());
+        let extras = RecorderExtras {
+            recent: holder.as_deref(),
+            open_tables: self.open_tables.filter(|_| wants_tables),
+            is_served: listen.is_some(),
+        };
+        let recorded = role::run(&settings, node, &store, extras);
         drop((server, holder));
-        Arc::into_inner(store).ok_or("a connection holds the store")?.close()?;
+        if let Some(step) = store.clock_step() {
+            tracing::warn!("{}: {step}", node.name);
+        }
+        let store = Arc::into_inner(store).ok_or("a connection holds the store")?;
+        // A supervisor that stops a recorder waits for seconds, and the end of a feed for all.
+        if interrupt::raised() { store.stop() } else { store.close() }?;
         Ok(serde_json::to_value(recorded?)?)
     }
 }

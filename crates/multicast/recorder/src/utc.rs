@@ -20,7 +20,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use evenfall_clock_service::View;
+use evenfall_clock_service::MeshView;
 use evenfall_store_engine::{Level, Store, StoreError, StoreFile};
 use evenfall_store_recording::files::{utc_name, utc_schema};
 use evenfall_store_recording::writer::append_when_admitted;
@@ -32,7 +32,7 @@ const NO_BOUND: u64 = u64::MAX;
 pub(crate) struct UtcLog<'a> {
     store: &'a Store,
     file: Arc<StoreFile>,
-    clock: View,
+    clock: MeshView,
     is_stopping: &'a AtomicBool,
     last_ns: i64,
     windows: u64,
@@ -43,7 +43,7 @@ impl<'a> UtcLog<'a> {
     pub(crate) fn new(
         store: &'a Store,
         name: &str,
-        clock: View,
+        clock: MeshView,
         is_stopping: &'a AtomicBool,
     ) -> Result<Self, StoreError> {
         let file = store.create(&utc_name(name), &utc_schema())?;

@@ -45,6 +45,7 @@ pub mod csv;
 mod flight;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod market;
 mod receivers;
 pub mod results;
 pub mod sample;

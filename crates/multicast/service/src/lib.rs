@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`settings`] | the part of the settings that the roles read |
 //! | [`roles`] | root, proxy and receiver as they run in a process |
+//! | `signing` | keys by which a root signs the feed (feature `signing`) |
 //! | `subscriber` | the feed in a program of your own (feature `subscriber`) |
 //! | `embedded_root` | the root in a program of your own (feature `publisher`) |
 //! | `publisher` | a publisher in a program of your own that outlives the root (feature `publisher`) |
@@ -36,6 +37,8 @@ pub mod runlog;
 #[cfg(feature = "roles")]
 pub mod service;
 pub mod settings;
+#[cfg(feature = "signing")]
+pub mod signing;
 #[cfg(feature = "subscriber")]
 pub mod subscriber;
 

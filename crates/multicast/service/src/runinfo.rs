@@ -137,7 +137,9 @@ impl RunInfo {
     pub fn read(directory: &Path) -> Result<Self, RunInfoError> {
         let path = directory.join(RUN_FILE);
         let text = std::fs::read_to_string(&path).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => RunInfoError::Missing(path.clone()),
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+                RunInfoError::Missing(path.clone())
+            }
             _ => RunInfoError::Io(path.clone(), error),
         })?;
         serde_json::from_str(&text).map_err(|error| RunInfoError::Malformed(path, error))

@@ -99,7 +99,7 @@ impl fmt::Display for Role {
 }
 
 /// Name of a node's log. The other files of the node are named after it in the same way.
-pub(crate) fn file_name(node: &str) -> String {
+pub fn file_name(node: &str) -> String {
     format!("{node}.{EXTENSION}")
 }
 

@@ -1,5 +1,6 @@
 //! The settings of the multicast's roles: the tables `[run]`, `[feed]`, `[io]`, `[inject]`,
-//! `[clock]` and `[multicast]`, and the nodes that are root, proxy, receiver or recorder.
+//! `[clock]`, `[trust]` and `[multicast]`, and the nodes that are root, proxy, receiver or
+//! recorder.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 pub use evenfall_clock_service::settings::steps_file;
 pub use evenfall_clock_service::{ClockSettings, Planting};
-use evenfall_core::{NodeId, SharedKey};
+use evenfall_core::{EndKeys, NodeId, SharedKey};
 #[cfg(feature = "roles")]
 use evenfall_feed_service::Feed;
 use evenfall_multicast_machine::{Begin, Config};
@@ -24,9 +25,11 @@ use std::net::SocketAddr;
 mod file;
 mod mesh;
 mod plain;
+mod trust;
 mod voters;
 
 pub use self::plain::{EmbeddedRootSettings, PublisherSettings, Subscription};
+pub use self::trust::{TrustSettings, public_text};
 
 /// Trees of a run. One feed does not keep more than sixty-four cores busy.
 const TREES: RangeInclusive<u32> = 1..=64;
@@ -170,6 +173,9 @@ pub struct RunOptions {
     /// How long the root waits at the end for receivers that are not finished.
     #[serde(with = "humantime_serde")]
     pub finish_timeout: Duration,
+    /// How long a key of the run is in use, in a run with node keys. Zero is as long as the run.
+    #[serde(with = "humantime_serde")]
+    pub key_lifetime: Duration,
 }
 
 impl RunOptions {
@@ -182,7 +188,12 @@ impl RunOptions {
 
 impl Default for RunOptions {
     fn default() -> Self {
-        Self { trees: 1, warm_up: Duration::from_secs(5), finish_timeout: Duration::from_secs(15) }
+        Self {
+            trees: 1,
+            warm_up: Duration::from_secs(5),
+            finish_timeout: Duration::from_secs(15),
+            key_lifetime: Duration::from_secs(3_600),
+        }
     }
 }
 
@@ -202,6 +213,8 @@ pub struct Settings {
     pub inject: Inject,
     /// How the nodes measure each other's clocks.
     pub clock: ClockSettings,
+    /// The public keys of those who may write the feed, and the own signing key.
+    pub trust: TrustSettings,
     /// The protocol.
     pub multicast: Config,
     /// The processes that have a role of the multicast.
@@ -240,6 +253,16 @@ impl Settings {
         root.ok_or_else(|| SettingsError::new("no [[node]] has role = \"root\""))
     }
 
+    /// The master key of a root or standby, or the key of another node; `None` for a run without
+    /// node keys.
+    ///
+    /// # Errors
+    /// When the file of the key cannot be read or is not the key of this node.
+    pub fn node_keys(&self, node: &Node) -> Result<Option<EndKeys>, SettingsError> {
+        let is_root = matches!(node.role, RoleName::Root | RoleName::Standby);
+        self.run.node_keys(&node.plain(), is_root)
+    }
+
     /// The shared key, if one is configured.
     ///
     /// # Errors
@@ -275,6 +298,7 @@ impl Settings {
         self.feed.check()?;
         self.io.check()?;
         self.clock.check()?;
+        self.trust.check()?;
         check_nodes(&self.plain_nodes())?;
         for (at, node) in self.nodes.iter().enumerate() {
             node.check(at, self.course.trees)?;

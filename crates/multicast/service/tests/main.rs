@@ -6,3 +6,5 @@ mod common;
 mod embedded_root;
 mod live_feed;
 mod publisher;
+#[cfg(feature = "signing")]
+mod signed_feed;

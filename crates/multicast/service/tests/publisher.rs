@@ -3,12 +3,16 @@
 use std::thread;
 use std::time::Duration;
 
-use evenfall_core::NodeId;
+use evenfall_core::{EndKeys, MasterKey, NodeId, SharedKey};
 use evenfall_feed_service::player::{Player, Stage};
 use evenfall_feed_service::{Feed, Synthetic};
 use evenfall_multicast_service::roles::{author, root};
 use evenfall_multicast_service::settings::{Node, PublisherSettings, RoleName};
 use evenfall_multicast_service::{Publisher, PublisherError, Settings};
+use evenfall_multicast_sessions::letter_key;
+use evenfall_multicast_sessions::producer::wire::{
+    ProduceRequest, ProducerDirection, ProducerEnvelope,
+};
 
 use crate::common::{free_addresses, receivers, settings};
 
@@ -58,8 +62,8 @@ fn a_program_learns_the_number_of_each_message_and_another_start_goes_on_behind_
 
 /// A letter without a message: 67 bytes, as anybody can write them.
 fn forged(name: u64, run: u64, number: u64) -> Vec<u8> {
-    let mut letter = b"EL\x01\x01\0\0\0\0".to_vec();
-    let words = [12_345, 0, run, number, name, 0, 0];
+    let mut letter = b"EL\x02\x01\0\0\0\0".to_vec();
+    let words = [name, 12_345, 0, run, number, 0, 0];
     words.iter().for_each(|word| letter.extend(u64::to_le_bytes(*word)));
     letter.extend([0; 3]);
     letter
@@ -88,6 +92,62 @@ fn a_stranger_gets_no_answer_and_ends_no_author() {
     assert_eq!((root.messages, root.malformed), (2, 2));
     for receiver in receivers {
         assert_eq!(receiver.join().unwrap().content_hash, root.content_hash);
+    }
+}
+
+/// A letter without a message in the name of an author, under this key.
+fn sealed(name: u64, key: &SharedKey) -> Vec<u8> {
+    let (kind, number) = (ProducerDirection::ToRoot, 1);
+    let envelope = ProducerEnvelope { kind, name, author: 12_345, life: 0, run_id: 0, number };
+    let ask = ProduceRequest { have: 0, place: 0, is_end: false, messages: Vec::new() };
+    let (head, body) = envelope.seal(Some(key), ask.encode());
+    [head.as_slice(), &body].concat()
+}
+
+#[test]
+fn an_author_with_a_node_key_publishes_and_no_other_node_writes_in_its_name() {
+    let mut settings = settings(1, 1);
+    settings.run.key = Some(SharedKey::new(1, [5; 32]));
+    for (name, id, role) in [
+        ("standby-1", 7, RoleName::Standby),
+        ("standby-2", 8, RoleName::Standby),
+        ("desk", 9, RoleName::Author),
+    ] {
+        add(&mut settings, name, id, role);
+    }
+    let master = MasterKey::new([6; 32]);
+    let with = |keys: EndKeys| {
+        let mut settings = settings.clone();
+        settings.run.node_keys = Some(keys);
+        settings
+    };
+    let of_node = |id| with(EndKeys::Node(master.node(NodeId(id))));
+    let receivers = receivers(&of_node(1), &[]);
+    let run_root = |name: &'static str| {
+        let settings = with(EndKeys::Root(master.clone()));
+        thread::spawn(move || root::run(&settings, settings.node(name).unwrap()).unwrap())
+    };
+    let roots = ["root", "standby-1", "standby-2"].map(run_root);
+    let author = Publisher::start(of_node(9), "desk").unwrap();
+    assert_eq!(author.publish("before the participant").unwrap(), 0);
+    let participant = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    participant.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    let keys = [SharedKey::new(1, [5; 32]), letter_key(&master.node(NodeId(1)))];
+    for key in keys {
+        participant.send_to(&sealed(10, &key), settings.nodes[0].address).unwrap();
+        let answered = participant.recv_from(&mut [0; 2_000]);
+        assert!(answered.is_err(), "another node writes as the author: {answered:?}");
+    }
+    // A node writes in its own name, and is no author of the settings.
+    let own = letter_key(&master.node(NodeId(1)));
+    participant.send_to(&sealed(2, &own), settings.nodes[0].address).unwrap();
+    assert!(participant.recv_from(&mut [0; 2_000]).is_err());
+    assert_eq!(author.publish("behind the participant").unwrap(), 1);
+    author.finish().unwrap();
+    let roots = roots.map(|root| root.join().unwrap());
+    assert_eq!((roots[0].messages, roots[0].malformed), (2, 3));
+    for receiver in receivers {
+        assert_eq!(receiver.join().unwrap().content_hash, roots[0].content_hash);
     }
 }
 

@@ -19,6 +19,7 @@ pub mod standby;
 pub use evenfall_consensus_machine::ConsensusError;
 pub use producer::{
     ProducerEvent, ProducerIngress, ProducerList, ProducerSession, ProducerTable, SessionChange,
+    letter_key,
 };
 pub use replicated_root::{ReplicatedRoot, ReplicatedRootEvent, VoterConfig};
 pub use standby::{AgreedFeed, FeedEntry, MembershipChange};

@@ -48,7 +48,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use evenfall_multicast_machine::ProducerMark;
 
-pub use ingress::{ProducerIngress, ProducerList};
+pub use ingress::{ProducerIngress, ProducerList, letter_key};
 pub use session::{ProducerEvent, ProducerSession};
 
 /// Messages of an author that may have no answer yet. The roots keep the numbers of as many places,

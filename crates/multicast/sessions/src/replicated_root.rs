@@ -28,7 +28,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_consensus_machine::{
-    Canopus, Change, Config, ConsensusError, Event, Member, Request, State, SuperLeaf, Tree,
+    AgreedChange, Canopus, ClientRequest, Config, ConsensusError, Event, LeafMember, LeafOnlyTree,
+    SuperLeaf, VnodeState,
 };
 use evenfall_core::{
     Arrival, Clock, ClockReading, Durable as _, Format, ForwardCounters, ForwardId, Install,
@@ -167,8 +168,8 @@ impl ReplicatedRoot {
     pub fn new(root: Root, run: Run, config: &VoterConfig) -> Result<Self, ConsensusError> {
         let members = config.voters.iter();
         let members =
-            members.map(|(node, address)| Member { node: *node, address: *address }).collect();
-        let tree = Tree::new(vec![SuperLeaf { path: Vec::new(), members }])?;
+            members.map(|(node, address)| LeafMember { node: *node, address: *address }).collect();
+        let tree = LeafOnlyTree::new(vec![SuperLeaf { path: Vec::new(), members }])?;
         let is_local = config.voters.iter().all(|(_, address)| address.ip().is_loopback());
         let datagram_bytes = if is_local { DATAGRAM_BYTES_LOCAL } else { DATAGRAM_BYTES };
         let consensus = Config {
@@ -315,7 +316,7 @@ impl ReplicatedRoot {
         }
     }
 
-    fn apply(&mut self, now: Timestamp, voter: &mut Voter, state: &State) {
+    fn apply(&mut self, now: Timestamp, voter: &mut Voter, state: &VnodeState) {
         for set in &state.sets {
             for request in &set.requests {
                 match voter.sequence.take(set.node, &request.body) {
@@ -338,10 +339,14 @@ impl ReplicatedRoot {
                 }
             }
         }
-        let turnout = |change: &Change| match *change {
-            Change::Leave(node, incarnation) => Some(MembershipChange::Left(node, incarnation)),
-            Change::Join(node, incarnation) => Some(MembershipChange::Back(node, incarnation)),
-            Change::Lease(_) | Change::Retire(..) => None,
+        let turnout = |change: &AgreedChange| match *change {
+            AgreedChange::Leave(node, incarnation) => {
+                Some(MembershipChange::Left(node, incarnation))
+            }
+            AgreedChange::Join(node, incarnation) => {
+                Some(MembershipChange::Back(node, incarnation))
+            }
+            AgreedChange::Lease(_) | AgreedChange::Retire(..) => None,
         };
         if voter.sequence.apply_changes(state.changes.iter().filter_map(turnout)) {
             self.stand(now, voter);
@@ -442,7 +447,7 @@ impl Voter {
     /// Asks the voters to agree on an entry. Returns whether there was room.
     fn submit(&mut self, now: Timestamp, entry: &FeedEntry) -> bool {
         let (client, sequence) = (u64::from(self.me.0), self.requests + 1);
-        let request = Request { client, sequence, body: entry.encode(self.sequence.term()) };
+        let request = ClientRequest { client, sequence, body: entry.encode(self.sequence.term()) };
         let is_in = self.replica.submit(now, request).is_ok();
         self.requests += u64::from(is_in);
         is_in

@@ -53,7 +53,8 @@ use crate::producer::{ProducerTable, SessionChange};
 ///  0       1          5
 ///  | kind  | term u32 | 1 open   epoch u32, run id u64
 ///                     | 2 begin  time u64: when the first message is due
-///                     | 3 frame  the fixed header of 57 bytes, and the body
+///                     | 3 frame  the fixed header of 57 bytes, and the body: of messages, or of
+///                     |          a signature
 ///                     | 4 over
 ///                     | 5 marked frame  count u16, as many marks, and then as a frame
 ///                     |   a mark        author u64, place u64, count u16
@@ -175,7 +176,8 @@ fn read_frame(
     marks: Vec<ProducerMark>,
 ) -> Result<Draft, Malformed> {
     let fixed = Fixed::read(r)?;
-    if fixed.kind != Kind::Data {
+    let is_signature = fixed.kind == Kind::Signature;
+    if !fixed.kind.is_frame() || is_signature && (fixed.count, marks.len()) != (0, 0) {
         return Err(r.malformed("a frame that is not of the feed"));
     }
     let marked: u64 = marks.iter().map(|mark| u64::from(mark.count)).sum();
@@ -185,7 +187,9 @@ fn read_frame(
     let head = if marks.is_empty() { 0 } else { 2 + MARK_BYTES * marks.len() };
     let body = entry.slice(ENTRY_HEAD_BYTES + head + FIXED_BYTES..);
     r.take(body.len())?;
-    Messages::new(body.clone(), fixed.count)?;
+    if !is_signature {
+        Messages::new(body.clone(), fixed.count)?;
+    }
     Ok(Draft::new(fixed, body).marked(marks))
 }
 

@@ -18,10 +18,13 @@ use evenfall_core::{
 };
 
 use super::branch::{Branch, PARTS_PER_POLL};
-use super::job::{Kind, Task};
-use super::probe::{self, Probe};
+use super::job::{MeasurementKind, Task};
+use super::probe::{self, DelayProbe};
 use super::prober::{self, Catcher, GROUP, Prober};
-use super::wire::{self, Body, Decoded, Entry, Message, PART_ENTRIES, Phase, Reason, VERSION};
+use super::wire::{
+    self, Decoded, HostFailure, PART_ENTRIES, Phase, ReportEntry, SurveyBody, SurveyMessage,
+    VERSION,
+};
 
 /// Control messages that may wait. Beyond this number the newest is dropped, because a poll repeats
 /// every message.
@@ -81,7 +84,7 @@ pub enum AgentEvent {
         /// Job.
         job: u32,
         /// What is measured.
-        kind: Kind,
+        kind: MeasurementKind,
         /// Limit of the time for which the agent is busy.
         limit: Duration,
     },
@@ -132,10 +135,10 @@ struct Work {
     branches: Vec<Branch>,
     prober: Option<Prober>,
     catcher: Catcher,
-    relay: VecDeque<Probe>,
+    relay: VecDeque<DelayProbe>,
     padding: Bytes,
     stepped: Option<i64>,
-    parts: Vec<Vec<Entry>>,
+    parts: Vec<Vec<ReportEntry>>,
 }
 
 /// See the module documentation.
@@ -181,16 +184,16 @@ impl Agent {
         AgentStatus { busy: self.work.as_ref().map(busy), ..self.status.clone() }
     }
 
-    fn send(&mut self, to: SocketAddr, run: u64, job: u32, body: Body) {
+    fn send(&mut self, to: SocketAddr, run: u64, job: u32, body: SurveyBody) {
         if self.control.len() >= CONTROL_MAX {
             self.status.control_dropped += 1;
             return;
         }
-        let bytes = Message { run, job, body }.encode(self.config.key.as_ref());
+        let bytes = SurveyMessage { run, job, body }.encode(self.config.key.as_ref());
         self.control.push_back((to, bytes));
     }
 
-    fn answer(&mut self, to: SocketAddr, asked: &Message, body: Body) {
+    fn answer(&mut self, to: SocketAddr, asked: &SurveyMessage, body: SurveyBody) {
         self.send(to, asked.run, asked.job, body);
     }
 
@@ -200,22 +203,27 @@ impl Agent {
         let (owner, run, job) = (work.owner, work.run, work.job);
         let parts = if work.phase == Phase::Done { work.parts.len() as u32 } else { 0 };
         let progress = work.branches.iter().map(Branch::progress).sum();
-        let status = Body::Status { phase: work.phase, parts, progress };
+        let status = SurveyBody::Status { phase: work.phase, parts, progress };
         let window = work.parts.iter().enumerate().skip(from as usize);
-        let window: Vec<Body> = window
+        let window: Vec<SurveyBody> = window
             .take(PARTS_PER_POLL as usize)
-            .map(|(index, entries)| Body::Part { index: index as u32, entries: entries.clone() })
+            .map(|(index, entries)| SurveyBody::Part {
+                index: index as u32,
+                entries: entries.clone(),
+            })
             .collect();
         self.send(owner, run, job, status);
         window.into_iter().for_each(|part| self.send(owner, run, job, part));
     }
 
-    fn handle_control(&mut self, now: Timestamp, from: SocketAddr, message: Message) {
+    fn handle_control(&mut self, now: Timestamp, from: SocketAddr, message: SurveyMessage) {
         match &message.body {
-            Body::Hello => self.hello(from, &message),
-            Body::Task(task) => self.order(now, from, &message, task.clone()),
-            Body::Go | Body::Poll(_) | Body::Release => self.obey(now, from, &message),
-            Body::Status { .. } | Body::Part { .. } | Body::Refusal(_) => {
+            SurveyBody::Hello => self.hello(from, &message),
+            SurveyBody::Task(task) => self.order(now, from, &message, task.clone()),
+            SurveyBody::Go | SurveyBody::Poll(_) | SurveyBody::Release => {
+                self.obey(now, from, &message)
+            }
+            SurveyBody::Status { .. } | SurveyBody::Part { .. } | SurveyBody::Refusal(_) => {
                 if let Some(work) = &mut self.work
                     && (work.run, work.job) == (message.run, message.job)
                     && let Some(branch) = work.branches.iter_mut().find(|b| b.address() == from)
@@ -224,15 +232,15 @@ impl Agent {
                     self.advance(now);
                 }
             }
-            Body::Welcome { .. } => {}
+            SurveyBody::Welcome { .. } => {}
         }
     }
 
-    fn hello(&mut self, from: SocketAddr, message: &Message) {
+    fn hello(&mut self, from: SocketAddr, message: &SurveyMessage) {
         let busy = self.work.as_ref().map(|work| work.run).filter(|run| *run != message.run);
         let body = match busy {
-            Some(run) => Body::Refusal(Reason::Busy(run)),
-            None => Body::Welcome {
+            Some(run) => SurveyBody::Refusal(HostFailure::Busy(run)),
+            None => SurveyBody::Welcome {
                 software: self.config.software.clone(),
                 clock: self.clock.reading().error,
             },
@@ -240,7 +248,7 @@ impl Agent {
         self.answer(from, message, body);
     }
 
-    fn order(&mut self, now: Timestamp, from: SocketAddr, message: &Message, task: Task) {
+    fn order(&mut self, now: Timestamp, from: SocketAddr, message: &SurveyMessage, task: Task) {
         let (run, job) = (message.run, message.job);
         match &mut self.work {
             Some(work) if (work.run, work.job) == (run, job) => {
@@ -248,19 +256,19 @@ impl Agent {
                 return self.report(0);
             }
             Some(work) if work.run != run => {
-                let reason = Reason::Busy(work.run);
-                return self.answer(from, message, Body::Refusal(reason));
+                let reason = HostFailure::Busy(work.run);
+                return self.answer(from, message, SurveyBody::Refusal(reason));
             }
             _ => {}
         }
         if self.last.0 == run && job <= self.last.1 {
             // The poll is for another job, for instance a late duplicate.
             let (phase, parts, progress) = (Phase::None, 0, 0);
-            return self.answer(from, message, Body::Status { phase, parts, progress });
+            return self.answer(from, message, SurveyBody::Status { phase, parts, progress });
         }
         let copies = task.copies() as u64;
         if u64::from(task.pace.rate_hz) * copies > self.config.probes_per_second_max {
-            return self.answer(from, message, Body::Refusal(Reason::Refused));
+            return self.answer(from, message, SurveyBody::Refusal(HostFailure::Refused));
         }
         self.drop_work(Idle::Replaced);
         self.begin(now, from, (run, job), task);
@@ -272,7 +280,7 @@ impl Agent {
         self.status.jobs += 1;
         self.status.probes_received = 0;
         self.events.push_back(AgentEvent::Busy { run, job, kind: task.kind, limit });
-        if task.kind != Kind::AllToAll {
+        if task.kind != MeasurementKind::AllToAll {
             let group = task.children().iter().map(|seat| seat.address).collect::<Arc<[_]>>();
             self.installs.push_back(Install::Group(GROUP, group));
         }
@@ -296,21 +304,21 @@ impl Agent {
         self.advance(now);
     }
 
-    fn obey(&mut self, now: Timestamp, from: SocketAddr, message: &Message) {
+    fn obey(&mut self, now: Timestamp, from: SocketAddr, message: &SurveyMessage) {
         let work = self.work.as_mut();
         let Some(work) = work.filter(|work| (work.run, work.job) == (message.run, message.job))
         else {
             let (phase, parts, progress) = (Phase::None, 0, 0);
-            return self.answer(from, message, Body::Status { phase, parts, progress });
+            return self.answer(from, message, SurveyBody::Status { phase, parts, progress });
         };
         (work.owner, work.polled) = (from, now);
         match message.body {
-            Body::Release => {
+            SurveyBody::Release => {
                 self.drop_work(Idle::Released);
                 let (phase, parts, progress) = (Phase::None, 0, 0);
-                self.answer(from, message, Body::Status { phase, parts, progress });
+                self.answer(from, message, SurveyBody::Status { phase, parts, progress });
             }
-            Body::Go => {
+            SurveyBody::Go => {
                 if work.phase == Phase::Ready {
                     work.phase = Phase::Running;
                     let drain = work.task.timing.step / DRAIN_SHARE;
@@ -321,7 +329,7 @@ impl Agent {
                 self.report(0);
                 self.advance(now);
             }
-            Body::Poll(from) => self.report(from),
+            SurveyBody::Poll(from) => self.report(from),
             _ => {}
         }
     }
@@ -333,7 +341,7 @@ impl Agent {
         self.events.push_back(AgentEvent::Idle { run: work.run, job: work.job, why });
         self.status.leases_lapsed += u64::from(why == Idle::LeaseLapsed);
         for branch in &work.branches {
-            self.send(branch.address(), work.run, work.job, Body::Release);
+            self.send(branch.address(), work.run, work.job, SurveyBody::Release);
         }
     }
 
@@ -370,7 +378,7 @@ impl Agent {
     }
 
     fn handle_probe(&mut self, arrival: &Arrival) -> Result<(), Malformed> {
-        let probe = Probe::decode(&arrival.datagram, self.config.key.as_ref())?;
+        let probe = DelayProbe::decode(&arrival.datagram, self.config.key.as_ref())?;
         let (at, here) = (self.clock.sync(arrival.received), self.clock.reading().error);
         let expected = |work: &&mut Work| {
             (work.run, work.job) == (probe.run, probe.job)
@@ -404,14 +412,14 @@ impl Agent {
         let from = work.task.me().place;
         let (to, probe) = match work.relay.pop_front() {
             Some(probe) => {
-                let probe = Probe { from, sent, sent_error: error, ..probe };
+                let probe = DelayProbe { from, sent, sent_error: error, ..probe };
                 (Destination::Group(GROUP), probe)
             }
             None => {
                 let (to, warm_up, sequence) = work.prober.as_mut()?.take(now)?;
                 let (run, job, origin, origin_error) = (work.run, work.job, sent, error);
                 let sent_error = error;
-                let probe = Probe {
+                let probe = DelayProbe {
                     warm_up,
                     from,
                     run,
@@ -432,10 +440,12 @@ impl Agent {
 
 impl Work {
     /// The report: the entries of this host, and the entries of all hosts below.
-    fn found(&mut self) -> Vec<Entry> {
+    fn found(&mut self) -> Vec<ReportEntry> {
         let me = self.task.me().place;
         let mut entries = match self.stepped {
-            Some(ns) => vec![Entry::Failed { place: me, reason: Reason::ClockStepped(ns) }],
+            Some(ns) => {
+                vec![ReportEntry::Failed { place: me, reason: HostFailure::ClockStepped(ns) }]
+            }
             None => self.catcher.entries(&self.task),
         };
         entries.extend(self.prober.iter().flat_map(|prober| prober.entries(me)));
@@ -481,10 +491,10 @@ impl Machine for Agent {
                 let branches = self.work.iter_mut().flat_map(|work| &mut work.branches);
                 let branch = branches.into_iter().find(|b| b.address() == arrival.from);
                 if let Some(branch) = branch {
-                    branch.take(now, Body::Refusal(Reason::Version(version)));
+                    branch.take(now, SurveyBody::Refusal(HostFailure::Version(version)));
                     self.advance(now);
                 } else if ASKING.contains(&kind) {
-                    let body = Body::Refusal(Reason::Version(VERSION));
+                    let body = SurveyBody::Refusal(HostFailure::Version(VERSION));
                     self.send(arrival.from, 0, 0, body);
                 }
             }

@@ -11,8 +11,8 @@ use std::net::SocketAddr;
 
 use evenfall_core::Timestamp;
 
-use super::job::{Seat, Task};
-use super::wire::{Body, Entry, Phase, Reason};
+use super::job::{JobSeat, Task};
+use super::wire::{HostFailure, Phase, ReportEntry, SurveyBody};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -21,7 +21,7 @@ enum State {
     Going { running: bool },
     Reading { parts: u32 },
     Closed,
-    Failed(Reason),
+    Failed(HostFailure),
 }
 
 /// See the module documentation.
@@ -35,7 +35,7 @@ pub(super) struct Branch {
     /// Parts of its report that have arrived.
     have: u32,
     progress: u32,
-    entries: Vec<Entry>,
+    entries: Vec<ReportEntry>,
 }
 
 impl Branch {
@@ -97,14 +97,14 @@ impl Branch {
     }
 
     /// The message to send after time has passed, if any.
-    pub(super) fn tick(&mut self, now: Timestamp) -> Option<Body> {
+    pub(super) fn tick(&mut self, now: Timestamp) -> Option<SurveyBody> {
         if self.is_over() {
             return None;
         }
         let silent = now >= self.silent_at();
         if silent || now >= self.deadline {
             let answered = !silent && self.state != State::Preparing;
-            let reason = if answered { Reason::Unfinished } else { Reason::Silent };
+            let reason = if answered { HostFailure::Unfinished } else { HostFailure::Silent };
             self.state = State::Failed(reason);
             return None;
         }
@@ -113,23 +113,25 @@ impl Branch {
         }
         self.poll_at = now + self.task.timing.poll;
         match self.state {
-            State::Preparing => Some(Body::Task(self.task.clone())),
-            State::Going { running: false } => Some(Body::Go),
-            State::Ready | State::Going { .. } => Some(Body::Poll(0)),
-            State::Reading { .. } => Some(Body::Poll(self.have)),
+            State::Preparing => Some(SurveyBody::Task(self.task.clone())),
+            State::Going { running: false } => Some(SurveyBody::Go),
+            State::Ready | State::Going { .. } => Some(SurveyBody::Poll(0)),
+            State::Reading { .. } => Some(SurveyBody::Poll(self.have)),
             State::Closed | State::Failed(_) => None,
         }
     }
 
-    pub(super) fn take(&mut self, now: Timestamp, body: Body) {
+    pub(super) fn take(&mut self, now: Timestamp, body: SurveyBody) {
         if self.is_over() {
             return;
         }
         self.heard = now;
         match body {
-            Body::Status { phase, parts, progress } => self.status(now, phase, parts, progress),
-            Body::Part { index, entries } => self.part(now, index, entries),
-            Body::Refusal(reason) => self.state = State::Failed(reason),
+            SurveyBody::Status { phase, parts, progress } => {
+                self.status(now, phase, parts, progress)
+            }
+            SurveyBody::Part { index, entries } => self.part(now, index, entries),
+            SurveyBody::Refusal(reason) => self.state = State::Failed(reason),
             _ => {}
         }
     }
@@ -147,7 +149,7 @@ impl Branch {
             }
             // The subordinate has restarted and lost the job, or the message is older than the job.
             (State::Ready | State::Going { .. } | State::Reading { .. }, Phase::None) => {
-                self.state = State::Failed(Reason::Forgot);
+                self.state = State::Failed(HostFailure::Forgot);
             }
             _ => {}
         }
@@ -159,7 +161,7 @@ impl Branch {
 
     /// Takes a part of the report. Parts arrive in order, and are requested by number, one window
     /// at a time.
-    fn part(&mut self, now: Timestamp, index: u32, entries: Vec<Entry>) {
+    fn part(&mut self, now: Timestamp, index: u32, entries: Vec<ReportEntry>) {
         let State::Reading { .. } = self.state else { return };
         if index == self.have {
             self.have += 1;
@@ -190,19 +192,21 @@ impl Branch {
 
     /// The report of the subordinate. After a failure, the entries name the subordinate and all
     /// hosts behind it.
-    pub(super) fn report(&mut self) -> Vec<Entry> {
+    pub(super) fn report(&mut self) -> Vec<ReportEntry> {
         let mut entries = core::mem::take(&mut self.entries);
         let reason = match self.state {
             State::Closed => return entries,
             State::Failed(reason) => reason,
-            _ => Reason::Unfinished,
+            _ => HostFailure::Unfinished,
         };
         // An incomplete report is dropped, because it would look like a complete report.
         entries.clear();
         let place = self.task.me().place;
-        entries.push(Entry::Failed { place, reason });
-        let behind =
-            |seat: &Seat| Entry::Failed { place: seat.place, reason: Reason::Unreached(place) };
+        entries.push(ReportEntry::Failed { place, reason });
+        let behind = |seat: &JobSeat| ReportEntry::Failed {
+            place: seat.place,
+            reason: HostFailure::Unreached(place),
+        };
         entries.extend(self.task.seats.iter().skip(1).map(behind));
         entries
     }

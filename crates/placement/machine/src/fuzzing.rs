@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use evenfall_core::{Arrival, Machine, StampedBy, Timestamp};
 
-use crate::probe::{self, Probe};
+use crate::probe::{self, DelayProbe};
 use crate::wire::{self, Decoded};
 use crate::{Agent, AgentConfig, MacKey};
 
@@ -21,8 +21,8 @@ pub fn survey_wire(data: &[u8]) {
         let again = wire::decode(&written, None);
         assert!(matches!(again, Ok(Decoded::Message(again)) if again.encode(None) == written));
     }
-    if let Ok(probe) = Probe::decode(data, None) {
-        assert_eq!(Probe::decode(&probe.encode(None), None).as_ref(), Ok(&probe));
+    if let Ok(probe) = DelayProbe::decode(data, None) {
+        assert_eq!(DelayProbe::decode(&probe.encode(None), None).as_ref(), Ok(&probe));
     }
 }
 
@@ -60,7 +60,7 @@ fn agent(data: &[u8], key: Option<MacKey>) {
 fn sealed(input: &[u8], key: Option<&MacKey>) -> Vec<u8> {
     match wire::decode(input, None) {
         Ok(Decoded::Message(message)) => message.encode(key).to_vec(),
-        _ if input.starts_with(&probe::MAGIC) => match Probe::decode(input, None) {
+        _ if input.starts_with(&probe::MAGIC) => match DelayProbe::decode(input, None) {
             Ok(probe) => probe.encode(key).to_vec(),
             Err(_) => input.to_vec(),
         },

@@ -30,7 +30,7 @@ pub const LENGTH_MAX: Duration = Duration::from_secs(600);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[repr(u8)]
-pub enum Kind {
+pub enum MeasurementKind {
     /// The delays from the leader to every other host.
     Parent = 0,
     /// The leader sends to all hosts, and each host forwards to the hosts below it, as the feed
@@ -44,7 +44,7 @@ pub enum Kind {
     BothWays = 3,
 }
 
-impl Kind {
+impl MeasurementKind {
     pub(super) fn from_wire(byte: u8) -> Option<Self> {
         let all = [Self::Parent, Self::Multicast, Self::AllToAll, Self::BothWays];
         all.get(usize::from(byte)).copied()
@@ -53,7 +53,7 @@ impl Kind {
 
 /// How probes are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Pace {
+pub struct ProbePace {
     /// Probes per second from each sender to each of its receivers.
     pub rate_hz: u32,
     /// Time in which probes count.
@@ -64,7 +64,7 @@ pub struct Pace {
     pub probe_bytes: u16,
 }
 
-impl Default for Pace {
+impl Default for ProbePace {
     /// 500 probes after 50 that warm the path up: the error of a p90 is then about 5 % of the
     /// spread. 64 bytes are the header and the padding to the smallest Ethernet frame.
     fn default() -> Self {
@@ -77,7 +77,7 @@ impl Default for Pace {
     }
 }
 
-impl Pace {
+impl ProbePace {
     /// Time from the first probe to the last probe.
     pub fn length(&self) -> Duration {
         self.warm_up + self.duration
@@ -87,20 +87,20 @@ impl Pace {
     ///
     /// # Errors
     /// The wrong value and the allowed range.
-    pub fn check(&self) -> Result<(), PaceError> {
+    pub fn check(&self) -> Result<(), ProbePaceError> {
         if self.rate_hz == 0 || self.rate_hz > RATE_MAX {
             let why = format!("rate {}: must be 1 to {RATE_MAX} per second", self.rate_hz);
-            return Err(PaceError(why));
+            return Err(ProbePaceError(why));
         }
         if self.duration.is_zero() || self.length() > LENGTH_MAX {
-            return Err(PaceError(format!(
+            return Err(ProbePaceError(format!(
                 "duration {:?} and warm-up {:?}: must be above 0 and {LENGTH_MAX:?} at most",
                 self.duration, self.warm_up
             )));
         }
         let least = super::probe::HEADER_BYTES as u16;
         if !(least..=PROBE_BYTES_MAX).contains(&self.probe_bytes) {
-            return Err(PaceError(format!(
+            return Err(ProbePaceError(format!(
                 "probe of {} bytes: must be {least} to {PROBE_BYTES_MAX}",
                 self.probe_bytes
             )));
@@ -111,15 +111,15 @@ impl Pace {
 
 /// A pace that no agent may be asked for, with the wrong value and what is allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PaceError(String);
+pub struct ProbePaceError(String);
 
-impl core::fmt::Display for PaceError {
+impl core::fmt::Display for ProbePaceError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl core::error::Error for PaceError {}
+impl core::error::Error for ProbePaceError {}
 
 /// The times of control. All hosts of a job use the same times, because the job carries them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,13 +152,13 @@ impl Timing {
     }
 
     /// How long a host of this height may take from the go to its report.
-    pub fn report_limit(&self, height: u32, pace: &Pace) -> Duration {
+    pub fn report_limit(&self, height: u32, pace: &ProbePace) -> Duration {
         pace.length() + self.step * (height + 2)
     }
 
     /// The longest that a host of this height is busy with a job, whatever happens. Parts of large
     /// results may take four steps in each layer.
-    pub fn life_limit(&self, height: u32, pace: &Pace) -> Duration {
+    pub fn life_limit(&self, height: u32, pace: &ProbePace) -> Duration {
         pace.length() + self.step * (8 * (height + 1)) + self.lease * 2
     }
 
@@ -172,36 +172,36 @@ impl Timing {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobSpec {
     /// What is measured.
-    pub kind: Kind,
+    pub kind: MeasurementKind,
     /// The hosts of the job, level by level, with the leader first.
     pub hosts: Vec<usize>,
-    /// Hosts under each host. For [`Kind::Parent`] and [`Kind::AllToAll`] the kind decides this
-    /// number.
+    /// Hosts under each host. For [`MeasurementKind::Parent`] and [`MeasurementKind::AllToAll`] the
+    /// kind decides this number.
     pub fanout: u16,
     /// How probes are sent.
-    pub pace: Pace,
+    pub pace: ProbePace,
 }
 
 impl JobSpec {
     /// A job in which the parent measures its delay to every candidate.
-    pub fn parent(parent: usize, candidates: &[usize], pace: Pace) -> Self {
+    pub fn parent(parent: usize, candidates: &[usize], pace: ProbePace) -> Self {
         let hosts: Vec<usize> = [parent].iter().chain(candidates).copied().collect();
-        Self { kind: Kind::Parent, fanout: candidates.len().max(1) as u16, hosts, pace }
+        Self { kind: MeasurementKind::Parent, fanout: candidates.len().max(1) as u16, hosts, pace }
     }
 
     /// A job that measures a whole tree. Hosts are listed level by level.
-    pub fn multicast(hosts: Vec<usize>, fanout: u16, pace: Pace) -> Self {
-        Self { kind: Kind::Multicast, hosts, fanout, pace }
+    pub fn multicast(hosts: Vec<usize>, fanout: u16, pace: ProbePace) -> Self {
+        Self { kind: MeasurementKind::Multicast, hosts, fanout, pace }
     }
 
     /// A job that measures the same tree in both ways.
     pub fn both_ways(self) -> Self {
-        Self { kind: Kind::BothWays, ..self }
+        Self { kind: MeasurementKind::BothWays, ..self }
     }
 
     /// A job that measures every ordered pair of hosts.
-    pub fn all_to_all(hosts: Vec<usize>, pace: Pace) -> Self {
-        Self { kind: Kind::AllToAll, hosts, fanout: MESH_FANOUT, pace }
+    pub fn all_to_all(hosts: Vec<usize>, pace: ProbePace) -> Self {
+        Self { kind: MeasurementKind::AllToAll, hosts, fanout: MESH_FANOUT, pace }
     }
 
     /// Layers below the leader.
@@ -212,7 +212,7 @@ impl JobSpec {
 
 /// A host of a job: its place and its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seat {
+pub struct JobSeat {
     /// Number in the list of the whole job.
     pub place: u16,
     /// Its address, for control and probes.
@@ -223,25 +223,25 @@ pub struct Seat {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
     /// What is measured.
-    pub kind: Kind,
+    pub kind: MeasurementKind,
     /// Hosts under each host.
     pub fanout: u16,
     /// How probes are sent.
-    pub pace: Pace,
+    pub pace: ProbePace,
     /// Limits of time.
     pub timing: Timing,
     /// The place of the host above. The leader has its own place here.
     pub above: u16,
     /// This host and the hosts below it, level by level.
-    pub seats: Vec<Seat>,
+    pub seats: Vec<JobSeat>,
     /// For an all-to-all job, all hosts in the order of their places. For a job in both ways, the
     /// host above this host, or the leader itself at the leader. For other jobs, the list is empty.
-    pub mesh: Vec<Seat>,
+    pub mesh: Vec<JobSeat>,
 }
 
 impl Task {
     /// The seat of the host that has this task.
-    pub fn me(&self) -> Seat {
+    pub fn me(&self) -> JobSeat {
         self.seats[0]
     }
 
@@ -256,8 +256,10 @@ impl Task {
         (0..children).map(|child| Self {
             seats: subtree(&self.seats, usize::from(self.fanout), child + 1),
             mesh: match self.kind {
-                Kind::BothWays => vec![self.me()],
-                Kind::Parent | Kind::Multicast | Kind::AllToAll => self.mesh.clone(),
+                MeasurementKind::BothWays => vec![self.me()],
+                MeasurementKind::Parent
+                | MeasurementKind::Multicast
+                | MeasurementKind::AllToAll => self.mesh.clone(),
             },
             above: self.me().place,
             ..*self
@@ -266,10 +268,12 @@ impl Task {
 
     /// The hosts directly below, to which this host sends or forwards each probe at once. An
     /// all-to-all job has none.
-    pub(super) fn children(&self) -> &[Seat] {
+    pub(super) fn children(&self) -> &[JobSeat] {
         let count = match self.kind {
-            Kind::AllToAll => 0,
-            Kind::Parent | Kind::Multicast | Kind::BothWays => usize::from(self.fanout),
+            MeasurementKind::AllToAll => 0,
+            MeasurementKind::Parent | MeasurementKind::Multicast | MeasurementKind::BothWays => {
+                usize::from(self.fanout)
+            }
         };
         let below = &self.seats[1..];
         &below[..below.len().min(count)]
@@ -278,9 +282,9 @@ impl Task {
     /// Whether this host sends probes to its receivers in turn, and not to all of them at once.
     pub(super) fn sends_in_turn(&self) -> bool {
         match self.kind {
-            Kind::Parent | Kind::Multicast => false,
-            Kind::AllToAll => true,
-            Kind::BothWays => self.me().place != LEADER,
+            MeasurementKind::Parent | MeasurementKind::Multicast => false,
+            MeasurementKind::AllToAll => true,
+            MeasurementKind::BothWays => self.me().place != LEADER,
         }
     }
 
@@ -292,37 +296,41 @@ impl Task {
 
     /// Whether this host forwards probes that come from this place to its children.
     pub(super) fn forwards(&self, place: u16) -> bool {
-        matches!(self.kind, Kind::Multicast | Kind::BothWays)
+        matches!(self.kind, MeasurementKind::Multicast | MeasurementKind::BothWays)
             && place == self.above
             && self.seats.len() > 1
     }
 
     /// The hosts to which this host sends its own probes. For a host without probes of its own, the
     /// hosts to which this host forwards the probes of the leader.
-    pub fn receivers(&self) -> Vec<Seat> {
+    pub fn receivers(&self) -> Vec<JobSeat> {
         let me = self.me().place;
         match self.kind {
-            Kind::AllToAll => {
+            MeasurementKind::AllToAll => {
                 // The list begins at the next place, so that no two hosts begin with the same
                 // receiver.
-                let (up_to, behind): (Vec<Seat>, Vec<Seat>) =
+                let (up_to, behind): (Vec<JobSeat>, Vec<JobSeat>) =
                     self.mesh.iter().partition(|seat| seat.place <= me);
                 behind.into_iter().chain(up_to).filter(|seat| seat.place != me).collect()
             }
-            Kind::BothWays if me != LEADER => self.mesh.clone(),
-            Kind::Parent | Kind::Multicast | Kind::BothWays => self.children().to_vec(),
+            MeasurementKind::BothWays if me != LEADER => self.mesh.clone(),
+            MeasurementKind::Parent | MeasurementKind::Multicast | MeasurementKind::BothWays => {
+                self.children().to_vec()
+            }
         }
     }
 
     /// Whether a probe may come from this place.
     pub fn hears(&self, place: u16) -> bool {
         match self.kind {
-            Kind::AllToAll => {
+            MeasurementKind::AllToAll => {
                 place != self.me().place
                     && self.mesh.binary_search_by_key(&place, |seat| seat.place).is_ok()
             }
-            Kind::BothWays if self.children().iter().any(|seat| seat.place == place) => true,
-            Kind::Parent | Kind::Multicast | Kind::BothWays => {
+            MeasurementKind::BothWays if self.children().iter().any(|seat| seat.place == place) => {
+                true
+            }
+            MeasurementKind::Parent | MeasurementKind::Multicast | MeasurementKind::BothWays => {
                 place == self.above && place != self.me().place
             }
         }
@@ -341,7 +349,7 @@ fn height(hosts: usize, fanout: u16) -> u32 {
 }
 
 /// The list of all hosts at and below a place.
-fn subtree(seats: &[Seat], fanout: usize, place: usize) -> Vec<Seat> {
+fn subtree(seats: &[JobSeat], fanout: usize, place: usize) -> Vec<JobSeat> {
     let mut cut = Vec::new();
     let (mut first, mut width) = (place, 1usize);
     while first < seats.len() {
@@ -358,11 +366,11 @@ mod tests {
 
     fn task(hosts: u16, fanout: u16) -> Task {
         let address = |n: u16| SocketAddr::from(([10, 0, 0, 1], n));
-        let seats = (0..hosts).map(|place| Seat { place, address: address(place) }).collect();
+        let seats = (0..hosts).map(|place| JobSeat { place, address: address(place) }).collect();
         Task {
-            kind: Kind::Multicast,
+            kind: MeasurementKind::Multicast,
             fanout,
-            pace: Pace::default(),
+            pace: ProbePace::default(),
             timing: Timing::default(),
             above: 0,
             seats,
@@ -391,8 +399,8 @@ mod tests {
     #[test]
     fn limits_grow_with_length_and_layers() {
         let timing = Timing::default();
-        let (short, pace) = (Pace::default(), Pace::default());
-        let long = Pace { duration: Duration::from_secs(9), ..pace };
+        let (short, pace) = (ProbePace::default(), ProbePace::default());
+        let long = ProbePace { duration: Duration::from_secs(9), ..pace };
         for height in 0..4 {
             assert!(timing.ready_limit(height) < timing.ready_limit(height + 1));
             assert!(timing.report_limit(height, &short) < timing.report_limit(height + 1, &short));

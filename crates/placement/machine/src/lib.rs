@@ -16,12 +16,13 @@
 //! with the number of layers below.
 //!
 //! There are four kinds of job: parent to children, multicast over a tree, multicast in both ways,
-//! and all to all ([`Kind`]). A probe carries the time of its sending by the synchronised clock and
-//! the error bound of that clock, so every delay has an error bound ([`DelayRecord`]). A delay
-//! below zero by more than its bound proves that a clock is wrong. A clock that steps beyond its
-//! bounds during a job is reported by its own host. A clock error within the bound cannot be told
-//! from distance in one way alone. Where hosts have clocks of their own, a plan therefore measures
-//! pairs in both ways and takes the differences of the clocks out of the delays.
+//! and all to all ([`MeasurementKind`]). A probe carries the time of its sending by the
+//! synchronised clock and the error bound of that clock, so every delay has an error bound
+//! ([`DelayRecord`]). A delay below zero by more than its bound proves that a clock is wrong. A
+//! clock that steps beyond its bounds during a job is reported by its own host. A clock error
+//! within the bound cannot be told from distance in one way alone. Where hosts have clocks of their
+//! own, a plan therefore measures pairs in both ways and takes the differences of the clocks out of
+//! the delays.
 //!
 //! The kinds of job are those of TreeBuilder (thesis, sections 3.2 and 4.2). Job numbers, leases,
 //! error bounds and the naming of failures are ours.
@@ -31,7 +32,7 @@
 //! | [`agent`] | [`Agent`]: the machine on every host |
 //! | [`surveyor`] | [`Surveyor`]: orders jobs; [`Program`]: the purpose of a survey |
 //! | [`plan`] | [`TreeSurvey`]: the program that ends with a tree and its evaluation |
-//! | [`job`] | [`JobSpec`], [`Kind`], the layers of a job and its limits of time |
+//! | [`job`] | [`JobSpec`], [`MeasurementKind`], the layers of a job and its limits of time |
 //! | [`branch`] | one subordinate of a job |
 //! | [`prober`] | sends probes at a pace, and receives them |
 //! | [`record`] | [`DelayRecord`]: delays of one ordered pair |
@@ -54,10 +55,10 @@ pub mod wire;
 
 pub use agent::{Agent, AgentConfig, AgentEvent, AgentStatus, Idle};
 pub use evenfall_core::MacKey;
-pub use job::{JobSpec, Kind, Pace, Timing};
-pub use plan::{Evaluation, Extent, Line, SurveyError, SurveyPlan, TreeSurvey};
+pub use job::{JobSpec, MeasurementKind, ProbePace, Timing};
+pub use plan::{Extent, PlanSurveyError, SurveyLine, SurveyPlan, TreeEvaluation, TreeSurvey};
 pub use record::DelayRecord;
 pub use surveyor::{
-    JobOutcome, PairDelays, Program, Step, Surveyor, SurveyorConfig, SurveyorEvent,
+    JobOutcome, PairDelays, Program, SurveyStep, Surveyor, SurveyorConfig, SurveyorEvent,
 };
-pub use wire::Reason;
+pub use wire::HostFailure;

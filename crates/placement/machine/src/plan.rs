@@ -1,9 +1,9 @@
 //! The program that ends with a tree. The tree is grown parent by parent, or planned on all pairs
 //! or on some pairs. A multicast over the tree then evaluates it as a whole.
 //!
-//! The [`Planner`], the [`Builder`] and the [`Explorer`] make all decisions. The program turns
+//! The [`Planner`], the [`TreeBuilder`] and the [`Explorer`] make all decisions. The program turns
 //! their requests into jobs, and the results of jobs into answers. The program keeps the answers as
-//! [`Line`]s. A survey with the same settings and these lines continues where the last survey
+//! [`SurveyLine`]s. A survey with the same settings and these lines continues where the last survey
 //! ended, because the same answers lead to the same requests.
 
 use core::fmt;
@@ -13,17 +13,19 @@ use std::collections::{BTreeMap, VecDeque};
 use evenfall_core::ClockError;
 use serde::{Deserialize, Serialize};
 
-use super::job::{JobSpec, Kind, Pace};
+use super::job::{JobSpec, MeasurementKind, ProbePace};
 use super::record::{DelayFigures, DelayRecord};
-use super::surveyor::{JobOutcome, Program, Step, Welcome, guilty};
-use super::wire::Reason;
-use evenfall_placement_planner::builder::{self, BuildError, Builder, Failure, Request};
+use super::surveyor::{JobOutcome, Program, SurveyStep, Welcome, guilty};
+use super::wire::HostFailure;
+use evenfall_placement_planner::builder::{
+    self, BuildError, Failure, MeasurementRequest, TreeBuilder,
+};
 use evenfall_placement_planner::delays::{Delays, EdgeStats};
 use evenfall_placement_planner::explorer::{self, Ask, Explorer};
 use evenfall_placement_planner::lemondrop::LemonDropError;
 use evenfall_placement_planner::minmax::MinMaxError;
-use evenfall_placement_planner::planner::{Method, Plan, PlanError, Planner};
-use evenfall_placement_planner::tree::Tree;
+use evenfall_placement_planner::planner::{PlanError, PlanMethod, Planner, TreePlan};
+use evenfall_placement_planner::tree::PlacedTree;
 
 /// Repetitions of an evaluation or an all-to-all job in which hosts fail. After this number the
 /// plan is given as it is. Each repetition loses at least one host.
@@ -49,9 +51,10 @@ pub enum Extent {
 
 impl Extent {
     /// This extent, or all pairs for a method that needs all pairs.
-    pub fn fit(self, method: &Method) -> Self {
+    pub fn fit(self, method: &PlanMethod) -> Self {
         match (self, method) {
-            (Self::ByParent, Method::TreeBuilder(..)) | (Self::Pairs(_), Method::MinMax) => self,
+            (Self::ByParent, PlanMethod::TreeBuilder(..))
+            | (Self::Pairs(_), PlanMethod::MinMax) => self,
             _ => Self::AllPairs,
         }
     }
@@ -60,7 +63,7 @@ impl Extent {
 /// One answer to a request of a survey.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Line {
+pub enum SurveyLine {
     /// Hosts that did not answer the greeting, or failed while a whole tree or matrix was measured.
     Dropped(Vec<(usize, String)>),
     /// A parent failed, and its measurement was lost.
@@ -88,7 +91,7 @@ pub enum Line {
 
 /// The result of a multicast over the whole tree.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Evaluation {
+pub struct TreeEvaluation {
     /// Paths from the root to each leaf: the host of the leaf, the share of lost probes, and the
     /// delays.
     pub leaves: Vec<(usize, f64, DelayFigures)>,
@@ -104,17 +107,17 @@ pub struct Evaluation {
 #[derive(Clone, Debug, PartialEq)]
 pub struct SurveyPlan {
     /// The tree.
-    pub tree: Tree,
+    pub tree: PlacedTree,
     /// The planner's figures; `None` when the tree was grown parent by parent.
-    pub planned: Option<Plan>,
+    pub planned: Option<TreePlan>,
     /// The result of a multicast over the tree.
-    pub evaluation: Evaluation,
+    pub evaluation: TreeEvaluation,
 }
 
 /// Why there is no plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum SurveyError {
+pub enum PlanSurveyError {
     /// The planner found no tree.
     Plan(PlanError),
     /// The lines belong to a survey with other settings, so this survey cannot continue from them.
@@ -126,7 +129,7 @@ pub enum SurveyError {
     Stopped,
 }
 
-impl fmt::Display for SurveyError {
+impl fmt::Display for PlanSurveyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Plan(error) => write!(f, "{error}"),
@@ -140,7 +143,7 @@ impl fmt::Display for SurveyError {
     }
 }
 
-impl core::error::Error for SurveyError {
+impl core::error::Error for PlanSurveyError {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Plan(error) => core::error::Error::source(error),
@@ -160,7 +163,7 @@ enum Stage {
     Building,
     Exploring,
     /// The tree is measured as a whole.
-    Evaluating(Tree),
+    Evaluating(PlacedTree),
     /// There is a plan, or an error.
     Over,
 }
@@ -170,22 +173,22 @@ enum Stage {
 pub struct TreeSurvey {
     planner: Planner,
     pool: usize,
-    pace: Pace,
+    pace: ProbePace,
     extent: Extent,
     stage: Stage,
-    builder: Option<Builder>,
+    builder: Option<TreeBuilder>,
     /// Whether trees are measured in both ways, because the pool has more than one clock.
     both_ways: bool,
     explorer: Option<Explorer>,
     /// The planner's figures of the tree under evaluation.
-    planned: Option<Plan>,
+    planned: Option<TreePlan>,
     delays: Delays,
     dropped: Vec<(usize, String)>,
     attempts: u32,
     matrices: u32,
-    replay: VecDeque<(usize, Line)>,
-    lines: Vec<Line>,
-    result: Option<Result<SurveyPlan, SurveyError>>,
+    replay: VecDeque<(usize, SurveyLine)>,
+    lines: Vec<SurveyLine>,
+    result: Option<Result<SurveyPlan, PlanSurveyError>>,
     probes: u64,
     /// By sender and receiver: probes sent, and the delays of those that arrived. `None` when
     /// nobody wants them.
@@ -195,7 +198,7 @@ pub struct TreeSurvey {
 impl TreeSurvey {
     /// A survey that plans a tree from a pool of hosts with these names. All pairs are measured
     /// when the planner's method needs more pairs than `extent` allows.
-    pub fn new(planner: Planner, names: Vec<String>, pace: Pace, extent: Extent) -> Self {
+    pub fn new(planner: Planner, names: Vec<String>, pace: ProbePace, extent: Extent) -> Self {
         Self {
             extent: extent.fit(&planner.method),
             planner,
@@ -232,30 +235,30 @@ impl TreeSurvey {
     }
 
     /// Continues the survey that left these lines.
-    pub fn resume(mut self, lines: Vec<Line>) -> Self {
+    pub fn resume(mut self, lines: Vec<SurveyLine>) -> Self {
         self.replay = lines.into_iter().enumerate().collect();
         self
     }
 
     /// Removes and returns the lines since the last call, so that the caller can save them.
-    pub fn take_lines(&mut self) -> Vec<Line> {
+    pub fn take_lines(&mut self) -> Vec<SurveyLine> {
         core::mem::take(&mut self.lines)
     }
 
     /// Lines that no call of [`take_lines`](Self::take_lines) has returned yet.
-    pub fn lines(&self) -> &[Line] {
+    pub fn lines(&self) -> &[SurveyLine] {
         &self.lines
     }
 
     /// The plan of a finished survey.
     ///
     /// # Errors
-    /// [`SurveyError`].
-    pub fn result(&self) -> Result<&SurveyPlan, SurveyError> {
+    /// [`PlanSurveyError`].
+    pub fn result(&self) -> Result<&SurveyPlan, PlanSurveyError> {
         match &self.result {
             Some(Ok(plan)) => Ok(plan),
             Some(Err(error)) => Err(error.clone()),
-            None => Err(SurveyError::Stopped),
+            None => Err(PlanSurveyError::Stopped),
         }
     }
 
@@ -292,16 +295,16 @@ impl TreeSurvey {
         }
     }
 
-    fn fail(&mut self, error: SurveyError) {
+    fn fail(&mut self, error: PlanSurveyError) {
         self.result = Some(Err(error));
         self.stage = Stage::Over;
     }
 
     /// The pace of one part of the whole measurement, with at least [`PROBES_MIN`] probes.
-    fn part(&self, parts: u32, warm_up: Duration) -> Pace {
+    fn part(&self, parts: u32, warm_up: Duration) -> ProbePace {
         let least = Duration::from_secs(PROBES_MIN) / self.pace.rate_hz.max(1);
         let duration = (self.pace.duration / parts.max(1)).max(least);
-        Pace { duration, warm_up, ..self.pace }
+        ProbePace { duration, warm_up, ..self.pace }
     }
 
     fn alive(&self) -> Vec<usize> {
@@ -334,8 +337,8 @@ impl TreeSurvey {
 
     fn begin_building(&mut self) {
         let Some(plan) = self.planner.build_plan() else { return };
-        match Builder::new(plan, &self.alive(), self.planner.seed) {
-            Err(error) => self.fail(SurveyError::Plan(error.into())),
+        match TreeBuilder::new(plan, &self.alive(), self.planner.seed) {
+            Err(error) => self.fail(PlanSurveyError::Plan(error.into())),
             Ok(mut builder) => {
                 // Dropped hosts are not in the pool, and are still reported with their reasons.
                 let dropped = self.dropped.clone();
@@ -347,11 +350,13 @@ impl TreeSurvey {
     }
 
     /// Applies a line, from the wire or from a file.
-    fn apply(&mut self, line: &Line) {
+    fn apply(&mut self, line: &SurveyLine) {
         match (line, &mut self.builder) {
-            (Line::Dropped(hosts), _) => self.drop_hosts(hosts),
-            (Line::ParentFailed { reason, .. }, Some(builder)) => builder.answer_failed(reason),
-            (Line::Measured { parent, edges, failed, .. }, Some(builder)) => {
+            (SurveyLine::Dropped(hosts), _) => self.drop_hosts(hosts),
+            (SurveyLine::ParentFailed { reason, .. }, Some(builder)) => {
+                builder.answer_failed(reason)
+            }
+            (SurveyLine::Measured { parent, edges, failed, .. }, Some(builder)) => {
                 let found = edges.iter().map(|(host, stats)| (*host, Ok(*stats)));
                 let failed = failed.iter().map(|(host, whole, reason)| {
                     let failure = if *whole { Failure::Host } else { Failure::Edge };
@@ -363,7 +368,7 @@ impl TreeSurvey {
                     self.delays.set(*parent, *host, Some(whole.unwrap_or(*stats)));
                 }
             }
-            (Line::Matrix(edges), _) => {
+            (SurveyLine::Matrix(edges), _) => {
                 for (from, to, stats) in edges {
                     self.delays.set(*from, *to, Some(*stats));
                 }
@@ -372,37 +377,37 @@ impl TreeSurvey {
                     None => self.stage = Stage::Planning,
                 }
             }
-            (Line::ParentFailed { .. } | Line::Measured { .. }, None) => {}
+            (SurveyLine::ParentFailed { .. } | SurveyLine::Measured { .. }, None) => {}
         }
     }
 
-    fn tell(&mut self, line: Line) {
+    fn tell(&mut self, line: SurveyLine) {
         self.apply(&line);
         self.lines.push(line);
     }
 
     /// The next request of the builder that the lines of an earlier survey do not answer.
-    fn request(&mut self) -> Option<Request> {
+    fn request(&mut self) -> Option<MeasurementRequest> {
         loop {
             let builder = self.builder.as_mut()?;
             match builder.step() {
-                builder::Step::Done(tree) => match self.replay.pop_front() {
+                builder::BuilderStep::Done(tree) => match self.replay.pop_front() {
                     // In the earlier survey, hosts failed during the evaluation.
-                    Some((_, line @ Line::Dropped(_))) => self.apply(&line),
+                    Some((_, line @ SurveyLine::Dropped(_))) => self.apply(&line),
                     _ => {
                         self.stage = Stage::Evaluating(tree);
                         return None;
                     }
                 },
-                builder::Step::Failed(error) => {
-                    self.fail(SurveyError::Plan(error.into()));
+                builder::BuilderStep::Failed(error) => {
+                    self.fail(PlanSurveyError::Plan(error.into()));
                     return None;
                 }
-                builder::Step::Measure(request) => match self.replay.pop_front() {
+                builder::BuilderStep::Measure(request) => match self.replay.pop_front() {
                     None => return Some(request),
                     Some((_, line)) if follows(&line, &request) => self.apply(&line),
                     Some((number, _)) => {
-                        self.fail(SurveyError::OtherSurvey { line: number + 1 });
+                        self.fail(PlanSurveyError::OtherSurvey { line: number + 1 });
                         return None;
                     }
                 },
@@ -416,25 +421,25 @@ impl TreeSurvey {
             // In the earlier survey, the explorer dropped these hosts before its next choice. A
             // choice before the drop could differ, and the next lines would then answer requests
             // that this survey never made.
-            while let Some((_, Line::Dropped(hosts))) = self.replay.front() {
+            while let Some((_, SurveyLine::Dropped(hosts))) = self.replay.front() {
                 let hosts = hosts.clone();
                 self.replay.pop_front();
-                self.apply(&Line::Dropped(hosts));
+                self.apply(&SurveyLine::Dropped(hosts));
             }
             let over = match self.explorer.as_mut()?.step() {
-                explorer::Step::Measure(ask) => match self.replay.pop_front() {
+                explorer::ExplorerStep::Measure(ask) => match self.replay.pop_front() {
                     None => return Some(ask),
-                    Some((_, line @ Line::Matrix(_))) => {
+                    Some((_, line @ SurveyLine::Matrix(_))) => {
                         self.apply(&line);
                         continue;
                     }
-                    Some((number, _)) => Err(SurveyError::OtherSurvey { line: number + 1 }),
+                    Some((number, _)) => Err(PlanSurveyError::OtherSurvey { line: number + 1 }),
                 },
-                explorer::Step::Done(plan) => match self.replay.pop_front() {
+                explorer::ExplorerStep::Done(plan) => match self.replay.pop_front() {
                     None => Ok(plan),
-                    Some((number, _)) => Err(SurveyError::OtherSurvey { line: number + 1 }),
+                    Some((number, _)) => Err(PlanSurveyError::OtherSurvey { line: number + 1 }),
                 },
-                explorer::Step::Failed(error) => Err(SurveyError::Plan(error.into())),
+                explorer::ExplorerStep::Failed(error) => Err(PlanSurveyError::Plan(error.into())),
             };
             match over {
                 Ok(plan) => self.evaluate_plan(plan),
@@ -449,7 +454,7 @@ impl TreeSurvey {
         if self.both_ways { job.both_ways() } else { job }
     }
 
-    fn evaluate_plan(&mut self, plan: Plan) {
+    fn evaluate_plan(&mut self, plan: TreePlan) {
         self.stage = Stage::Evaluating(plan.tree.clone());
         self.planned = Some(plan);
     }
@@ -463,7 +468,7 @@ impl TreeSurvey {
             Err(error) if lacks_edges(&error) && self.matrices < MATRICES_MAX => {
                 self.stage = Stage::Matrix;
             }
-            Err(error) => self.fail(SurveyError::Plan(error)),
+            Err(error) => self.fail(PlanSurveyError::Plan(error)),
         }
     }
 
@@ -472,7 +477,7 @@ impl TreeSurvey {
         let edge = |pair: &super::PairDelays| {
             Some((pair.from, pair.to, outcome.edge(pair.from, pair.to)?))
         };
-        self.tell(Line::Matrix(hops.filter_map(edge).collect()));
+        self.tell(SurveyLine::Matrix(hops.filter_map(edge).collect()));
         self.drop_guilty(outcome);
     }
 
@@ -485,12 +490,12 @@ impl TreeSurvey {
             let others = outcome.failures.iter().filter(|(h, _)| *h != parent && own.contains(h));
             let others: Vec<_> = others.map(|(host, why)| (*host, why.to_string())).collect();
             if !others.is_empty() {
-                self.tell(Line::Dropped(others));
+                self.tell(SurveyLine::Dropped(others));
             }
-            return self.tell(Line::ParentFailed { parent, reason: reason.to_string() });
+            return self.tell(SurveyLine::ParentFailed { parent, reason: reason.to_string() });
         }
-        let round = match self.builder.as_mut().map(Builder::step) {
-            Some(builder::Step::Measure(request)) => request.round,
+        let round = match self.builder.as_mut().map(TreeBuilder::step) {
+            Some(builder::BuilderStep::Measure(request)) => request.round,
             _ => 0,
         };
         let (mut edges, mut bad) = (Vec::new(), Vec::new());
@@ -498,10 +503,10 @@ impl TreeSurvey {
             match (failed(host), outcome.edge(parent, host)) {
                 (Some((_, reason)), _) => bad.push((host, true, reason.to_string())),
                 (None, Some(stats)) => edges.push((host, stats)),
-                (None, None) => bad.push((host, false, Reason::NoProbes.to_string())),
+                (None, None) => bad.push((host, false, HostFailure::NoProbes.to_string())),
             }
         }
-        self.tell(Line::Measured { parent, round, edges, failed: bad });
+        self.tell(SurveyLine::Measured { parent, round, edges, failed: bad });
     }
 
     /// Drops the hosts that failed for reasons of their own. Hosts behind them stay in the pool.
@@ -512,7 +517,7 @@ impl TreeSurvey {
         if failed.is_empty() {
             return false;
         }
-        self.tell(Line::Dropped(failed));
+        self.tell(SurveyLine::Dropped(failed));
         true
     }
 
@@ -528,7 +533,8 @@ impl TreeSurvey {
     fn matrix_outcome(&mut self, outcome: &JobOutcome) {
         self.keep_records(outcome);
         self.attempts += 1;
-        let unreached = outcome.failures.iter().any(|(_, why)| matches!(why, Reason::Unreached(_)));
+        let unreached =
+            outcome.failures.iter().any(|(_, why)| matches!(why, HostFailure::Unreached(_)));
         self.drop_guilty(outcome);
         if unreached && self.attempts < ATTEMPTS_MAX {
             return;
@@ -537,10 +543,10 @@ impl TreeSurvey {
             |pair: &super::PairDelays| Some((pair.from, pair.to, pair.record.edge(pair.sent)?));
         self.attempts = 0;
         self.matrices += 1;
-        self.tell(Line::Matrix(outcome.pairs.iter().filter_map(edge).collect()));
+        self.tell(SurveyLine::Matrix(outcome.pairs.iter().filter_map(edge).collect()));
     }
 
-    fn tree_outcome(&mut self, tree: Tree, outcome: &JobOutcome) {
+    fn tree_outcome(&mut self, tree: PlacedTree, outcome: &JobOutcome) {
         self.attempts += 1;
         let evaluation = evaluate(&tree, outcome);
         if self.attempts < ATTEMPTS_MAX && self.drop_guilty(outcome) {
@@ -570,11 +576,11 @@ fn lacks_edges(error: &PlanError) -> bool {
 }
 
 /// Whether a line is an answer to this request, or may come before it.
-fn follows(line: &Line, request: &Request) -> bool {
+fn follows(line: &SurveyLine, request: &MeasurementRequest) -> bool {
     match line {
-        Line::Dropped(_) => true,
-        Line::ParentFailed { parent, .. } => *parent == request.parent,
-        Line::Measured { parent, round, edges, failed } => {
+        SurveyLine::Dropped(_) => true,
+        SurveyLine::ParentFailed { parent, .. } => *parent == request.parent,
+        SurveyLine::Measured { parent, round, edges, failed } => {
             let told = edges.iter().map(|edge| edge.0).chain(failed.iter().map(|edge| edge.0));
             let mut told: Vec<usize> = told.collect();
             let mut asked = request.candidates.clone();
@@ -582,18 +588,18 @@ fn follows(line: &Line, request: &Request) -> bool {
             asked.sort_unstable();
             (*parent, *round) == (request.parent, request.round) && told == asked
         }
-        Line::Matrix(_) => false,
+        SurveyLine::Matrix(_) => false,
     }
 }
 
-fn evaluate(tree: &Tree, outcome: &JobOutcome) -> Evaluation {
+fn evaluate(tree: &PlacedTree, outcome: &JobOutcome) -> TreeEvaluation {
     let leaves = &tree.hosts()[tree.shape().leaves()];
     let paths = outcome.pairs.iter().filter(|pair| pair.path && leaves.contains(&pair.to));
     let leaves: Vec<_> = paths.map(|pair| (pair.to, pair.loss(), pair.record.figures())).collect();
     let hops = outcome.pairs.iter().filter(|pair| !pair.path);
     let arrived = leaves.iter().filter(|(_, _, figures)| figures.count > 0);
     let worst = arrived.max_by(|a, b| a.2.p90_us.total_cmp(&b.2.p90_us));
-    Evaluation {
+    TreeEvaluation {
         worst_leaf: worst.map(|(host, _, figures)| (*host, figures.p90_us)),
         hops: hops.map(|pair| (pair.from, pair.to, pair.record.figures())).collect(),
         failures: outcome.failures.iter().map(|(host, why)| (*host, why.to_string())).collect(),
@@ -602,11 +608,12 @@ fn evaluate(tree: &Tree, outcome: &JobOutcome) -> Evaluation {
 }
 
 impl Program for TreeSurvey {
-    fn greeted(&mut self, pool: &[Result<Welcome, Reason>]) {
+    fn greeted(&mut self, pool: &[Result<Welcome, HostFailure>]) {
         // The first answers of the earlier survey.
         let all_pairs = self.extent == Extent::AllPairs;
-        let first = |line: &Line| {
-            matches!(line, Line::Dropped(_)) || (all_pairs && matches!(line, Line::Matrix(_)))
+        let first = |line: &SurveyLine| {
+            matches!(line, SurveyLine::Dropped(_))
+                || (all_pairs && matches!(line, SurveyLine::Matrix(_)))
         };
         while self.replay.front().is_some_and(|(_, line)| first(line)) {
             let Some((_, line)) = self.replay.pop_front() else { break };
@@ -621,7 +628,7 @@ impl Program for TreeSurvey {
         let failed: Vec<_> = failed.filter(|(host, _)| !known.contains(host)).collect();
         let resumed = !self.replay.is_empty();
         if !failed.is_empty() && !resumed {
-            self.tell(Line::Dropped(failed.clone()));
+            self.tell(SurveyLine::Dropped(failed.clone()));
         }
         match self.extent {
             Extent::AllPairs if matches!(self.stage, Stage::Planning) => {}
@@ -640,30 +647,33 @@ impl Program for TreeSurvey {
             _ => {}
         }
         if !failed.is_empty() && !matches!(self.stage, Stage::Over) {
-            self.tell(Line::Dropped(failed));
+            self.tell(SurveyLine::Dropped(failed));
             self.stage = stage;
         }
     }
 
-    fn next(&mut self) -> Step {
+    fn next(&mut self) -> SurveyStep {
         loop {
             match &self.stage {
-                Stage::Waiting | Stage::Over => return Step::Done,
+                Stage::Waiting | Stage::Over => return SurveyStep::Done,
                 Stage::Matrix => {
                     let hosts = self.alive();
                     let places = self.planner.shape.checked_places().unwrap_or(usize::MAX);
                     if hosts.len() < places.max(2) {
                         let error = BuildError::PoolTooSmall { places, hosts: hosts.len() };
-                        self.fail(SurveyError::Plan(error.into()));
+                        self.fail(PlanSurveyError::Plan(error.into()));
                         continue;
                     }
-                    return Step::Job(JobSpec::all_to_all(hosts, self.part(1, self.pace.warm_up)));
+                    return SurveyStep::Job(JobSpec::all_to_all(
+                        hosts,
+                        self.part(1, self.pace.warm_up),
+                    ));
                 }
                 Stage::Planning => self.plan_on_matrix(),
                 Stage::Exploring => {
                     let Some(ask) = self.exploration() else { continue };
                     let pace = self.part(1, self.pace.warm_up);
-                    return Step::Job(match ask {
+                    return SurveyStep::Job(match ask {
                         Ask::Group(hosts) => JobSpec::all_to_all(hosts, pace),
                         Ask::Edges(tree) => {
                             let fanout = tree.shape().fanout;
@@ -676,13 +686,13 @@ impl Program for TreeSurvey {
                     let warm = if request.round == 0 { 1 } else { WARM_SHARE };
                     let pace = self.part(request.rounds, self.pace.warm_up / warm);
                     let job = JobSpec::parent(request.parent, &request.candidates, pace);
-                    return Step::Job(self.ways(job));
+                    return SurveyStep::Job(self.ways(job));
                 }
                 Stage::Evaluating(tree) => {
                     let fanout = tree.shape().fanout;
                     let hosts = tree.hosts().to_vec();
                     let pace = self.part(1, self.pace.warm_up);
-                    return Step::Job(JobSpec::multicast(hosts, fanout, pace));
+                    return SurveyStep::Job(JobSpec::multicast(hosts, fanout, pace));
                 }
             }
         }
@@ -691,12 +701,19 @@ impl Program for TreeSurvey {
     fn take(&mut self, outcome: &JobOutcome) {
         self.probes += outcome.pairs.iter().filter(|pair| !pair.path).map(|p| p.sent).sum::<u64>();
         match (outcome.spec.kind, self.stage.clone()) {
-            (Kind::Multicast, Stage::Evaluating(tree)) => self.tree_outcome(tree, outcome),
-            (Kind::AllToAll | Kind::Multicast | Kind::BothWays, Stage::Exploring) => {
+            (MeasurementKind::Multicast, Stage::Evaluating(tree)) => {
+                self.tree_outcome(tree, outcome)
+            }
+            (
+                MeasurementKind::AllToAll | MeasurementKind::Multicast | MeasurementKind::BothWays,
+                Stage::Exploring,
+            ) => {
                 self.explored_outcome(outcome);
             }
-            (Kind::AllToAll, Stage::Matrix) => self.matrix_outcome(outcome),
-            (Kind::Parent | Kind::BothWays, Stage::Building) => self.parent_outcome(outcome),
+            (MeasurementKind::AllToAll, Stage::Matrix) => self.matrix_outcome(outcome),
+            (MeasurementKind::Parent | MeasurementKind::BothWays, Stage::Building) => {
+                self.parent_outcome(outcome)
+            }
             _ => {}
         }
     }

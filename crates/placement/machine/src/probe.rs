@@ -36,7 +36,7 @@ const SAME_CLOCK: u32 = u32::MAX - 1;
 
 /// One probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Probe {
+pub struct DelayProbe {
     /// Whether the probe warms the path up and does not count.
     pub warm_up: bool,
     /// Place of the sender of this copy.
@@ -76,7 +76,7 @@ pub(super) fn error_from_wire(word: u32) -> ClockError {
     }
 }
 
-impl Probe {
+impl DelayProbe {
     /// The header of a copy.
     pub fn encode(&self, key: Option<&MacKey>) -> [u8; HEADER_BYTES] {
         let mut out = [0; HEADER_BYTES];

@@ -7,10 +7,10 @@ use bytes::Bytes;
 use evenfall_core::time::nanos;
 use evenfall_core::{Class, ClockError, Destination, GroupId, Head, SyncTime, Timestamp, Transmit};
 
-use super::job::{Kind, LEADER, Pace, Seat, Task};
-use super::probe::{self, Probe};
+use super::job::{JobSeat, LEADER, MeasurementKind, ProbePace, Task};
+use super::probe::{self, DelayProbe};
 use super::record::{DelayRecord, between};
-use super::wire::Entry;
+use super::wire::ReportEntry;
 
 /// The group of receivers to which a host sends one probe at once.
 pub(super) const GROUP: GroupId = GroupId(1);
@@ -22,7 +22,7 @@ const BEHIND_MAX: Duration = Duration::from_millis(10);
 /// hosts, and every host of an all-to-all job, take their receivers in turn.
 #[derive(Clone, Debug)]
 pub(super) struct Prober {
-    receivers: Vec<Seat>,
+    receivers: Vec<JobSeat>,
     in_turn: bool,
     interval: Duration,
     next_at: Timestamp,
@@ -42,12 +42,12 @@ impl Prober {
     pub(super) fn new(now: Timestamp, task: &Task) -> Option<Self> {
         let receivers = task.receivers();
         let leads = task.above == task.me().place;
-        let all_send = matches!(task.kind, Kind::AllToAll | Kind::BothWays);
+        let all_send = matches!(task.kind, MeasurementKind::AllToAll | MeasurementKind::BothWays);
         if receivers.is_empty() || !(leads || all_send) {
             return None;
         }
         let in_turn = task.sends_in_turn();
-        let Pace { rate_hz, warm_up, .. } = task.pace;
+        let ProbePace { rate_hz, warm_up, .. } = task.pace;
         let per_round = if in_turn { receivers.len() as u64 } else { 1 };
         let interval = 1_000_000_000 / u64::from(rate_hz) / per_round;
         Some(Self {
@@ -98,10 +98,10 @@ impl Prober {
     }
 
     /// Entries about sent probes, for the report.
-    pub(super) fn entries(&self, me: u16) -> Vec<Entry> {
+    pub(super) fn entries(&self, me: u16) -> Vec<ReportEntry> {
         let to = |number: usize| if self.in_turn { self.receivers[number].place } else { me };
         let sent = self.sent.iter().enumerate();
-        sent.map(|(number, count)| Entry::Sent { from: me, to: to(number), count: *count })
+        sent.map(|(number, count)| ReportEntry::Sent { from: me, to: to(number), count: *count })
             .collect()
     }
 }
@@ -142,7 +142,7 @@ pub(super) struct Catcher {
 
 impl Catcher {
     /// Takes a probe of this job. Returns whether it is the first copy.
-    pub(super) fn take(&mut self, probe: &Probe, at: SyncTime, here: ClockError) -> bool {
+    pub(super) fn take(&mut self, probe: &DelayProbe, at: SyncTime, here: ClockError) -> bool {
         let (seen, hop) = self.hops.entry(probe.from).or_default();
         if !seen.first(probe.sequence) {
             return false;
@@ -155,19 +155,19 @@ impl Catcher {
     }
 
     /// Entries about received probes, for the report.
-    pub(super) fn entries(&mut self, task: &Task) -> Vec<Entry> {
+    pub(super) fn entries(&mut self, task: &Task) -> Vec<ReportEntry> {
         let me = task.me().place;
-        let hop = |(from, (_, record)): (u16, (Seen, DelayRecord))| Entry::Delays {
+        let hop = |(from, (_, record)): (u16, (Seen, DelayRecord))| ReportEntry::Delays {
             from,
             to: me,
             path: false,
             record,
         };
-        let mut entries: Vec<Entry> =
+        let mut entries: Vec<ReportEntry> =
             core::mem::take(&mut self.hops).into_iter().map(hop).collect();
-        if task.kind == Kind::Multicast && me != LEADER {
+        if task.kind == MeasurementKind::Multicast && me != LEADER {
             let record = core::mem::take(&mut self.path);
-            entries.push(Entry::Delays { from: LEADER, to: me, path: true, record });
+            entries.push(ReportEntry::Delays { from: LEADER, to: me, path: true, record });
         }
         entries
     }
@@ -175,7 +175,7 @@ impl Catcher {
 
 /// A probe on the wire: its head, and padding that all copies share.
 pub(super) fn transmit(
-    probe: &Probe,
+    probe: &DelayProbe,
     to: Destination,
     padding: &Bytes,
     key: Option<&evenfall_core::MacKey>,
@@ -184,12 +184,12 @@ pub(super) fn transmit(
 }
 
 /// The padding of probes of this pace.
-pub(super) fn padding(pace: &Pace) -> Bytes {
+pub(super) fn padding(pace: &ProbePace) -> Bytes {
     Bytes::from(vec![0; usize::from(pace.probe_bytes).saturating_sub(probe::HEADER_BYTES)])
 }
 
 /// Time at which the last probe of a job that starts now has been sent.
-pub(super) fn ends_at(now: Timestamp, pace: &Pace) -> Timestamp {
+pub(super) fn ends_at(now: Timestamp, pace: &ProbePace) -> Timestamp {
     Timestamp::from_nanos(now.nanos().saturating_add(nanos(pace.length())))
 }
 

@@ -13,9 +13,9 @@ use evenfall_core::{
 use evenfall_placement_planner::delays::EdgeStats;
 
 use super::branch::Branch;
-use super::job::{JobSpec, Kind, LEADER, Seat, Task, Timing};
+use super::job::{JobSeat, JobSpec, LEADER, MeasurementKind, Task, Timing};
 use super::record::DelayRecord;
-use super::wire::{self, Body, Decoded, Entry, Message, Reason};
+use super::wire::{self, Decoded, HostFailure, ReportEntry, SurveyBody, SurveyMessage};
 
 /// Limit of control messages that wait. Beyond it the newest message is dropped, because every
 /// message is repeated.
@@ -55,7 +55,7 @@ pub struct Welcome {
 
 /// The next step of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum SurveyStep {
     /// Order this job.
     Job(JobSpec),
     /// End the survey.
@@ -65,10 +65,10 @@ pub enum Step {
 /// The purpose of a survey: it asks for one job after the other. Hosts are numbers of the pool.
 pub trait Program {
     /// Takes the answers to the greeting. Called once, before the first job.
-    fn greeted(&mut self, pool: &[Result<Welcome, Reason>]);
+    fn greeted(&mut self, pool: &[Result<Welcome, HostFailure>]);
 
     /// The next step. Called once for every answer.
-    fn next(&mut self) -> Step;
+    fn next(&mut self) -> SurveyStep;
 
     /// Takes the outcome of the last job.
     fn take(&mut self, outcome: &JobOutcome);
@@ -109,7 +109,7 @@ pub struct JobOutcome {
     /// Every pair whose two hosts both reported. A pair may have lost all its probes.
     pub pairs: Vec<PairDelays>,
     /// Hosts that failed, and why.
-    pub failures: Vec<(usize, Reason)>,
+    pub failures: Vec<(usize, HostFailure)>,
     /// Time from the order to the report.
     pub took: Duration,
 }
@@ -127,7 +127,7 @@ impl JobOutcome {
         let (there, back) = (way(from, to)?, way(to, from));
         match back {
             Some(back) => Some(there.without_clocks(&back)),
-            None => (self.spec.kind != Kind::BothWays).then_some(there),
+            None => (self.spec.kind != MeasurementKind::BothWays).then_some(there),
         }
     }
 }
@@ -140,14 +140,14 @@ pub enum SurveyorEvent {
         /// Number of agents that answered.
         usable: usize,
         /// Hosts that did not answer, with their reasons.
-        failures: Vec<(usize, Reason)>,
+        failures: Vec<(usize, HostFailure)>,
     },
     /// A job was ordered.
     Ordered {
         /// Number of the job.
         job: u32,
         /// What is measured.
-        kind: Kind,
+        kind: MeasurementKind,
         /// Host that leads the job.
         leader: usize,
         /// Number of hosts in the job.
@@ -172,7 +172,11 @@ struct Active {
 
 #[derive(Debug)]
 enum State {
-    Greeting { answers: Vec<Option<Result<Welcome, Reason>>>, began: Timestamp, next: Timestamp },
+    Greeting {
+        answers: Vec<Option<Result<Welcome, HostFailure>>>,
+        began: Timestamp,
+        next: Timestamp,
+    },
     Working(Box<Active>),
     Over,
 }
@@ -253,16 +257,16 @@ impl<P: Program> Surveyor<P> {
 
     fn release(&mut self, job: u32, hosts: &[usize]) {
         for &host in hosts {
-            self.send(self.agents[host], job, Body::Release);
+            self.send(self.agents[host], job, SurveyBody::Release);
         }
     }
 
-    fn send(&mut self, to: SocketAddr, job: u32, body: Body) {
+    fn send(&mut self, to: SocketAddr, job: u32, body: SurveyBody) {
         if self.control.len() >= CONTROL_MAX {
             self.dropped += 1;
             return;
         }
-        let message = Message { run: self.run, job, body };
+        let message = SurveyMessage { run: self.run, job, body };
         self.control.push_back((to, message.encode(self.config.key.as_ref())));
     }
 
@@ -271,21 +275,22 @@ impl<P: Program> Surveyor<P> {
         let waited = now.since(*began);
         let open = answers.iter().any(|answer| match answer {
             None => waited < self.config.greet,
-            Some(Err(Reason::Busy(_))) => waited < self.config.busy_patience,
+            Some(Err(HostFailure::Busy(_))) => waited < self.config.busy_patience,
             Some(_) => false,
         });
         if open && now >= *next {
             *next = now + self.config.timing.poll;
-            let waiting = |answer: &Option<_>| matches!(answer, None | Some(Err(Reason::Busy(_))));
+            let waiting =
+                |answer: &Option<_>| matches!(answer, None | Some(Err(HostFailure::Busy(_))));
             let unanswered: Vec<SocketAddr> = (self.agents.iter().zip(answers))
                 .filter(|(_, answer)| waiting(answer))
                 .map(|(address, _)| *address)
                 .collect();
-            unanswered.into_iter().for_each(|address| self.send(address, 0, Body::Hello));
+            unanswered.into_iter().for_each(|address| self.send(address, 0, SurveyBody::Hello));
         } else if !open {
-            let silent = |answer: Option<_>| answer.unwrap_or(Err(Reason::Silent));
+            let silent = |answer: Option<_>| answer.unwrap_or(Err(HostFailure::Silent));
             let pool: Vec<_> = core::mem::take(answers).into_iter().map(silent).collect();
-            let failed = |(host, answer): (usize, &Result<Welcome, Reason>)| {
+            let failed = |(host, answer): (usize, &Result<Welcome, HostFailure>)| {
                 answer.as_ref().err().map(|reason| (host, *reason))
             };
             let failures: Vec<_> = pool.iter().enumerate().filter_map(failed).collect();
@@ -298,23 +303,23 @@ impl<P: Program> Surveyor<P> {
 
     fn next(&mut self, now: Timestamp) {
         match self.program.next() {
-            Step::Done => self.end(),
-            Step::Job(spec) => self.order(now, spec),
+            SurveyStep::Done => self.end(),
+            SurveyStep::Job(spec) => self.order(now, spec),
         }
     }
 
     fn order(&mut self, now: Timestamp, spec: JobSpec) {
         self.jobs += 1;
         let timing = self.config.timing;
-        let seat = |(place, host): (usize, &usize)| Seat {
+        let seat = |(place, host): (usize, &usize)| JobSeat {
             place: place as u16,
             address: self.agents[*host],
         };
-        let seats: Vec<Seat> = spec.hosts.iter().enumerate().map(seat).collect();
+        let seats: Vec<JobSeat> = spec.hosts.iter().enumerate().map(seat).collect();
         let mesh = match spec.kind {
-            Kind::AllToAll => seats.clone(),
-            Kind::BothWays => seats[..1].to_vec(),
-            Kind::Parent | Kind::Multicast => Vec::new(),
+            MeasurementKind::AllToAll => seats.clone(),
+            MeasurementKind::BothWays => seats[..1].to_vec(),
+            MeasurementKind::Parent | MeasurementKind::Multicast => Vec::new(),
         };
         let task = Task {
             kind: spec.kind,
@@ -376,7 +381,7 @@ impl<P: Program> Surveyor<P> {
         self.next(now);
     }
 
-    fn answered(&mut self, from: SocketAddr, answer: Result<Welcome, Reason>) {
+    fn answered(&mut self, from: SocketAddr, answer: Result<Welcome, HostFailure>) {
         let State::Greeting { answers, .. } = &mut self.state else { return };
         let agents = self.agents.iter().zip(answers);
         for (_, slot) in agents.filter(|(address, _)| **address == from) {
@@ -384,16 +389,16 @@ impl<P: Program> Surveyor<P> {
         }
     }
 
-    fn handle_message(&mut self, now: Timestamp, from: SocketAddr, message: Message) {
+    fn handle_message(&mut self, now: Timestamp, from: SocketAddr, message: SurveyMessage) {
         if message.run != self.run {
             return;
         }
         match (&mut self.state, message.body) {
-            (State::Greeting { .. }, Body::Welcome { software, clock }) => {
+            (State::Greeting { .. }, SurveyBody::Welcome { software, clock }) => {
                 self.answered(from, Ok(Welcome { software, clock }));
                 self.greet(now);
             }
-            (State::Greeting { .. }, Body::Refusal(reason)) if message.job == 0 => {
+            (State::Greeting { .. }, SurveyBody::Refusal(reason)) if message.job == 0 => {
                 self.answered(from, Err(reason));
                 self.greet(now);
             }
@@ -409,23 +414,23 @@ impl<P: Program> Surveyor<P> {
 }
 
 /// Reads a report: the results to which both ends of a pair agree, and the hosts that failed.
-fn outcome(job: u32, spec: JobSpec, entries: Vec<Entry>, took: Duration) -> JobOutcome {
+fn outcome(job: u32, spec: JobSpec, entries: Vec<ReportEntry>, took: Duration) -> JobOutcome {
     let hosts = spec.hosts.len();
-    let mut failed: BTreeMap<u16, Reason> = BTreeMap::new();
+    let mut failed: BTreeMap<u16, HostFailure> = BTreeMap::new();
     let mut sent: BTreeMap<(u16, u16), u32> = BTreeMap::new();
     let mut found: BTreeMap<(bool, u16, u16), DelayRecord> = BTreeMap::new();
     for entry in entries {
         match entry {
-            Entry::Failed { place, reason } if usize::from(place) < hosts => {
+            ReportEntry::Failed { place, reason } if usize::from(place) < hosts => {
                 failed.entry(place).or_insert(reason);
             }
-            Entry::Sent { from, to, count } => {
+            ReportEntry::Sent { from, to, count } => {
                 sent.insert((from, to), count);
             }
-            Entry::Delays { from, to, path, record } => {
+            ReportEntry::Delays { from, to, path, record } => {
                 found.insert((path, from, to), record);
             }
-            Entry::Failed { .. } => {}
+            ReportEntry::Failed { .. } => {}
         }
     }
     let expected = expected(&spec);
@@ -435,9 +440,9 @@ fn outcome(job: u32, spec: JobSpec, entries: Vec<Entry>, took: Duration) -> JobO
         // A host forwards every probe that it receives, so its count of received probes is also its
         // count of sent probes.
         let is_in_turn = match spec.kind {
-            Kind::Parent | Kind::Multicast => false,
-            Kind::AllToAll => true,
-            Kind::BothWays => from > to,
+            MeasurementKind::Parent | MeasurementKind::Multicast => false,
+            MeasurementKind::AllToAll => true,
+            MeasurementKind::BothWays => from > to,
         };
         let sender = if is_in_turn { (from, to) } else { (LEADER, LEADER) };
         let count = sent.get(&sender).copied().unwrap_or(0);
@@ -458,16 +463,16 @@ fn expected(spec: &JobSpec) -> Vec<(bool, u16, u16)> {
     let places = 0..spec.hosts.len() as u16;
     let below = places.clone().skip(1);
     match spec.kind {
-        Kind::Parent => below.map(|to| (false, LEADER, to)).collect(),
-        Kind::BothWays => {
+        MeasurementKind::Parent => below.map(|to| (false, LEADER, to)).collect(),
+        MeasurementKind::BothWays => {
             let above = |host: u16| (host - 1) / spec.fanout;
             below.flat_map(|h| [(false, above(h), h), (false, h, above(h))]).collect()
         }
-        Kind::Multicast => {
+        MeasurementKind::Multicast => {
             let hops = below.clone().map(|to| (false, (to - 1) / spec.fanout, to));
             hops.chain(below.map(|to| (true, LEADER, to))).collect()
         }
-        Kind::AllToAll => places
+        MeasurementKind::AllToAll => places
             .clone()
             .flat_map(|from| places.clone().map(move |to| (false, from, to)))
             .filter(|(_, from, to)| from != to)
@@ -481,7 +486,7 @@ fn expected(spec: &JobSpec) -> Vec<(bool, u16, u16)> {
 fn blame(
     expected: &[(bool, u16, u16)],
     found: &BTreeMap<(bool, u16, u16), DelayRecord>,
-    failed: &mut BTreeMap<u16, Reason>,
+    failed: &mut BTreeMap<u16, HostFailure>,
 ) {
     let impossible = expected.iter().filter(|(path, ..)| !path).filter_map(|key| {
         let record = found.get(key)?;
@@ -503,7 +508,7 @@ fn blame(
         };
         let delays = impossible.iter().filter(|(from, to, _)| *from == worst || *to == worst);
         let least = delays.map(|(.., ns)| *ns).min().unwrap_or(0);
-        failed.insert(worst, Reason::ClockLies(least));
+        failed.insert(worst, HostFailure::ClockLies(least));
     }
 }
 
@@ -515,11 +520,11 @@ impl<P: Program> Machine for Surveyor<P> {
             Decoded::Message(message) => self.handle_message(now, arrival.from, message),
             Decoded::Foreign { version, .. } => match &mut self.state {
                 State::Greeting { .. } => {
-                    self.answered(arrival.from, Err(Reason::Version(version)));
+                    self.answered(arrival.from, Err(HostFailure::Version(version)));
                     self.greet(now);
                 }
                 State::Working(active) if active.branch.address() == arrival.from => {
-                    active.branch.take(now, Body::Refusal(Reason::Version(version)));
+                    active.branch.take(now, SurveyBody::Refusal(HostFailure::Version(version)));
                     self.advance(now);
                 }
                 State::Working(_) | State::Over => {}
@@ -557,7 +562,7 @@ impl<P: Program> Machine for Surveyor<P> {
 }
 
 /// Hosts that failed for reasons of their own. The other failed hosts may take part again.
-pub fn guilty(failures: &[(usize, Reason)]) -> BTreeSet<usize> {
-    let own = |reason: &Reason| !matches!(reason, Reason::Unreached(_));
+pub fn guilty(failures: &[(usize, HostFailure)]) -> BTreeSet<usize> {
+    let own = |reason: &HostFailure| !matches!(reason, HostFailure::Unreached(_));
     failures.iter().filter(|(_, reason)| own(reason)).map(|(host, _)| *host).collect()
 }

@@ -8,10 +8,10 @@ use evenfall_core::{
     Arrival, ClockError, ClockReading, Destination, Machine, Prng, StampedBy, SyncTime, Timestamp,
 };
 
-use super::job::{Seat, Task};
-use super::probe::Probe;
+use super::job::{JobSeat, Task};
+use super::probe::DelayProbe;
 use super::surveyor::Welcome;
-use super::wire::{Body, Decoded, Entry, Message, Phase, decode};
+use super::wire::{Decoded, Phase, ReportEntry, SurveyBody, SurveyMessage, decode};
 use super::*;
 
 mod both_ways;
@@ -24,56 +24,64 @@ fn at(ms: u64) -> Timestamp {
     Timestamp::from_nanos(1_000_000_000 + ms * 1_000_000)
 }
 
-fn task(kind: Kind, hosts: u16, fanout: u16) -> Task {
-    let seats: Vec<Seat> =
-        (0..hosts).map(|place| Seat { place, address: address(place as u8 + 1) }).collect();
+fn task(kind: MeasurementKind, hosts: u16, fanout: u16) -> Task {
+    let seats: Vec<JobSeat> =
+        (0..hosts).map(|place| JobSeat { place, address: address(place as u8 + 1) }).collect();
     let mesh = match kind {
-        Kind::AllToAll => seats.clone(),
-        Kind::BothWays => seats[..1].to_vec(),
-        Kind::Parent | Kind::Multicast => Vec::new(),
+        MeasurementKind::AllToAll => seats.clone(),
+        MeasurementKind::BothWays => seats[..1].to_vec(),
+        MeasurementKind::Parent | MeasurementKind::Multicast => Vec::new(),
     };
-    Task { kind, fanout, pace: Pace::default(), timing: Timing::default(), above: 0, seats, mesh }
+    Task {
+        kind,
+        fanout,
+        pace: ProbePace::default(),
+        timing: Timing::default(),
+        above: 0,
+        seats,
+        mesh,
+    }
 }
 
-fn messages() -> Vec<Message> {
+fn messages() -> Vec<SurveyMessage> {
     let mut record = DelayRecord::default();
     [40_000, 55_000, -2_000, 9_000_000].into_iter().for_each(|ns| {
         record.record(ns, ClockError::Within(Duration::from_micros(9)));
     });
     let reasons = [
-        Reason::Silent,
-        Reason::Busy(u64::MAX),
-        Reason::Version(7),
-        Reason::Forgot,
-        Reason::ClockStepped(-9),
-        Reason::ClockLies(i64::MIN),
-        Reason::Unreached(3),
-        Reason::Refused,
-        Reason::Unfinished,
-        Reason::NoProbes,
+        HostFailure::Silent,
+        HostFailure::Busy(u64::MAX),
+        HostFailure::Version(7),
+        HostFailure::Forgot,
+        HostFailure::ClockStepped(-9),
+        HostFailure::ClockLies(i64::MIN),
+        HostFailure::Unreached(3),
+        HostFailure::Refused,
+        HostFailure::Unfinished,
+        HostFailure::NoProbes,
     ];
-    let mut entries: Vec<Entry> = reasons
+    let mut entries: Vec<ReportEntry> = reasons
         .into_iter()
         .enumerate()
-        .map(|(place, reason)| Entry::Failed { place: place as u16, reason })
+        .map(|(place, reason)| ReportEntry::Failed { place: place as u16, reason })
         .collect();
-    entries.push(Entry::Sent { from: 1, to: 2, count: 500 });
-    entries.push(Entry::Delays { from: 1, to: 2, path: true, record });
+    entries.push(ReportEntry::Sent { from: 1, to: 2, count: 500 });
+    entries.push(ReportEntry::Delays { from: 1, to: 2, path: true, record });
     let software = "evenfall, mit Umläuten".to_owned();
     let bodies = [
-        Body::Hello,
-        Body::Welcome { software, clock: ClockError::SameClock },
-        Body::Task(task(Kind::Multicast, 7, 2)),
-        Body::Task(task(Kind::AllToAll, 9, 8)),
-        Body::Task(task(Kind::BothWays, 9, 8)),
-        Body::Go,
-        Body::Poll(3),
-        Body::Release,
-        Body::Status { phase: Phase::Done, parts: 4, progress: 9 },
-        Body::Part { index: 2, entries },
-        Body::Refusal(Reason::Version(2)),
+        SurveyBody::Hello,
+        SurveyBody::Welcome { software, clock: ClockError::SameClock },
+        SurveyBody::Task(task(MeasurementKind::Multicast, 7, 2)),
+        SurveyBody::Task(task(MeasurementKind::AllToAll, 9, 8)),
+        SurveyBody::Task(task(MeasurementKind::BothWays, 9, 8)),
+        SurveyBody::Go,
+        SurveyBody::Poll(3),
+        SurveyBody::Release,
+        SurveyBody::Status { phase: Phase::Done, parts: 4, progress: 9 },
+        SurveyBody::Part { index: 2, entries },
+        SurveyBody::Refusal(HostFailure::Version(2)),
     ];
-    bodies.into_iter().map(|body| Message { run: 5, job: 6, body }).collect()
+    bodies.into_iter().map(|body| SurveyMessage { run: 5, job: 6, body }).collect()
 }
 
 #[test]
@@ -119,7 +127,7 @@ fn decoding_is_total_and_a_flipped_bit_is_noticed_under_a_key() {
 #[test]
 fn a_probe_survives_the_wire_and_is_authenticated() {
     let key = MacKey::new(1, &[7; 16]);
-    let probe = Probe {
+    let probe = DelayProbe {
         warm_up: true,
         from: 3,
         run: 4,
@@ -132,14 +140,14 @@ fn a_probe_survives_the_wire_and_is_authenticated() {
     };
     for key in [None, Some(&key)] {
         let bytes = probe.encode(key);
-        assert_eq!(Probe::decode(&bytes, key), Ok(probe));
-        (0..bytes.len()).for_each(|len| assert!(Probe::decode(&bytes[..len], key).is_err()));
+        assert_eq!(DelayProbe::decode(&bytes, key), Ok(probe));
+        (0..bytes.len()).for_each(|len| assert!(DelayProbe::decode(&bytes[..len], key).is_err()));
     }
     for at in 0..probe::HEADER_BYTES {
         let mut bytes = probe.encode(Some(&key));
         bytes[at] ^= 2;
         // Byte 5 is reserved, and is authenticated like the other bytes.
-        assert!(Probe::decode(&bytes, Some(&key)).is_err(), "byte {at}");
+        assert!(DelayProbe::decode(&bytes, Some(&key)).is_err(), "byte {at}");
     }
 }
 
@@ -155,24 +163,24 @@ impl Bench {
         Self { agent }
     }
 
-    fn hear(&mut self, now: Timestamp, from: u8, message: &Message) -> Vec<Message> {
+    fn hear(&mut self, now: Timestamp, from: u8, message: &SurveyMessage) -> Vec<SurveyMessage> {
         self.hear_bytes(now, from, message.encode(None))
     }
 
-    fn hear_bytes(&mut self, now: Timestamp, from: u8, datagram: Bytes) -> Vec<Message> {
+    fn hear_bytes(&mut self, now: Timestamp, from: u8, datagram: Bytes) -> Vec<SurveyMessage> {
         let (from, stamped_by) = (address(from), StampedBy::User);
         let arrival = Arrival::new(from, datagram, now, stamped_by);
         self.agent.handle(now, arrival).expect("a message");
         self.said(now)
     }
 
-    fn pass(&mut self, now: Timestamp) -> Vec<Message> {
+    fn pass(&mut self, now: Timestamp) -> Vec<SurveyMessage> {
         self.agent.handle_timeout(now);
         self.said(now)
     }
 
     /// The control messages that the agent sent. Probes are left out.
-    fn said(&mut self, now: Timestamp) -> Vec<Message> {
+    fn said(&mut self, now: Timestamp) -> Vec<SurveyMessage> {
         let mut said = Vec::new();
         while let Some(transmit) = self.agent.poll_transmit(now) {
             if let (Destination::One(_), Ok(Decoded::Message(message))) =
@@ -189,12 +197,12 @@ fn reading(offset_ns: i64) -> ClockReading {
     ClockReading { offset_ns, error: ClockError::Within(Duration::from_micros(20)) }
 }
 
-fn order(run: u64, job: u32, body: Body) -> Message {
-    Message { run, job, body }
+fn order(run: u64, job: u32, body: SurveyBody) -> SurveyMessage {
+    SurveyMessage { run, job, body }
 }
 
 fn leaf() -> Task {
-    let mut task = task(Kind::Parent, 2, 1);
+    let mut task = task(MeasurementKind::Parent, 2, 1);
     task.seats.remove(0);
     task
 }
@@ -202,10 +210,10 @@ fn leaf() -> Task {
 #[test]
 fn an_agent_is_idle_when_nobody_polls_it_for_its_lease() {
     let mut bench = Bench::new();
-    let said = bench.hear(at(0), 9, &order(1, 1, Body::Task(leaf())));
-    let ready = Body::Status { phase: Phase::Ready, parts: 0, progress: 0 };
+    let said = bench.hear(at(0), 9, &order(1, 1, SurveyBody::Task(leaf())));
+    let ready = SurveyBody::Status { phase: Phase::Ready, parts: 0, progress: 0 };
     assert_eq!(said.last().map(|message| &message.body), Some(&ready));
-    bench.hear(at(900), 9, &order(1, 1, Body::Poll(0)));
+    bench.hear(at(900), 9, &order(1, 1, SurveyBody::Poll(0)));
     bench.pass(at(1_800));
     assert!(bench.agent.is_busy(), "polled 900 ms ago");
     bench.pass(at(1_900));
@@ -216,31 +224,31 @@ fn an_agent_is_idle_when_nobody_polls_it_for_its_lease() {
 #[test]
 fn another_run_is_refused_and_a_newer_job_of_the_same_replaces() {
     let mut bench = Bench::new();
-    bench.hear(at(0), 9, &order(1, 1, Body::Task(leaf())));
-    for body in [Body::Hello, Body::Task(leaf())] {
+    bench.hear(at(0), 9, &order(1, 1, SurveyBody::Task(leaf())));
+    for body in [SurveyBody::Hello, SurveyBody::Task(leaf())] {
         let said = bench.hear(at(1), 8, &order(2, 1, body));
-        assert_eq!(said[0].body, Body::Refusal(Reason::Busy(1)));
+        assert_eq!(said[0].body, SurveyBody::Refusal(HostFailure::Busy(1)));
     }
-    bench.hear(at(2), 9, &order(1, 2, Body::Task(leaf())));
-    let none = Body::Status { phase: Phase::None, parts: 0, progress: 0 };
-    let said = bench.hear(at(3), 9, &order(1, 1, Body::Task(leaf())));
+    bench.hear(at(2), 9, &order(1, 2, SurveyBody::Task(leaf())));
+    let none = SurveyBody::Status { phase: Phase::None, parts: 0, progress: 0 };
+    let said = bench.hear(at(3), 9, &order(1, 1, SurveyBody::Task(leaf())));
     assert_eq!(said[0].body, none, "a late copy of the first order");
-    bench.hear(at(4), 9, &order(1, 2, Body::Release));
+    bench.hear(at(4), 9, &order(1, 2, SurveyBody::Release));
     assert!(!bench.agent.is_busy());
-    let said = bench.hear(at(5), 9, &order(1, 2, Body::Go));
+    let said = bench.hear(at(5), 9, &order(1, 2, SurveyBody::Go));
     assert_eq!(said[0].body, none, "it has no such job any more");
 }
 
 #[test]
 fn another_version_is_answered_with_ours() {
     let mut bench = Bench::new();
-    let mut bytes = order(1, 0, Body::Hello).encode(None).to_vec();
+    let mut bytes = order(1, 0, SurveyBody::Hello).encode(None).to_vec();
     bytes[2] = 9;
     let said = bench.hear_bytes(at(0), 9, bytes.into());
-    assert_eq!(said[0].body, Body::Refusal(Reason::Version(wire::VERSION)));
+    assert_eq!(said[0].body, SurveyBody::Refusal(HostFailure::Version(wire::VERSION)));
     // An answer of another version gets no answer, because two agents would otherwise answer each
     // other for ever.
-    let mut bytes = order(0, 0, Body::Refusal(Reason::Version(9))).encode(None).to_vec();
+    let mut bytes = order(0, 0, SurveyBody::Refusal(HostFailure::Version(9))).encode(None).to_vec();
     bytes[2] = 9;
     assert!(bench.hear_bytes(at(1), 9, bytes.into()).is_empty());
 }
@@ -249,19 +257,19 @@ fn another_version_is_answered_with_ours() {
 fn a_clock_that_steps_in_a_job_is_reported_instead_of_its_delays() {
     for (offset_ns, steps) in [(20_000, false), (900_000, true)] {
         let mut bench = Bench::new();
-        bench.hear(at(0), 9, &order(1, 1, Body::Task(leaf())));
-        bench.hear(at(1), 9, &order(1, 1, Body::Go));
+        bench.hear(at(0), 9, &order(1, 1, SurveyBody::Task(leaf())));
+        bench.hear(at(1), 9, &order(1, 1, SurveyBody::Go));
         bench.agent.handle_clock(at(100), reading(offset_ns));
         let mut parts = Vec::new();
         for ms in (100..2_000).step_by(50) {
-            bench.hear(at(ms), 9, &order(1, 1, Body::Poll(9)));
+            bench.hear(at(ms), 9, &order(1, 1, SurveyBody::Poll(9)));
             parts.extend(bench.pass(at(ms)));
         }
         let lines = parts.into_iter().filter_map(|message| match message.body {
-            Body::Part { entries, .. } => Some(entries),
+            SurveyBody::Part { entries, .. } => Some(entries),
             _ => None,
         });
-        let failed = Entry::Failed { place: 1, reason: Reason::ClockStepped(offset_ns) };
+        let failed = ReportEntry::Failed { place: 1, reason: HostFailure::ClockStepped(offset_ns) };
         assert_eq!(lines.flatten().any(|line| line == failed), steps, "{offset_ns} ns");
     }
 }
@@ -286,15 +294,15 @@ fn records_merge_as_if_they_were_one() {
 }
 
 /// A program that orders no jobs.
-struct Nothing(Vec<Result<Welcome, Reason>>);
+struct Nothing(Vec<Result<Welcome, HostFailure>>);
 
 impl Program for Nothing {
-    fn greeted(&mut self, pool: &[Result<Welcome, Reason>]) {
+    fn greeted(&mut self, pool: &[Result<Welcome, HostFailure>]) {
         self.0 = pool.to_vec();
     }
 
-    fn next(&mut self) -> Step {
-        Step::Done
+    fn next(&mut self) -> SurveyStep {
+        SurveyStep::Done
     }
 
     fn take(&mut self, _: &JobOutcome) {}
@@ -310,9 +318,10 @@ fn a_surveyor_names_whoever_does_not_answer() {
         let arrival = Arrival::new(from, datagram, now, stamped_by);
         surveyor.handle(now, arrival).expect("a message");
     };
-    let welcome = Body::Welcome { software: "evenfall".into(), clock: ClockError::SameClock };
+    let welcome = SurveyBody::Welcome { software: "evenfall".into(), clock: ClockError::SameClock };
     hear(at(1), 1, order(7, 0, welcome).encode(None));
-    let mut foreign = order(0, 0, Body::Refusal(Reason::Version(9))).encode(None).to_vec();
+    let mut foreign =
+        order(0, 0, SurveyBody::Refusal(HostFailure::Version(9))).encode(None).to_vec();
     foreign[2] = 9;
     hear(at(2), 2, foreign.into());
     while let Some(due) = surveyor.poll_timeout() {
@@ -321,7 +330,7 @@ fn a_surveyor_names_whoever_does_not_answer() {
     }
     let found = &surveyor.program().0;
     assert!(found[0].is_ok());
-    assert_eq!(found[1], Err(Reason::Version(9)));
-    assert_eq!(found[2], Err(Reason::Silent));
-    assert!(Reason::Version(9).to_string().contains("speaks version 9"));
+    assert_eq!(found[1], Err(HostFailure::Version(9)));
+    assert_eq!(found[2], Err(HostFailure::Silent));
+    assert!(HostFailure::Version(9).to_string().contains("speaks version 9"));
 }

@@ -23,7 +23,9 @@ use bytes::{BufMut, Bytes, BytesMut};
 use evenfall_core::histogram::BUCKETS;
 use evenfall_core::{ClockError, MacKey, Malformed, Reader};
 
-use super::job::{HOSTS_MAX, Kind, LENGTH_MAX, MESH_HOSTS_MAX, Pace, Seat, Task, Timing};
+use super::job::{
+    HOSTS_MAX, JobSeat, LENGTH_MAX, MESH_HOSTS_MAX, MeasurementKind, ProbePace, Task, Timing,
+};
 use super::probe::{error_from_wire, error_to_wire};
 use super::record::DelayRecord;
 
@@ -57,7 +59,7 @@ fn sum(r: &mut Reader<'_>) -> Result<f64, Malformed> {
 
 /// Why a host did not do its part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Reason {
+pub enum HostFailure {
     /// The host did not answer in time.
     Silent,
     /// The host works for another surveyor, whose run is named.
@@ -81,7 +83,7 @@ pub enum Reason {
     NoProbes,
 }
 
-impl Reason {
+impl HostFailure {
     fn parts(self) -> (u8, i64) {
         match self {
             Self::Silent => (0, 0),
@@ -114,7 +116,7 @@ impl Reason {
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for HostFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Silent => f.write_str("does not answer: is its agent running and reachable?"),
@@ -167,7 +169,7 @@ impl Phase {
 
 /// One line of a report. Places are those of the job.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Entry {
+pub enum ReportEntry {
     /// Delays of the probes from one place to another.
     Delays {
         /// Sender; the leader for a path.
@@ -193,13 +195,13 @@ pub enum Entry {
         /// Place of the host.
         place: u16,
         /// Reason of the failure.
-        reason: Reason,
+        reason: HostFailure,
     },
 }
 
 /// The body of a control message.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Body {
+pub enum SurveyBody {
     /// Greeting of a surveyor to an agent.
     Hello,
     /// Answer to `Hello`.
@@ -231,28 +233,28 @@ pub enum Body {
         /// Number of the part, from 0.
         index: u32,
         /// Entries of the part.
-        entries: Vec<Entry>,
+        entries: Vec<ReportEntry>,
     },
     /// The agent refuses the job for this reason.
-    Refusal(Reason),
+    Refusal(HostFailure),
 }
 
 /// A control message.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Message {
+pub struct SurveyMessage {
     /// The run of the surveyor; unique.
     pub run: u64,
     /// The job; unique in the run, 0 for none.
     pub job: u32,
     /// Body of the message.
-    pub body: Body,
+    pub body: SurveyBody,
 }
 
 /// The result of decoding.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decoded {
     /// A message.
-    Message(Message),
+    Message(SurveyMessage),
     /// A message of another version. The first eight bytes have the same layout in every version.
     Foreign {
         /// The version.
@@ -262,7 +264,7 @@ pub enum Decoded {
     },
 }
 
-fn put_seats(out: &mut BytesMut, seats: &[Seat]) {
+fn put_seats(out: &mut BytesMut, seats: &[JobSeat]) {
     out.put_u16_le(seats.len() as u16);
     for seat in seats {
         out.put_u16_le(seat.place);
@@ -280,7 +282,7 @@ fn put_seats(out: &mut BytesMut, seats: &[Seat]) {
     }
 }
 
-fn seats(r: &mut Reader<'_>, most: usize) -> Result<Vec<Seat>, Malformed> {
+fn seats(r: &mut Reader<'_>, most: usize) -> Result<Vec<JobSeat>, Malformed> {
     let count = usize::from(r.u16()?);
     if count > most {
         return Err(r.malformed("more hosts than a job may have"));
@@ -293,7 +295,7 @@ fn seats(r: &mut Reader<'_>, most: usize) -> Result<Vec<Seat>, Malformed> {
             6 => IpAddr::V6(Ipv6Addr::from(r.array::<16>()?)),
             _ => return Err(r.malformed("address family")),
         };
-        Ok(Seat { place, address: SocketAddr::new(ip, port) })
+        Ok(JobSeat { place, address: SocketAddr::new(ip, port) })
     };
     (0..count).map(seat).collect()
 }
@@ -317,9 +319,9 @@ fn put_task(out: &mut BytesMut, task: &Task) {
 }
 
 fn task(r: &mut Reader<'_>) -> Result<Task, Malformed> {
-    let kind = Kind::from_wire(r.u8()?).ok_or(r.malformed("unknown kind of job"))?;
+    let kind = MeasurementKind::from_wire(r.u8()?).ok_or(r.malformed("unknown kind of job"))?;
     let (fanout, above, rate_hz, probe_bytes) = (r.u16()?, r.u16()?, r.u32()?, r.u16()?);
-    let pace = Pace { rate_hz, probe_bytes, duration: length(r)?, warm_up: length(r)? };
+    let pace = ProbePace { rate_hz, probe_bytes, duration: length(r)?, warm_up: length(r)? };
     pace.check().map_err(|_| r.malformed("a pace that no job may have"))?;
     let timing = Timing { poll: length(r)?, step: length(r)?, lease: length(r)? };
     if timing.poll.is_zero() || timing.step < timing.poll || timing.lease < timing.poll {
@@ -334,9 +336,9 @@ fn task(r: &mut Reader<'_>) -> Result<Task, Malformed> {
     }
     let in_mesh = mesh.iter().any(|seat| seat.place == hosts[0].place);
     let fits = match kind {
-        Kind::AllToAll => in_mesh,
-        Kind::BothWays => mesh.len() == 1 && mesh[0].place == above,
-        Kind::Parent | Kind::Multicast => !in_mesh,
+        MeasurementKind::AllToAll => in_mesh,
+        MeasurementKind::BothWays => mesh.len() == 1 && mesh[0].place == above,
+        MeasurementKind::Parent | MeasurementKind::Multicast => !in_mesh,
     };
     if !fits {
         return Err(r.malformed("a mesh that does not fit the kind of job"));
@@ -379,32 +381,32 @@ fn record(r: &mut Reader<'_>) -> Result<DelayRecord, Malformed> {
     Ok(record)
 }
 
-fn put_reason(out: &mut BytesMut, reason: Reason) {
+fn put_reason(out: &mut BytesMut, reason: HostFailure) {
     let (code, value) = reason.parts();
     out.put_u8(code);
     out.put_i64_le(value);
 }
 
-fn reason(r: &mut Reader<'_>) -> Result<Reason, Malformed> {
+fn reason(r: &mut Reader<'_>) -> Result<HostFailure, Malformed> {
     let (code, value) = (r.u8()?, r.i64()?);
-    Reason::from_parts(code, value).ok_or(r.malformed("unknown reason"))
+    HostFailure::from_parts(code, value).ok_or(r.malformed("unknown reason"))
 }
 
-fn put_entry(out: &mut BytesMut, entry: &Entry) {
+fn put_entry(out: &mut BytesMut, entry: &ReportEntry) {
     match entry {
-        Entry::Delays { from, to, path, record } => {
+        ReportEntry::Delays { from, to, path, record } => {
             out.put_u8(if *path { 1 } else { 0 });
             out.put_u16_le(*from);
             out.put_u16_le(*to);
             put_record(out, record);
         }
-        Entry::Sent { from, to, count } => {
+        ReportEntry::Sent { from, to, count } => {
             out.put_u8(2);
             out.put_u16_le(*from);
             out.put_u16_le(*to);
             out.put_u32_le(*count);
         }
-        Entry::Failed { place, reason } => {
+        ReportEntry::Failed { place, reason } => {
             out.put_u8(3);
             out.put_u16_le(*place);
             put_reason(out, *reason);
@@ -412,29 +414,32 @@ fn put_entry(out: &mut BytesMut, entry: &Entry) {
     }
 }
 
-fn entry(r: &mut Reader<'_>) -> Result<Entry, Malformed> {
+fn entry(r: &mut Reader<'_>) -> Result<ReportEntry, Malformed> {
     Ok(match r.u8()? {
-        kind @ (0 | 1) => {
-            Entry::Delays { from: r.u16()?, to: r.u16()?, path: kind == 1, record: record(r)? }
-        }
-        2 => Entry::Sent { from: r.u16()?, to: r.u16()?, count: r.u32()? },
-        3 => Entry::Failed { place: r.u16()?, reason: reason(r)? },
+        kind @ (0 | 1) => ReportEntry::Delays {
+            from: r.u16()?,
+            to: r.u16()?,
+            path: kind == 1,
+            record: record(r)?,
+        },
+        2 => ReportEntry::Sent { from: r.u16()?, to: r.u16()?, count: r.u32()? },
+        3 => ReportEntry::Failed { place: r.u16()?, reason: reason(r)? },
         _ => return Err(r.malformed("unknown line of a report")),
     })
 }
 
-impl Message {
+impl SurveyMessage {
     fn kind(&self) -> u8 {
         match self.body {
-            Body::Hello => 0,
-            Body::Welcome { .. } => 1,
-            Body::Task(_) => 2,
-            Body::Go => 3,
-            Body::Poll(_) => 4,
-            Body::Release => 5,
-            Body::Status { .. } => 6,
-            Body::Part { .. } => 7,
-            Body::Refusal(_) => 8,
+            SurveyBody::Hello => 0,
+            SurveyBody::Welcome { .. } => 1,
+            SurveyBody::Task(_) => 2,
+            SurveyBody::Go => 3,
+            SurveyBody::Poll(_) => 4,
+            SurveyBody::Release => 5,
+            SurveyBody::Status { .. } => 6,
+            SurveyBody::Part { .. } => 7,
+            SurveyBody::Refusal(_) => 8,
         }
     }
 
@@ -448,8 +453,8 @@ impl Message {
         out.put_u32_le(0);
         out.put_u64_le(0);
         match &self.body {
-            Body::Hello | Body::Go | Body::Release => {}
-            Body::Welcome { software, clock } => {
+            SurveyBody::Hello | SurveyBody::Go | SurveyBody::Release => {}
+            SurveyBody::Welcome { software, clock } => {
                 let mut end = software.len().min(SOFTWARE_BYTES_MAX);
                 while !software.is_char_boundary(end) {
                     end -= 1;
@@ -458,19 +463,19 @@ impl Message {
                 out.put_u8(end as u8);
                 out.put_slice(&software.as_bytes()[..end]);
             }
-            Body::Task(task) => put_task(&mut out, task),
-            Body::Poll(from) => out.put_u32_le(*from),
-            Body::Status { phase, parts, progress } => {
+            SurveyBody::Task(task) => put_task(&mut out, task),
+            SurveyBody::Poll(from) => out.put_u32_le(*from),
+            SurveyBody::Status { phase, parts, progress } => {
                 out.put_u8(*phase as u8);
                 out.put_u32_le(*parts);
                 out.put_u32_le(*progress);
             }
-            Body::Part { index, entries } => {
+            SurveyBody::Part { index, entries } => {
                 out.put_u32_le(*index);
                 out.put_u8(entries.len() as u8);
                 entries.iter().for_each(|entry| put_entry(&mut out, entry));
             }
-            Body::Refusal(reason) => put_reason(&mut out, *reason),
+            SurveyBody::Refusal(reason) => put_reason(&mut out, *reason),
         }
         let (header, body) = out.split_at(HEADER_BYTES);
         let mac = MacKey::mac_of(key, &[&header[..MAC_OFFSET], body]);
@@ -508,15 +513,15 @@ pub fn decode(bytes: &[u8], key: Option<&MacKey>) -> Result<Decoded, Malformed> 
         return Err(Malformed { what: "message authentication failed", offset: MAC_OFFSET });
     }
     let body = match kind {
-        0 => Body::Hello,
+        0 => SurveyBody::Hello,
         1 => welcome(&mut r)?,
-        2 => Body::Task(task(&mut r)?),
-        3 => Body::Go,
-        4 => Body::Poll(r.u32()?),
-        5 => Body::Release,
+        2 => SurveyBody::Task(task(&mut r)?),
+        3 => SurveyBody::Go,
+        4 => SurveyBody::Poll(r.u32()?),
+        5 => SurveyBody::Release,
         6 => {
             let phase = Phase::from_wire(r.u8()?).ok_or(r.malformed("unknown phase"))?;
-            Body::Status { phase, parts: r.u32()?, progress: r.u32()? }
+            SurveyBody::Status { phase, parts: r.u32()?, progress: r.u32()? }
         }
         7 => {
             let (index, count) = (r.u32()?, r.u8()?);
@@ -524,19 +529,19 @@ pub fn decode(bytes: &[u8], key: Option<&MacKey>) -> Result<Decoded, Malformed> 
                 return Err(r.malformed("more lines than a part may have"));
             }
             let entries = (0..count).map(|_| entry(&mut r)).collect::<Result<_, _>>()?;
-            Body::Part { index, entries }
+            SurveyBody::Part { index, entries }
         }
-        8 => Body::Refusal(reason(&mut r)?),
+        8 => SurveyBody::Refusal(reason(&mut r)?),
         _ => return Err(Malformed { what: "unknown kind of message", offset: 3 }),
     };
     r.finish()?;
-    Ok(Decoded::Message(Message { run, job, body }))
+    Ok(Decoded::Message(SurveyMessage { run, job, body }))
 }
 
-fn welcome(r: &mut Reader<'_>) -> Result<Body, Malformed> {
+fn welcome(r: &mut Reader<'_>) -> Result<SurveyBody, Malformed> {
     let clock = error_from_wire(r.u32()?);
     let length = usize::from(r.u8()?);
     let software = core::str::from_utf8(r.take(length)?)
         .map_err(|_| r.malformed("the name of a software that is no text"))?;
-    Ok(Body::Welcome { software: software.to_owned(), clock })
+    Ok(SurveyBody::Welcome { software: software.to_owned(), clock })
 }

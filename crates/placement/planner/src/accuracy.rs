@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::curve::Curve;
 use crate::delays::{Delays, EdgeStats};
-use crate::tree::Tree;
+use crate::tree::PlacedTree;
 
 /// Number of standard errors that 19 of 20 measurements do not exceed.
 const STANDARD_ERRORS: f64 = 2.0;
@@ -50,7 +50,7 @@ impl LengthError {
     /// The greatest clock error and the greatest sampling error of the ways to the leaves of a
     /// tree. The two may belong to different leaves. Together they bound the error of the worst
     /// leaf's length.
-    pub fn of_tree(delays: &Delays, tree: &Tree, share: f64) -> Self {
+    pub fn of_tree(delays: &Delays, tree: &PlacedTree, share: f64) -> Self {
         let (shape, hosts) = (tree.shape(), tree.hosts());
         let mut ways = vec![Self::default(); hosts.len()];
         for place in 1..hosts.len() {
@@ -97,7 +97,7 @@ mod tests {
     use evenfall_core::Prng;
 
     use super::*;
-    use crate::tree::Shape;
+    use crate::tree::TreeShape;
 
     #[test]
     fn nineteen_of_twenty_measurements_are_within_the_sampling_error() {
@@ -129,7 +129,7 @@ mod tests {
     fn what_is_not_known_is_infinite_and_the_worst_leaf_counts() {
         let names = ["a", "b", "c"].map(str::to_owned).to_vec();
         let mut delays = Delays::from_fn(names, |_, _| 50.0);
-        let tree = Tree::new(Shape { depth: 1, fanout: 2 }, vec![0, 1, 2]);
+        let tree = PlacedTree::new(TreeShape { depth: 1, fanout: 2 }, vec![0, 1, 2]);
         let error = LengthError::of_tree(&delays, &tree, 0.9);
         assert_eq!((error.clock_us, error.sampling_us), (0.0, f64::INFINITY), "no counts");
         let stats = |clock_error_us, count| EdgeStats {

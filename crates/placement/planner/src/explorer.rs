@@ -17,17 +17,17 @@
 //! turns out slow is not tried again (optimism in the face of uncertainty). Every measured tree is
 //! a whole tree, so a plan exists after the first one, even when the search ends early.
 //!
-//! Like the [`Builder`](crate::builder::Builder), the explorer is a value without IO:
+//! Like the [`TreeBuilder`](crate::builder::TreeBuilder), the explorer is a value without IO:
 //! [`Explorer::step`] returns the pairs to measure, and [`Explorer::answer`] takes the measured
 //! delays. One job measures all pairs of a group of hosts, or all edges of one tree.
 
 use evenfall_core::{Prng, math};
 
-use crate::delays::{Delays, EdgeStats, Pool};
+use crate::delays::{Delays, EdgeStats, HostPool};
 use crate::minmax::{self, MinMax, MinMaxError, UNUSABLE_US};
 use crate::paths::{Length, Lengths};
-use crate::planner::Plan;
-use crate::tree::Tree;
+use crate::planner::TreePlan;
+use crate::tree::PlacedTree;
 
 /// Default budget of a survey: pairs per host of the pool. Half of the pairs are measured in
 /// groups, and the others are edges of about 50 trees.
@@ -57,7 +57,7 @@ pub enum Ask {
     /// All pairs of these hosts.
     Group(Vec<usize>),
     /// The edges of this tree.
-    Edges(Tree),
+    Edges(PlacedTree),
 }
 
 impl Ask {
@@ -77,12 +77,12 @@ impl Ask {
 
 /// The next step of the explorer.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Step {
+pub enum ExplorerStep {
     /// Make this measurement. The step stays the same until it is answered.
     Measure(Ask),
     /// The plan is finished. The plan has no lower bound, because a tree with unmeasured pairs
     /// could be better.
-    Done(Plan),
+    Done(TreePlan),
     /// No tree was found.
     Failed(MinMaxError),
 }
@@ -104,7 +104,7 @@ pub struct Explorer {
     trees: u32,
     /// Trees measured since the best tree.
     idle: u32,
-    best: Option<(f64, Tree)>,
+    best: Option<(f64, PlacedTree)>,
 }
 
 impl Explorer {
@@ -151,7 +151,7 @@ impl Explorer {
     }
 
     /// The next step. Another call without an answer returns the same step.
-    pub fn step(&mut self) -> Step {
+    pub fn step(&mut self) -> ExplorerStep {
         while self.job.is_none() {
             if let Some(mut group) = self.groups.pop() {
                 group.retain(|host| self.alive.contains(host));
@@ -166,10 +166,10 @@ impl Explorer {
                     self.idle = PATIENCE;
                 }
                 Ok(tree) => self.job = Some(Ask::Edges(tree)),
-                Err(error) => return Step::Failed(error),
+                Err(error) => return ExplorerStep::Failed(error),
             }
         }
-        self.job.clone().map_or_else(|| self.plan(), Step::Measure)
+        self.job.clone().map_or_else(|| self.plan(), ExplorerStep::Measure)
     }
 
     fn is_over(&self) -> bool {
@@ -211,7 +211,7 @@ impl Explorer {
     /// Reports that a host failed. The host gets no place.
     pub fn drop_host(&mut self, host: usize) {
         self.alive.retain(|alive| *alive != host);
-        let lost = |tree: &Tree| tree.hosts().contains(&host);
+        let lost = |tree: &PlacedTree| tree.hosts().contains(&host);
         if self.best.as_ref().is_some_and(|best| lost(&best.1)) {
             // The measured trees may contain the host, so the search for the best tree begins
             // again.
@@ -229,8 +229,8 @@ impl Explorer {
     }
 
     /// The best tree under the assumption that every unmeasured pair is as fast as [`HOPE`] allows.
-    fn hoped(&self) -> Result<Tree, MinMaxError> {
-        let pool = Pool::new(&self.delays, &self.alive);
+    fn hoped(&self) -> Result<PlacedTree, MinMaxError> {
+        let pool = HostPool::new(&self.delays, &self.alive);
         let mut lengths = Lengths::new(&pool, self.what.share);
         let guess = Guess::fit(&lengths);
         let hosts = self.alive.len();
@@ -247,22 +247,22 @@ impl Explorer {
         Ok(pool.named(&tree))
     }
 
-    fn numbered(&self, pool: &Pool<'_>) -> Result<MinMax, MinMaxError> {
+    fn numbered(&self, pool: &HostPool<'_>) -> Result<MinMax, MinMaxError> {
         let number = |root| pool.number(root).ok_or(MinMaxError::NoRoot);
         let root = self.what.root.map(number).transpose()?;
         Ok(MinMax { root, ..self.what })
     }
 
     /// The best tree of measured pairs.
-    fn plan(&self) -> Step {
+    fn plan(&self) -> ExplorerStep {
         let start = self.best.as_ref().map(|best| &best.1);
         match minmax::plan(&self.delays, &self.alive, &self.what, start) {
-            Ok(plan) => Step::Done(Plan {
+            Ok(plan) => ExplorerStep::Done(TreePlan {
                 tree: plan.tree,
                 worst_leaf_us: plan.worst_leaf_us,
                 bound_us: None,
             }),
-            Err(error) => Step::Failed(error),
+            Err(error) => ExplorerStep::Failed(error),
         }
     }
 }
@@ -334,7 +334,7 @@ fn means<T>(hosts: usize, mean: f64, all: &[T], of: impl Fn(&T) -> (usize, f64))
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tree::Shape;
+    use crate::tree::TreeShape;
 
     /// Slow and fast hosts, and links with a part of their own.
     fn world(hosts: usize, seed: u64) -> Delays {
@@ -360,10 +360,10 @@ mod tests {
         delays
     }
 
-    fn explore(delays: &Delays, explorer: &mut Explorer, dead: &[usize]) -> Step {
+    fn explore(delays: &Delays, explorer: &mut Explorer, dead: &[usize]) -> ExplorerStep {
         loop {
             match explorer.step() {
-                Step::Measure(ask) => {
+                ExplorerStep::Measure(ask) => {
                     let alive = |&(a, b): &(usize, usize)| !dead.contains(&a) && !dead.contains(&b);
                     let edge = |(a, b): (usize, usize)| (a, b, *delays.edge(a, b).expect("dense"));
                     let edges: Vec<_> = ask.pairs().into_iter().filter(alive).map(edge).collect();
@@ -376,7 +376,7 @@ mod tests {
 
     #[test]
     fn a_tenth_of_all_pairs_gives_a_tree_within_a_tenth_of_the_best() {
-        let shape = Shape { depth: 2, fanout: 6 };
+        let shape = TreeShape { depth: 2, fanout: 6 };
         let (hosts, pool) = (200, (0..200).collect::<Vec<_>>());
         for seed in 1..4 {
             let delays = world(hosts, seed);
@@ -384,7 +384,9 @@ mod tests {
             let best = minmax::plan(&delays, &pool, &what, None).expect("a plan");
             let budget = 4_000;
             let mut explorer = Explorer::new(what, delays.names().to_vec(), &pool, budget);
-            let Step::Done(plan) = explore(&delays, &mut explorer, &[]) else { panic!("no plan") };
+            let ExplorerStep::Done(plan) = explore(&delays, &mut explorer, &[]) else {
+                panic!("no plan")
+            };
             assert!(explorer.spent() <= budget, "{}", explorer.spent());
             let greedy = minmax::greedy_tree(&delays, &pool, &what).expect("a tree");
             let greedy = minmax::worst_leaf_us(&delays, &what, &greedy);
@@ -402,24 +404,28 @@ mod tests {
     #[test]
     fn hosts_that_fail_get_no_place_and_the_budget_is_kept() {
         let delays = world(40, 5);
-        let what = MinMax::new(Shape { depth: 2, fanout: 3 });
+        let what = MinMax::new(TreeShape { depth: 2, fanout: 3 });
         let pool: Vec<usize> = (0..39).collect();
         let mut explorer = Explorer::new(what, delays.names().to_vec(), &pool, 400);
         let dead = [3, 7];
-        let Step::Done(plan) = explore(&delays, &mut explorer, &dead) else { panic!("no plan") };
-        let places = |plan: &Plan, host: usize| plan.tree.hosts().contains(&host);
+        let ExplorerStep::Done(plan) = explore(&delays, &mut explorer, &dead) else {
+            panic!("no plan")
+        };
+        let places = |plan: &TreePlan, host: usize| plan.tree.hosts().contains(&host);
         assert!(!dead.iter().any(|host| places(&plan, *host)) && !places(&plan, 39));
         assert!(explorer.spent() <= 400, "{}", explorer.spent());
         let lost = plan.tree.hosts()[1];
         explorer.drop_host(lost);
-        let Step::Done(again) = explore(&delays, &mut explorer, &dead) else { panic!("no plan") };
+        let ExplorerStep::Done(again) = explore(&delays, &mut explorer, &dead) else {
+            panic!("no plan")
+        };
         assert!(!places(&again, lost));
     }
 
     #[test]
     fn one_seed_asks_for_the_same_pairs() {
         let delays = world(30, 6);
-        let what = MinMax::new(Shape { depth: 2, fanout: 2 });
+        let what = MinMax::new(TreeShape { depth: 2, fanout: 2 });
         let pool: Vec<usize> = (0..30).collect();
         let run = || {
             let mut explorer = Explorer::new(what, delays.names().to_vec(), &pool, 300);

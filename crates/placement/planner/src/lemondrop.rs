@@ -13,9 +13,9 @@
 
 use crate::qap::faq::{Settings, faq};
 use crate::qap::printed::printed;
-use crate::qap::search::{Effort, search};
+use crate::qap::search::{SearchEffort, search};
 use crate::qap::{Instance, SIZE_MAX, Solution};
-use crate::tree::{Shape, Tree};
+use crate::tree::{PlacedTree, TreeShape};
 use core::fmt;
 use evenfall_core::Prng;
 
@@ -25,7 +25,7 @@ const UNUSABLE_EDGES: f64 = 10_000.0;
 
 /// The solver of the assignment.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Method {
+pub enum AssignmentMethod {
     /// FAQ with the correct step, from one start or many, with or without a polish.
     Faq(Settings),
     /// The variant that the thesis prints, whose steps hardly move.
@@ -36,7 +36,7 @@ pub enum Method {
         iterations_max: u64,
     },
     /// FAQ, then tabu search.
-    Search(Effort),
+    Search(SearchEffort),
 }
 
 /// The settings of the thesis, appendix A.5.6: name, epsilon and limit of steps.
@@ -119,7 +119,7 @@ const DELAY_MAX: f64 = 1e30;
 ///
 /// # Panics
 /// When the pool is smaller than the tree.
-pub fn load_matrix(shape: Shape, packets_per_s: f64, pool: usize) -> Vec<f64> {
+pub fn load_matrix(shape: TreeShape, packets_per_s: f64, pool: usize) -> Vec<f64> {
     assert!(pool >= shape.places(), "the pool has a host for every place");
     let mut load = vec![0.0; pool * pool];
     for parent in 0..shape.inner() {
@@ -134,7 +134,7 @@ pub fn load_matrix(shape: Shape, packets_per_s: f64, pool: usize) -> Vec<f64> {
 #[derive(Clone, Copy, Debug)]
 pub struct LemonDrop<'a> {
     /// Depth and fan-out.
-    pub shape: Shape,
+    pub shape: TreeShape,
     /// Hosts that were measured.
     pub pool: usize,
     /// The median delay at `[from * pool + to]`, in any unit. A value that is not finite marks an
@@ -154,16 +154,16 @@ impl LemonDrop<'_> {
     /// When the input is invalid, or when every tree that was found has an unmeasured edge.
     pub fn plan(
         &self,
-        method: Method,
+        method: AssignmentMethod,
         prng: &mut Prng,
-    ) -> Result<(Tree, Solution), LemonDropError> {
+    ) -> Result<(PlacedTree, Solution), LemonDropError> {
         let instance = self.instance()?;
         let mut solution = match method {
-            Method::Faq(settings) => faq(&instance, &settings, prng),
-            Method::Printed { epsilon, iterations_max } => {
+            AssignmentMethod::Faq(settings) => faq(&instance, &settings, prng),
+            AssignmentMethod::Printed { epsilon, iterations_max } => {
                 printed(&instance, epsilon, iterations_max)
             }
-            Method::Search(effort) => search(&instance, &effort, prng),
+            AssignmentMethod::Search(effort) => search(&instance, &effort, prng),
         };
         // The load on the root's place already puts the root there, except in the printed variant,
         // which hardly moves.
@@ -173,7 +173,7 @@ impl LemonDrop<'_> {
             solution.cost = instance.cost(&solution.permutation);
         }
         let places = self.shape.places();
-        let tree = Tree::new(self.shape, solution.permutation[..places].to_vec());
+        let tree = PlacedTree::new(self.shape, solution.permutation[..places].to_vec());
         let unusable =
             |&(from, to): &(usize, usize)| !self.delays[from * self.pool + to].is_finite();
         let hole = tree.edges().find(unusable);

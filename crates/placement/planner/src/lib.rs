@@ -5,6 +5,7 @@
 //! that serve them best. All functions here depend only on measured delays and a seed.
 //!
 //! - [`accuracy`]: how wrong a planned length may be;
+//! - [`assessed`]: a tree with its lengths, its bound and their errors, as commands tell it;
 //! - [`builder`]: TreeBuilder's algorithm, from one measurement to the next;
 //! - [`curve`]: the distribution of an edge's delay;
 //! - [`delays`]: measured delays, from probes and from files;
@@ -19,15 +20,17 @@
 //! - [`tree`]: the shape of a tree, and the host on each place.
 //!
 //! ```
-//! use evenfall_placement_planner::builder::{BuildPlan, Builder, Racing, RootRule, Step};
+//! use evenfall_placement_planner::builder::{
+//!     BuildPlan, BuilderStep, Racing, RootRule, TreeBuilder,
+//! };
 //! use evenfall_placement_planner::delays::Delays;
 //! use evenfall_placement_planner::minmax::{self, MinMax};
 //! use evenfall_placement_planner::strategy::{Pick, Strategy};
-//! use evenfall_placement_planner::tree::Shape;
+//! use evenfall_placement_planner::tree::TreeShape;
 //!
 //! let names = ["a", "b", "c", "d", "e"].map(String::from).to_vec();
 //! let delays = Delays::from_fn(names, |from, to| 50.0 + (3 * from + 5 * to) as f64 % 7.0);
-//! let (pool, shape) = ([0, 1, 2, 3, 4], Shape { depth: 1, fanout: 2 });
+//! let (pool, shape) = ([0, 1, 2, 3, 4], TreeShape { depth: 1, fanout: 2 });
 //!
 //! // All is known: the tree with the best worst leaf, and how far from the best it may be.
 //! let best = minmax::plan(&delays, &pool, &MinMax::new(shape), None)?;
@@ -42,17 +45,17 @@
 //!     root: RootRule::Host(0),
 //!     racing: Racing::OFF,
 //! };
-//! let mut builder = Builder::new(plan, &pool, 1)?;
+//! let mut builder = TreeBuilder::new(plan, &pool, 1)?;
 //! let tree = loop {
 //!     match builder.step() {
-//!         Step::Measure(wanted) => {
+//!         BuilderStep::Measure(wanted) => {
 //!             let probe = |to: usize| *delays.edge(wanted.parent, to).expect("another host");
 //!             let results = wanted.candidates.iter().map(|&to| (to, Ok(probe(to))));
 //!             let results: Vec<_> = results.collect();
 //!             builder.answer(&results);
 //!         }
-//!         Step::Done(tree) => break tree,
-//!         Step::Failed(error) => return Err(error.into()),
+//!         BuilderStep::Done(tree) => break tree,
+//!         BuilderStep::Failed(error) => return Err(error.into()),
 //!     }
 //! };
 //! assert_eq!(tree.hosts()[0], 0);
@@ -62,6 +65,7 @@
 #![forbid(unsafe_code)]
 
 pub mod accuracy;
+pub mod assessed;
 pub mod builder;
 pub mod curve;
 pub mod delays;

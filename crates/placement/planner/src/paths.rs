@@ -21,8 +21,8 @@
 //! estimate.
 
 use crate::curve::Curve;
-use crate::delays::{EdgeStats, Pool};
-use crate::tree::{Shape, Tree};
+use crate::delays::{EdgeStats, HostPool};
+use crate::tree::{PlacedTree, TreeShape};
 
 /// The length of an edge or a path: two numbers that add up along a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -77,7 +77,7 @@ pub struct Lengths {
 
 impl Lengths {
     /// All edges at a percentile, 0.5 to 0.999 as a share.
-    pub fn new(pool: &Pool<'_>, share: f64) -> Self {
+    pub fn new(pool: &HostPool<'_>, share: f64) -> Self {
         let hosts = pool.hosts();
         let pair = |pair: usize| {
             let edge = pool.edge(pair / hosts, pair % hosts);
@@ -110,7 +110,7 @@ impl Lengths {
     }
 
     /// The length of the way to every place.
-    pub fn ways(&self, shape: Shape, hosts: &[usize]) -> Vec<Length> {
+    pub fn ways(&self, shape: TreeShape, hosts: &[usize]) -> Vec<Length> {
         let mut ways = vec![Length::default(); hosts.len()];
         for place in 1..hosts.len() {
             let parent = (place - 1) / shape.fanout as usize;
@@ -120,7 +120,7 @@ impl Lengths {
     }
 
     /// The place of the leaf with the largest percentile, and this percentile in microseconds.
-    pub fn worst_leaf(&self, tree: &Tree) -> (usize, f64) {
+    pub fn worst_leaf(&self, tree: &PlacedTree) -> (usize, f64) {
         let ways = self.ways(tree.shape(), tree.hosts());
         let leaves = tree.shape().leaves().map(|leaf| (leaf, ways[leaf].us()));
         leaves.max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or_default()

@@ -6,28 +6,28 @@
 //!
 //! | method | what it looks at | as written |
 //! |---|---|---|
-//! | [`Method::MinMax`] | all pairs; the worst leaf of the whole tree | `minmax` |
-//! | [`Method::Greedy`] | all pairs; the nearest free host, place by place | `greedy` |
-//! | [`Method::LemonDrop`] | all pairs; the sum over all edges | `lemondrop`, `lemondrop 30` |
-//! | [`Method::TreeBuilder`] | K random candidates of each parent | `weighted`, `p90`, any sum |
+//! | [`PlanMethod::MinMax`] | all pairs; the worst leaf of the whole tree | `minmax` |
+//! | [`PlanMethod::Greedy`] | all pairs; the nearest free host, place by place | `greedy` |
+//! | [`PlanMethod::LemonDrop`] | all pairs; the sum over all edges | `lemondrop`, `lemondrop 30` |
+//! | [`PlanMethod::TreeBuilder`] | K random candidates of each parent | `weighted`, `p90`, any sum |
 //! | the same, at random | nothing | `rand` |
 //! | the same, inverted | K candidates, of which it takes the worst | `worst p90` |
 //!
 //! Only TreeBuilder works without all pairs: [`Planner::build_plan`] starts its machine, the
-//! [`Builder`], when delays are measured from one parent to the next. The
+//! [`TreeBuilder`], when delays are measured from one parent to the next. The
 //! [`Explorer`](crate::explorer::Explorer) is min-max on a few of all pairs.
 
 use core::fmt;
 
 use evenfall_core::{Hedging, Prng};
 
-use crate::builder::{BuildError, BuildPlan, Builder, Racing, RootRule};
-use crate::delays::{Delays, Field, Pool};
+use crate::builder::{BuildError, BuildPlan, Racing, RootRule, TreeBuilder};
+use crate::delays::{DelayStatistic, Delays, HostPool};
 use crate::lemondrop::{self, LemonDrop, LemonDropError};
 use crate::minmax::{self, MinMax, MinMaxError};
 use crate::qap::faq::Settings;
 use crate::strategy::{BadStrategy, Pick, Strategy};
-use crate::tree::{Shape, Tree};
+use crate::tree::{PlacedTree, TreeShape};
 
 /// Limit of LemonDrop's starts. A start takes a second for 1,000 hosts, so 1,000 starts take a
 /// quarter of an hour.
@@ -35,21 +35,24 @@ const STARTS_MAX: u32 = 1_000;
 
 /// The algorithm that chooses the tree.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Method {
+pub enum PlanMethod {
     /// The tree whose slowest leaf is fastest, by local search over whole trees.
     MinMax,
     /// The host with the shortest way, place by place.
     Greedy,
     /// The least sum of the edges' medians.
-    LemonDrop(lemondrop::Method),
+    LemonDrop(lemondrop::AssignmentMethod),
     /// The candidates of each parent with the best score by a strategy.
     TreeBuilder(Strategy, Pick),
 }
 
-impl Method {
+impl PlanMethod {
     /// LemonDrop with the correct step and 2-opt, from this many starts.
     pub fn lemondrop(starts: u32) -> Self {
-        Self::LemonDrop(lemondrop::Method::Faq(Settings { starts, ..Settings::default() }))
+        Self::LemonDrop(lemondrop::AssignmentMethod::Faq(Settings {
+            starts,
+            ..Settings::default()
+        }))
     }
 
     /// TreeBuilder that takes the best candidates.
@@ -96,9 +99,9 @@ impl Method {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Planner {
     /// The algorithm that chooses the tree.
-    pub method: Method,
+    pub method: PlanMethod,
     /// D and F.
-    pub shape: Shape,
+    pub shape: TreeShape,
     /// The rule that chooses the root. Methods that read all pairs take the best root unless a host
     /// is named.
     pub root: RootRule,
@@ -116,9 +119,9 @@ pub struct Planner {
 
 /// A tree with its estimated quality.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
+pub struct TreePlan {
     /// The tree.
-    pub tree: Tree,
+    pub tree: PlacedTree,
     /// The percentile of its worst leaf, estimated from the percentiles of the edges, microseconds.
     pub worst_leaf_us: f64,
     /// No tree of the pool has a better worst leaf by the same estimates; `None` when the method
@@ -126,7 +129,7 @@ pub struct Plan {
     pub bound_us: Option<f64>,
 }
 
-impl Plan {
+impl TreePlan {
     /// Bound on how much worse the tree is than the best possible tree, as a share; `None` when the
     /// method proves nothing.
     pub fn gap(&self) -> Option<f64> {
@@ -145,7 +148,7 @@ pub enum PlanError {
     /// An error of LemonDrop.
     LemonDrop(LemonDropError),
     /// The strategy reads a statistic that the delays do not have.
-    Lacks(Field),
+    Lacks(DelayStatistic),
 }
 
 impl fmt::Display for PlanError {
@@ -192,7 +195,7 @@ impl From<LemonDropError> for PlanError {
 
 impl Planner {
     /// A planner for the 90th percentile, with any root and without hedging.
-    pub fn new(method: Method, shape: Shape) -> Self {
+    pub fn new(method: PlanMethod, shape: TreeShape) -> Self {
         Self {
             method,
             shape,
@@ -207,7 +210,7 @@ impl Planner {
 
     /// The input of TreeBuilder's machine; `None` when another method chooses.
     pub fn build_plan(&self) -> Option<BuildPlan> {
-        let Method::TreeBuilder(strategy, pick) = &self.method else { return None };
+        let PlanMethod::TreeBuilder(strategy, pick) = &self.method else { return None };
         Some(BuildPlan {
             shape: self.shape,
             candidates: self.candidates.unwrap_or(2 * self.shape.fanout as usize),
@@ -232,31 +235,37 @@ impl Planner {
     ///
     /// # Errors
     /// The reason why the method has no tree.
-    pub fn plan(&self, delays: &Delays, pool: &[usize]) -> Result<Plan, PlanError> {
+    pub fn plan(&self, delays: &Delays, pool: &[usize]) -> Result<TreePlan, PlanError> {
         let what = self.min_max();
         let tree = match &self.method {
-            Method::MinMax => {
+            PlanMethod::MinMax => {
                 let plan = minmax::plan(delays, pool, &what, None)?;
                 let (worst_leaf_us, bound_us) = (plan.worst_leaf_us, plan.bound_us);
-                return Ok(Plan { tree: plan.tree, worst_leaf_us, bound_us });
+                return Ok(TreePlan { tree: plan.tree, worst_leaf_us, bound_us });
             }
-            Method::Greedy => minmax::greedy_tree(delays, pool, &what)?,
-            Method::LemonDrop(method) => self.lemondrop(&Pool::new(delays, pool), *method)?,
-            Method::TreeBuilder(strategy, _) => {
+            PlanMethod::Greedy => minmax::greedy_tree(delays, pool, &what)?,
+            PlanMethod::LemonDrop(method) => {
+                self.lemondrop(&HostPool::new(delays, pool), *method)?
+            }
+            PlanMethod::TreeBuilder(strategy, _) => {
                 if let Some(field) = strategy.lacks(delays) {
                     return Err(PlanError::Lacks(field));
                 }
                 let plan = self.build_plan().expect("TreeBuilder has one");
                 // Known delays need no rounds.
                 let plan = BuildPlan { racing: Racing::OFF, ..plan };
-                Builder::new(plan, pool, self.seed)?.run_on(delays)?
+                TreeBuilder::new(plan, pool, self.seed)?.run_on(delays)?
             }
         };
         let worst_leaf_us = minmax::worst_leaf_us(delays, &what, &tree);
-        Ok(Plan { tree, worst_leaf_us, bound_us: None })
+        Ok(TreePlan { tree, worst_leaf_us, bound_us: None })
     }
 
-    fn lemondrop(&self, pool: &Pool<'_>, method: lemondrop::Method) -> Result<Tree, PlanError> {
+    fn lemondrop(
+        &self,
+        pool: &HostPool<'_>,
+        method: lemondrop::AssignmentMethod,
+    ) -> Result<PlacedTree, PlanError> {
         let hosts = pool.hosts();
         if self.shape.checked_places().is_none() {
             return Err(BuildError::NoShape { shape: self.shape }.into());
@@ -310,9 +319,9 @@ mod tests {
         let mut worst = Vec::new();
         for word in WORDS {
             for root in [RootRule::Host(4), RootRule::Random] {
-                let method = Method::parse(word).expect(word);
+                let method = PlanMethod::parse(word).expect(word);
                 let planner =
-                    Planner { root, ..Planner::new(method, Shape { depth: 2, fanout: 2 }) };
+                    Planner { root, ..Planner::new(method, TreeShape { depth: 2, fanout: 2 }) };
                 let plan = planner.plan(&delays, &pool).expect(word);
                 assert!(plan.tree.hosts().iter().all(|host| pool.contains(host)), "{word}");
                 assert!(root == RootRule::Random || plan.tree.hosts()[0] == 4, "{word}");
@@ -333,7 +342,7 @@ mod tests {
     #[test]
     fn a_method_that_cannot_be_read_is_refused_with_its_place() {
         for text in ["minmax 3", "lemondrop 0", "lemondrop x", "worst", "p95"] {
-            let error = Method::parse(text).expect_err(text).to_string();
+            let error = PlanMethod::parse(text).expect_err(text).to_string();
             assert!(error.contains("character"), "{error}");
         }
     }
@@ -341,8 +350,8 @@ mod tests {
     #[test]
     fn a_pool_that_is_too_small_is_refused_by_every_method() {
         for word in WORDS {
-            let method = Method::parse(word).expect(word);
-            let planner = Planner::new(method, Shape { depth: 2, fanout: 3 });
+            let method = PlanMethod::parse(word).expect(word);
+            let planner = Planner::new(method, TreeShape { depth: 2, fanout: 3 });
             let error = planner.plan(&delays(), &[0, 1, 2, 3]).expect_err(word).to_string();
             assert!(error.contains("9 are missing"), "{word}: {error}");
         }

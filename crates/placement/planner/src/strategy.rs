@@ -15,7 +15,7 @@
 
 use core::fmt;
 
-use crate::delays::{Delays, EdgeStats, Field};
+use crate::delays::{DelayStatistic, Delays, EdgeStats};
 
 /// Limit of the characters of a written strategy.
 const TEXT_MAX: usize = 1_000;
@@ -32,7 +32,7 @@ pub struct Strategy {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Op {
     Number(f64),
-    Field(Field),
+    Field(DelayStatistic),
     Negate,
     Add,
     Subtract,
@@ -117,7 +117,7 @@ impl Strategy {
     }
 
     /// The statistics that the strategy reads.
-    pub fn fields(&self) -> impl Iterator<Item = Field> + '_ {
+    pub fn fields(&self) -> impl Iterator<Item = DelayStatistic> + '_ {
         self.program.iter().filter_map(|op| match op {
             Op::Field(field) => Some(*field),
             _ => None,
@@ -125,7 +125,7 @@ impl Strategy {
     }
 
     /// A statistic that the strategy reads and these measurements lack.
-    pub fn lacks(&self, delays: &Delays) -> Option<Field> {
+    pub fn lacks(&self, delays: &Delays) -> Option<DelayStatistic> {
         self.fields().find(|field| !delays.has(*field))
     }
 
@@ -269,7 +269,7 @@ impl<'a> Parser<'a> {
         let end = self.rest().find(|c: char| !c.is_ascii_alphanumeric());
         let (start, word) = (self.at, &self.rest()[..end.unwrap_or(self.rest().len())]);
         self.at += word.len();
-        if let Some((_, field)) = Field::ALL.iter().find(|(name, _)| *name == word) {
+        if let Some((_, field)) = DelayStatistic::ALL.iter().find(|(name, _)| *name == word) {
             self.program.push(Op::Field(*field));
             return Ok(());
         }
@@ -277,7 +277,7 @@ impl<'a> Parser<'a> {
             "min" => Op::Min,
             "max" => Op::Max,
             _ => {
-                let names = Field::ALL.map(|(name, _)| name).join(" ");
+                let names = DelayStatistic::ALL.map(|(name, _)| name).join(" ");
                 return Err((start, format!("{word:?}: expected one of {names}, min or max")));
             }
         };

@@ -8,14 +8,14 @@ use core::ops::Range;
 /// A complete tree: every inner place has `fanout` children, every leaf is `depth` hops from the
 /// root.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Shape {
+pub struct TreeShape {
     /// Hops from the root to a leaf.
     pub depth: u8,
     /// Children of every inner place.
     pub fanout: u16,
 }
 
-impl Shape {
+impl TreeShape {
     /// Places in the tree: (F^(D+1) - 1) / (F - 1).
     pub fn places(&self) -> usize {
         (0..=self.depth).map(|level| self.width(level)).sum()
@@ -83,17 +83,17 @@ impl Shape {
 
 /// A tree with a host on every place.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Tree {
-    shape: Shape,
+pub struct PlacedTree {
+    shape: TreeShape,
     hosts: Vec<usize>,
 }
 
-impl Tree {
+impl PlacedTree {
     /// Puts the hosts on the places in their order.
     ///
     /// # Panics
     /// When the number of hosts differs from the number of places, or when a host has two places.
-    pub fn new(shape: Shape, hosts: Vec<usize>) -> Self {
+    pub fn new(shape: TreeShape, hosts: Vec<usize>) -> Self {
         assert_eq!(hosts.len(), shape.places(), "one host for every place");
         let mut sorted = hosts.clone();
         sorted.sort_unstable();
@@ -102,7 +102,7 @@ impl Tree {
     }
 
     /// Depth and fan-out.
-    pub fn shape(&self) -> Shape {
+    pub fn shape(&self) -> TreeShape {
         self.shape
     }
 
@@ -124,21 +124,21 @@ mod tests {
 
     #[test]
     fn a_shape_counts_as_the_thesis_does() {
-        let shape = Shape { depth: 3, fanout: 2 };
+        let shape = TreeShape { depth: 3, fanout: 2 };
         assert_eq!((shape.places(), shape.inner(), shape.leaves()), (15, 7, 7..15));
         assert_eq!((shape.children(2), shape.children(7), shape.parent(0)), (5..7, 0..0, None));
         assert!((1..15).all(|p| shape.children(shape.parent(p).expect("inner")).contains(&p)));
-        assert_eq!(Shape { depth: 3, fanout: 10 }.places(), 1111);
+        assert_eq!(TreeShape { depth: 3, fanout: 10 }.places(), 1111);
         assert_eq!(shape.below(1).collect::<Vec<_>>(), [3, 4, 7, 8, 9, 10]);
         assert_eq!((shape.below(0).count(), shape.below(9).count()), (14, 0));
-        assert_eq!(Shape { depth: u8::MAX, fanout: 2 }.checked_places(), None);
-        assert_eq!(Shape { depth: u8::MAX, fanout: 0 }.checked_places(), None);
+        assert_eq!(TreeShape { depth: u8::MAX, fanout: 2 }.checked_places(), None);
+        assert_eq!(TreeShape { depth: u8::MAX, fanout: 0 }.checked_places(), None);
         assert_eq!(shape.checked_places(), Some(15));
     }
 
     #[test]
     fn edges_join_every_place_to_its_parent() {
-        let tree = Tree::new(Shape { depth: 1, fanout: 3 }, vec![9, 4, 7, 5]);
+        let tree = PlacedTree::new(TreeShape { depth: 1, fanout: 3 }, vec![9, 4, 7, 5]);
         assert_eq!(tree.edges().collect::<Vec<_>>(), [(9, 4), (9, 7), (9, 5)]);
     }
 }

@@ -104,7 +104,8 @@ pub fn run(settings: &Settings, node: &Node) -> Result<AgentSummary, SurveyError
         is_meshed: false,
         steps: None,
         may_moderate: false,
-        orders: None,
+        orders: &[],
+        forwards: None,
     };
     let mut process = Process::start(node, options)?;
     let address = process.port.local_addr();

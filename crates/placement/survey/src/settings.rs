@@ -15,7 +15,7 @@ pub const AGENT: &str = "agent";
 /// Live measurement: the limits of an agent, and the waits of a surveyor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Survey {
+pub struct SurveySettings {
     /// Most probes per second that an agent sends to all receivers together. Faster jobs are
     /// refused.
     pub agent_probes_per_second_max: u64,
@@ -32,7 +32,7 @@ pub struct Survey {
     pub lease: Duration,
 }
 
-impl Default for Survey {
+impl Default for SurveySettings {
     fn default() -> Self {
         let Timing { poll, step, lease } = Timing::default();
         let agent = AgentConfig::default();
@@ -40,14 +40,14 @@ impl Default for Survey {
     }
 }
 
-impl Survey {
+impl SurveySettings {
     /// The times of the machines' control messages.
     pub fn timing(&self) -> Timing {
         Timing { poll: self.poll, step: self.step, lease: self.lease }
     }
 }
 
-impl Survey {
+impl SurveySettings {
     /// # Errors
     /// Which durations do not fit each other.
     pub fn check(&self) -> Result<(), Mistake> {
@@ -77,7 +77,7 @@ pub struct Settings {
     /// Injected delays.
     pub inject: Inject,
     /// Live measurement.
-    pub survey: Survey,
+    pub survey: SurveySettings,
     /// The agents.
     pub agents: Vec<Node>,
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
- * Forwards the stream of a proxy where datagrams enter the host (TC, ingress), by the rules of
+ * Two programs beside one socket: the first sends arrivals on, the second copies departures.
+ *
+ * The first forwards the stream of a proxy where datagrams enter the host (TC, ingress), by the rules of
  * evenfall_core::forward. The first copy of a number leaves to every member of its group with
  * another head and other addresses. Every datagram then goes on to the socket as it came. A mark
  * tells the process which datagrams were sent on.
@@ -23,6 +25,7 @@
 
 /* The next program of the hook decides (TCX_NEXT; TC_ACT_UNSPEC means the same for clsact). */
 #define NEXT (-1)
+#define DROP 2
 #define UDP 17
 #define DONT_FRAGMENT 0x4000
 #define FRAGMENT 0x3fff
@@ -114,6 +117,15 @@ struct {
 	__type(key, __u32);
 	__type(value, struct copies);
 } copied SEC(".maps");
+
+/* Datagrams of a group that the second program has copied. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, GROUPS);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, __u64);
+} turns SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -270,6 +282,14 @@ __attribute__((noinline)) int send_copy(struct __sk_buff *skb, struct scratch *s
 	return !write_headers(skb, s) && !bpf_clone_redirect(skb, child->interface, 0);
 }
 
+static __always_inline void count_copy(__u32 group, __u32 child, int left)
+{
+	__u32 at = group * CHILDREN + child;
+	struct copies *copies = bpf_map_lookup_elem(&copied, &at);
+	if (copies)
+		__sync_fetch_and_add(left ? &copies->sent : &copies->failed, 1);
+}
+
 /* Writes a head over another head, in the buffer and for the sum. Both have the same length. */
 static __always_inline int write_head(struct __sk_buff *skb, struct scratch *s, __u64 *old, __u64 *new,
 				      __u32 bytes)
@@ -297,10 +317,7 @@ static __always_inline int fan_out(struct __sk_buff *skb, struct scratch *s, con
 		return 0;
 	for (__u32 i = 0; i < CHILDREN && i < group->count; i++) {
 		int left = send_copy(skb, s, &group->children[i]);
-		__u32 at = name * CHILDREN + i;
-		struct copies *copies = bpf_map_lookup_elem(&copied, &at);
-		if (copies)
-			__sync_fetch_and_add(left ? &copies->sent : &copies->failed, 1);
+		count_copy(name, i, left);
 		sent |= left;
 	}
 	s->next = s->came;
@@ -415,6 +432,137 @@ int evenfall_forward(struct __sk_buff *skb)
 		return NEXT;
 	}
 	return NEXT;
+}
+
+/* A sum of words of the Internet checksum, folded to sixteen bits. */
+static __always_inline __u16 fold(__u64 sum)
+{
+	for (int i = 0; i < 2; i++)
+		sum = (sum & 0xffffffff) + (sum >> 32);
+	for (int i = 0; i < 3; i++)
+		sum = (sum & 0xffff) + (sum >> 16);
+	return sum;
+}
+
+static __always_inline __u64 without(__u32 word)
+{
+	return (__u32)~word;
+}
+
+static __always_inline __u32 ports(__be16 from, __be16 to)
+{
+	return (__u32)from << 16 | to;
+}
+
+/* The sums of a datagram less its addresses and ports, which differ from copy to copy. */
+struct sums {
+	__u64 ip;
+	__u64 udp;
+	/* Whether the field has the sum of the pseudo header alone, which a card completes. */
+	int is_partial;
+};
+
+/*
+ * No field of the buffer says whether its sum is whole, but the helper knows: it adds to the sum of
+ * a pseudo header, and subtracts from a whole sum. A buffer that will be cut into segments has the
+ * sum of the pseudo header, whatever the helper takes it for.
+ */
+static __always_inline int start_sums(struct __sk_buff *skb, const struct headers *h,
+				      struct sums *sums)
+{
+	struct headers bare = *h;
+	__be16 probed = 0;
+	bare.ip.check = 0;
+	bare.ip.saddr = bare.ip.daddr = 0;
+	sums->ip = (__u16)~ip_sum(&bare.ip);
+	sums->is_partial = skb->gso_segs > 1;
+	if (!sums->is_partial) {
+		if (bpf_l4_csum_replace(skb, UDP_CHECK, 0, 1, BPF_F_PSEUDO_HDR) ||
+		    bpf_skb_load_bytes(skb, UDP_CHECK, &probed, sizeof(probed)))
+			return 1;
+		sums->is_partial = probed == fold((__u64)h->udp.check + 1);
+	}
+	__u64 addresses = without(h->ip.saddr) + without(h->ip.daddr);
+	if (sums->is_partial)
+		sums->udp = h->udp.check + addresses;
+	else
+		sums->udp = (__u16)~h->udp.check + addresses +
+			    without(ports(h->udp.source, h->udp.dest));
+	return 0;
+}
+
+/* Makes the buffer the copy of a child. */
+static __always_inline int write_copy(struct __sk_buff *skb, struct headers *h,
+				      const struct sums *sums, const struct child *child)
+{
+	__u64 addresses = (__u64)child->from + child->to;
+	__builtin_memcpy(h->eth.h_dest, child->to_mac, 6);
+	__builtin_memcpy(h->eth.h_source, child->from_mac, 6);
+	h->ip.saddr = child->from;
+	h->ip.daddr = child->to;
+	h->ip.check = ~fold(sums->ip + addresses);
+	h->udp.source = child->from_port;
+	h->udp.dest = child->to_port;
+	if (sums->is_partial) {
+		h->udp.check = fold(sums->udp + addresses);
+	} else {
+		__u16 sum = ~fold(sums->udp + addresses + ports(child->from_port, child->to_port));
+		/* Zero means that there is no sum. */
+		h->udp.check = sum ? sum : 0xffff;
+	}
+	return bpf_skb_store_bytes(skb, 0, &h->eth, PAYLOAD, 0) != 0;
+}
+
+/*
+ * Copies a datagram that the process sent to one child of a group (TC, egress): clones leave to all
+ * children but one, and the buffer itself becomes the copy of the last. The first child changes from
+ * datagram to datagram, so that no child is always served last.
+ *
+ * The mark of the datagram names the group. Copies have no mark, so that they pass this program when
+ * they leave, and the programs of others take them for datagrams of the process.
+ */
+SEC("classifier")
+int evenfall_copy(struct __sk_buff *skb)
+{
+	__u32 zero = 0, mark = skb->mark, name = mark & (GROUPS - 1);
+	if (!mark)
+		return NEXT;
+	struct setup *setup = bpf_map_lookup_elem(&setups, &zero);
+	if (!setup || (mark & ~(GROUPS - 1)) != setup->copy_mark)
+		return NEXT;
+	skb->mark = 0;
+	struct headers h = {};
+	if (skb->protocol != bpf_htons(ETH_P_IP) || skb->vlan_present ||
+	    bpf_skb_load_bytes(skb, 0, &h.eth, PAYLOAD))
+		return NEXT;
+	if (h.ip.version != 4 || h.ip.ihl != 5 || h.ip.protocol != UDP || !h.udp.check ||
+	    h.ip.frag_off & bpf_htons(FRAGMENT) || h.ip.saddr != setup->address ||
+	    h.udp.source != setup->port)
+		return NEXT;
+	struct group *group = bpf_map_lookup_elem(&groups, &name);
+	__u64 *turn = bpf_map_lookup_elem(&turns, &name);
+	if (!group || !turn)
+		return NEXT;
+	__u32 count = group->count;
+	struct sums sums;
+	if (count < 1 || count > CHILDREN ||
+	    (skb->gso_segs <= 1 && bpf_ntohs(h.ip.tot_len) > group->mtu) ||
+	    start_sums(skb, &h, &sums))
+		return NEXT;
+	__u32 at = __sync_fetch_and_add(turn, 1) % count;
+	for (__u32 i = 1; i < CHILDREN && i < count; i++) {
+		struct child *child = &group->children[at % CHILDREN];
+		int left = !write_copy(skb, &h, &sums, child) &&
+			   !bpf_clone_redirect(skb, child->interface, 0);
+		count_copy(name, at, left);
+		at = at + 1 < count ? at + 1 : 0;
+	}
+	struct child *last = &group->children[at % CHILDREN];
+	int left = !write_copy(skb, &h, &sums, last);
+	count_copy(name, at, left);
+	if (!left)
+		return DROP;
+	return last->interface == skb->ifindex ? NEXT : bpf_redirect(last->interface, 0);
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

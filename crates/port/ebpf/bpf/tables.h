@@ -23,12 +23,16 @@
 /* An offset that names nothing. */
 #define NOWHERE 0xffff
 
-/* The address of the port, and how it marks what it has sent on. */
+/*
+ * The address of the port, how it marks what it has sent on, and by which mark its process asks for
+ * copies. The lowest bits of the last mark are those of the group.
+ */
 struct setup {
 	__be32 address;
 	__be16 port;
 	__u16 padding;
 	__u32 mark;
+	__u32 copy_mark;
 };
 
 /* The synchronised clock: what is added to the local clock, unless the clock is disproved. */

@@ -21,7 +21,7 @@ pub(crate) const WINDOW: usize = 65_536;
 /// An offset that names nothing.
 pub(crate) const NOWHERE: u32 = 0xffff;
 
-/// The address of the port, in the order of the network, and its mark.
+/// The address of the port, in the order of the network, and its marks.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct Setup {
@@ -29,6 +29,7 @@ pub(crate) struct Setup {
     pub port: u16,
     pub padding: u16,
     pub mark: u32,
+    pub copy_mark: u32,
 }
 
 /// What is added to the local clock.
@@ -122,7 +123,7 @@ mod tests {
     #[test]
     fn the_structures_have_the_sizes_of_the_program() {
         // The sizes that the compiled program states for its maps are compared at every load.
-        assert_eq!((size_of::<Setup>(), size_of::<ClockOffset>()), (12, 16));
+        assert_eq!((size_of::<Setup>(), size_of::<ClockOffset>()), (16, 16));
         assert_eq!((size_of::<Source>(), size_of::<RouteRule>()), (8, 16));
         assert_eq!(size_of::<TableRules>(), 4 * 128 + 16 + SOURCES * 8 + ROUTES * 16 + 40);
         assert_eq!(size_of::<Child>(), 32);

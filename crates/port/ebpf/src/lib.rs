@@ -1,4 +1,4 @@
-//! The kernel forwards the stream of a proxy, beside the proxy's socket.
+//! The kernel forwards the stream of a proxy, and copies the datagrams of a root, beside a socket.
 //!
 //! A program at the hook where packets enter the host (TC ingress) carries out the rules of
 //! [`evenfall_core::forward`]: it sends the first copy of a number on to all members of its group,
@@ -17,15 +17,26 @@
 //!                       process: rings, repair, reports; tables, groups and clock go the other way
 //! ```
 //!
-//! [`KernelForwarder`] loads the program, and translates installs. The process follows what the
+//! A second program, at the hook where packets leave the host (TC egress), makes the copies of what
+//! the process itself sends to a group. The process sends one datagram, to one member, with a mark
+//! that names the group (`SO_MARK`). The program sends clones to the other members, each with the
+//! addresses and the checksums of its way:
+//!
+//! ```text
+//!   process: one datagram --> program: marked? group known? --> clones, unmarked --+--> children
+//!            with a mark          |                                                |
+//!                                 +--> the datagram itself, now the last copy -----+
+//! ```
+//!
+//! [`KernelForwarder`] loads the programs, and translates installs. The process follows what the
 //! kernel knows about the ways to the children (`netlink`): route, hardware address, length of
 //! frames. A group with a child to which no way is known has no entry in the kernel, and the
 //! process sends to it by hand until the way is known.
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `bpf/forward.bpf.c` | the program; `make bpf` compiles it and compares |
-//! | `bpf/tables.h`, `layout.rs` | the maps that program and process share |
+//! | `bpf/forward.bpf.c` | the programs; `make bpf` compiles them and compares |
+//! | `bpf/tables.h`, `layout.rs` | the maps that programs and process share |
 //! | `translate.rs` | a `Forward` as the program reads it |
 //! | `netlink.rs` | interfaces, routes, neighbours |
 //! | `rights.rs` | what a process needs |
@@ -70,10 +81,14 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/forward.bpf.o");
 const LOOK: Duration = Duration::from_millis(20);
 /// Time after which a way that was not found is looked for again.
 const RETRY: Duration = Duration::from_millis(200);
+/// Bytes of the longest packet of IP.
+const IP_BYTES_MAX: u32 = 65_535;
 /// Bytes of the headers of IP and UDP.
 const HEADER_BYTES: u32 = 28;
 /// The high byte of all marks, by which people recognise them.
 const MARK_BYTE: u32 = 0xef00_0000;
+/// The bits of the mark of a departure that name its group.
+const GROUP_BITS: u32 = GROUPS as u32 - 1;
 
 /// A name in a process: the number of the machine, and its own name.
 type Named<T> = (usize, T);
@@ -91,6 +106,21 @@ struct InstalledGroup {
     members: Arc<[SocketAddr]>,
     /// Whether the program has the group.
     is_known: bool,
+    /// How a datagram gets to the program that copies it; `None` where none gets there.
+    way: Option<CopyWay>,
+}
+
+/// How the kernel is asked to copy a datagram to all members of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyWay {
+    /// The mark that the datagram must have.
+    pub mark: u32,
+    /// The place among the members of the member to which the datagram must be addressed. Its way
+    /// leads over the interface at which the program is.
+    pub lead: usize,
+    /// Bytes of the longest datagram, or of the longest segment of a buffer of datagrams, that
+    /// every link takes.
+    pub datagram_bytes_max: usize,
 }
 
 /// Copies of one child, since the program was loaded or the child got its place.
@@ -111,6 +141,7 @@ struct Maps {
     numbers: SharedWords,
     windows: SharedWords,
     copied: SharedWords,
+    turns: SharedWords,
 }
 
 /// Carries out forwarding installs in the kernel, for the socket at one address.
@@ -118,7 +149,8 @@ pub struct KernelForwarder {
     local: SocketAddrV4,
     tos: u8,
     mark: u32,
-    /// The interface whose packets pass the program.
+    copy_mark: u32,
+    /// The interface whose packets pass the programs.
     interface: u32,
     maps: Maps,
     netlink: Netlink,
@@ -128,7 +160,7 @@ pub struct KernelForwarder {
     retry_at: Option<Timestamp>,
     /// The last reason for which something is done by hand, so that each is said once.
     said: String,
-    /// Holds the program, and lets go of it when dropped.
+    /// Holds the programs, and lets go of them when dropped.
     _ebpf: Ebpf,
 }
 
@@ -167,23 +199,39 @@ impl Maps {
             numbers: words(take("numbers")?, TABLES * WINDOW)?,
             windows: words(take("windows")?, TABLES * WINDOW_WORDS)?,
             copied: words(take("copied")?, GROUPS * CHILDREN * COPIES_WORDS)?,
+            turns: words(take("turns")?, GROUPS)?,
         })
     }
 }
 
-/// Writes the setup, loads the program and attaches it. Without a table the program does nothing.
+/// Writes the setup, loads the programs and attaches them. Without a table the first does nothing,
+/// and without a group the second.
 fn begin(ebpf: &mut Ebpf, setup: Setup, interface: &str) -> Result<(), Error> {
     let missing = |what: &str| os(format!("find {what}"), io::ErrorKind::NotFound.into(), "");
     let setups = ebpf.map_mut("setups").ok_or_else(|| missing("the map setups"))?;
     Array::<_, Setup>::try_from(setups)
         .and_then(|mut setups| setups.set(0, setup, 0))
         .map_err(|error| refused("write to a map of the program", &error))?;
-    let program = ebpf.program_mut("evenfall_forward").ok_or_else(|| missing("the program"))?;
-    let no = |error| refused(&format!("attach the forwarding program to {interface}"), &error);
-    let program: &mut SchedClassifier = program.try_into().map_err(no)?;
-    program.load().map_err(no)?;
-    program.attach(interface, TcAttachType::Ingress).map_err(no)?;
+    let hooks =
+        [("evenfall_forward", TcAttachType::Ingress), ("evenfall_copy", TcAttachType::Egress)];
+    for (name, hook) in hooks {
+        let program = ebpf.program_mut(name).ok_or_else(|| missing("the program"))?;
+        let no = |error| refused(&format!("attach the program {name} to {interface}"), &error);
+        let program: &mut SchedClassifier = program.try_into().map_err(no)?;
+        program.load().map_err(no)?;
+        program.attach(interface, hook).map_err(no)?;
+    }
     Ok(())
+}
+
+/// The mark of arrivals that were sent on, and the mark of departures to be copied. They are
+/// random, so that no packet has one by another program's will.
+fn draw_marks() -> Result<(u32, u32), Error> {
+    let mut seed = [0; 6];
+    random::fill(&mut seed).map_err(|error| os("draw a mark", error, ""))?;
+    let drawn = [[seed[0], seed[1], seed[2], 0], [seed[3], seed[4], seed[5], 0]];
+    let [one, other] = drawn.map(|drawn| MARK_BYTE | u32::from_le_bytes(drawn));
+    Ok((one, other & !GROUP_BITS))
 }
 
 impl KernelForwarder {
@@ -226,14 +274,13 @@ impl KernelForwarder {
         let mut ebpf = EbpfLoader::new()
             .load(OBJECT)
             .map_err(|error| refused("load the maps of the forwarding program", &error))?;
-        let mut seed = [0; 3];
-        random::fill(&mut seed).map_err(|error| os("draw a mark", error, ""))?;
-        let mark = MARK_BYTE | u32::from_ne_bytes([seed[0], seed[1], seed[2], 0]) & !MARK_BYTE;
+        let (mark, copy_mark) = draw_marks()?;
         let setup = Setup {
             address: u32::from(*local.ip()).to_be(),
             port: local.port().to_be(),
             padding: 0,
             mark,
+            copy_mark,
         };
         // The loaded program holds the maps, which are taken and shared after that.
         begin(&mut ebpf, setup, &link.name)?;
@@ -241,6 +288,7 @@ impl KernelForwarder {
             local,
             tos,
             mark,
+            copy_mark,
             interface,
             maps: Maps::take(&mut ebpf)?,
             netlink,
@@ -267,6 +315,7 @@ impl KernelForwarder {
         }
         let words = slot as usize * CHILDREN * COPIES_WORDS;
         self.maps.copied.clear(words..words + CHILDREN * COPIES_WORDS);
+        self.maps.turns.clear(slot as usize..slot as usize + 1);
         self.find_ways(Some((owner, id)));
         self.forget_groups();
     }
@@ -288,7 +337,7 @@ impl KernelForwarder {
             Ok(()) => Installed::Taken,
             Err(why) => {
                 self.forget_table(name);
-                self.say(format!("a stream is forwarded by hand: {why}"));
+                self.say_once(format!("a stream is forwarded by hand: {why}"));
                 Installed::Ignored
             }
         }
@@ -336,7 +385,7 @@ impl KernelForwarder {
         }
         let used = |slot: &u32| self.groups.values().any(|group| group.slot == *slot);
         let slot = (0..GROUPS as u32).find(|slot| !used(slot))?;
-        let group = InstalledGroup { slot, members: Arc::new([]), is_known: false };
+        let group = InstalledGroup { slot, members: Arc::new([]), is_known: false, way: None };
         self.groups.insert(name, group);
         Some(slot)
     }
@@ -365,27 +414,28 @@ impl KernelForwarder {
                 true => Ok(None),
                 false => self.group_of(&members).map(Some),
             };
-            let is_known = match found {
+            let known = match found {
                 Ok(Some(known)) => match self.maps.groups.insert(slot, known, 0) {
-                    Ok(()) => true,
+                    Ok(()) => Some(known),
                     Err(error) => {
-                        self.say(format!("the kernel refused a group: {error}"));
-                        false
+                        self.say_once(format!("the kernel refused a group: {error}"));
+                        None
                     }
                 },
-                Ok(None) => false,
+                Ok(None) => None,
                 Err(why) => {
-                    self.say(format!("copies leave by hand: {why}"));
+                    self.say_once(format!("copies leave by hand: {why}"));
                     self.retry_at.get_or_insert(self.look_at + RETRY);
-                    false
+                    None
                 }
             };
-            if !is_known {
+            if known.is_none() {
                 // The entry may be absent, which is what is wanted.
                 drop(self.maps.groups.remove(&slot));
             }
+            let way = known.and_then(|known| self.copy_way(slot, &known));
             if let Some(group) = self.groups.get_mut(&name) {
-                group.is_known = is_known;
+                (group.is_known, group.way) = (known.is_some(), way);
             }
         }
     }
@@ -401,6 +451,29 @@ impl KernelForwarder {
             group.mtu = group.mtu.min(mtu);
         }
         Ok(group)
+    }
+
+    /// How a datagram for this group gets to the program that copies it. A single member needs no
+    /// copies.
+    fn copy_way(&self, slot: u32, group: &Group) -> Option<CopyWay> {
+        let children = &group.children[..group.count as usize];
+        let lead = children.iter().position(|child| child.interface == self.interface)?;
+        let datagram_bytes_max = group.mtu.min(IP_BYTES_MAX).saturating_sub(HEADER_BYTES) as usize;
+        let mark = self.copy_mark | slot;
+        (children.len() > 1).then_some(CopyWay { mark, lead, datagram_bytes_max })
+    }
+
+    /// How the kernel is asked to copy a datagram to all members of a group; `None` while it
+    /// cannot.
+    pub fn way_of(&self, owner: usize, id: GroupId) -> Option<CopyWay> {
+        self.groups.get(&(owner, id))?.way
+    }
+
+    /// The datagrams of a group that the kernel has copied since the group was installed. A buffer
+    /// of several datagrams counts once.
+    pub fn datagrams_copied(&self, owner: usize, id: GroupId) -> u64 {
+        let slot = self.groups.get(&(owner, id)).map(|group| group.slot);
+        slot.map_or(0, |slot| self.maps.turns.read(slot as usize))
     }
 
     /// The way to a child, and the longest packet on it.
@@ -449,19 +522,19 @@ impl KernelForwarder {
         let disproved = u64::from(reading.error == ClockError::Disproved);
         let clock = ClockOffset { offset: reading.offset_ns as u64, disproved };
         if let Err(error) = self.maps.clocks.set(0, clock, 0) {
-            self.say(format!("the kernel refused a reading of the clock: {error}"));
+            self.say_once(format!("the kernel refused a reading of the clock: {error}"));
         }
     }
 
     /// Follows the news of the kernel, and tells the counters that have grown. Does nothing until
-    /// some milliseconds have passed since the last look.
+    /// some milliseconds have passed since the last look. Returns whether it looked.
     pub fn look(
         &mut self,
         now: Timestamp,
         mut told: impl FnMut(usize, ForwardId, ForwardCounters),
-    ) {
+    ) -> bool {
         if now < self.look_at {
-            return;
+            return false;
         }
         self.look_at = now + LOOK;
         let is_time = self.retry_at.is_some_and(|at| at <= now);
@@ -480,6 +553,15 @@ impl KernelForwarder {
                 told(*owner, *id, grown);
             }
         }
+        true
+    }
+
+    /// Copies to members of a group that the kernel did not take, since the group was installed.
+    pub fn copies_failed(&self, owner: usize, id: GroupId) -> u64 {
+        let Some(group) = self.groups.get(&(owner, id)) else { return 0 };
+        let children = group.slot as usize * CHILDREN..;
+        let failed = |child: usize| self.maps.copied.read(child * COPIES_WORDS + 1);
+        children.take(group.members.len().min(CHILDREN)).map(failed).sum()
     }
 
     /// The copies of each child of the groups that the kernel has.
@@ -498,8 +580,8 @@ impl KernelForwarder {
         groups.flat_map(of).collect()
     }
 
-    /// Says a reason once.
-    fn say(&mut self, text: String) {
+    /// Says a reason, unless it is the last that was said.
+    pub fn say_once(&mut self, text: String) {
         if self.said != text {
             tracing::warn!("{}: {text}", self.local);
             self.said = text;
@@ -521,10 +603,11 @@ mod tests {
     /// Tests that look at the programs of `lo` run one after another.
     static LOOPBACK: Mutex<()> = Mutex::new(());
 
-    /// The programs of this crate at the hook of `lo`.
+    /// The programs of this crate at the hooks of `lo`.
     fn programs() -> BTreeSet<u32> {
-        let (_, all) = SchedClassifier::query_tcx("lo", TcAttachType::Ingress).unwrap();
-        let ours = all.iter().filter(|info| info.name().starts_with(b"evenfall_"));
+        let hooks = [TcAttachType::Ingress, TcAttachType::Egress];
+        let all = hooks.map(|hook| SchedClassifier::query_tcx("lo", hook).unwrap().1);
+        let ours = all.iter().flatten().filter(|info| info.name().starts_with(b"evenfall_"));
         ours.map(aya::programs::ProgramInfo::id).collect()
     }
 
@@ -548,7 +631,7 @@ mod tests {
         let before = programs();
         let both = [attach(), attach()];
         assert_ne!(both[0].mark(), both[1].mark());
-        assert_eq!(programs().difference(&before).count(), 2, "two owners share a hook");
+        assert_eq!(programs().difference(&before).count(), 4, "two owners share both hooks");
         drop(both);
         assert_eq!(programs(), before);
     }
@@ -573,7 +656,7 @@ mod tests {
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         assert!(lines.any(|line| line.unwrap() == "attached"));
-        assert_eq!(programs().difference(&before).count(), 1);
+        assert_eq!(programs().difference(&before).count(), 2);
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(programs(), before);

@@ -20,6 +20,7 @@
 //! nothing once every queue has reached its greatest length. At most 64 departures wait for a stamp
 //! of the kernel.
 
+pub(crate) mod copies;
 mod departures;
 mod inbox;
 pub(crate) mod inject;
@@ -31,9 +32,11 @@ mod tests;
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use evenfall_core::{Arrival, Class, ClockReading, Install, Installed, Timestamp, Transmit};
 
+use self::copies::CopyGate;
 use self::inbox::Inbox;
 use self::inject::DelayLine;
 use self::outbox::Outbox;
@@ -58,17 +61,26 @@ pub fn link_mtu(from: IpAddr, to: SocketAddr) -> Result<u32, Error> {
 }
 
 /// What carries out forwarding installs beside a socket. It marks the packets that it has sent on,
-/// and the socket still gets every datagram.
+/// and the socket still gets every datagram. It may also make the copies of what the socket sends
+/// to a group.
 pub(crate) trait Beside: Send {
     #[cfg_attr(not(feature = "ebpf"), allow(dead_code, reason = "only the kernel marks"))]
     /// The mark of a packet that was sent on.
     fn mark(&self) -> u32;
 
-    /// Adopts a group or a table. A group is also the socket's own.
-    fn install(&mut self, owner: usize, install: &Install) -> Installed;
+    /// Adopts a group or a table. A group is also the socket's own. `gate` is that of a group with
+    /// members; it is open while copies of what the socket sends to the group are made here. The
+    /// gate that the group had before is shut.
+    fn install(
+        &mut self,
+        owner: usize,
+        install: &Install,
+        gate: Option<Arc<CopyGate>>,
+    ) -> Installed;
 
-    /// Appends the counters that have grown. The call is cheap, because a loop calls it each turn.
-    fn answers(&mut self, out: &mut Vec<Answer>);
+    /// Appends the counters that have grown, and opens and shuts gates. The call is cheap, because
+    /// a loop calls it each turn. Returns copies that were counted as sent and did not leave.
+    fn answers(&mut self, out: &mut Vec<Answer>) -> u64;
 
     /// Adopts a reading of the synchronised clock.
     fn adopt_clock(&mut self, reading: ClockReading);
@@ -139,7 +151,14 @@ impl Port for UdpDriver {
     fn install(&mut self, owner: usize, install: &Install) -> Result<Installed, Error> {
         let mut installed = self.outbox.install(owner, install, &self.options)?;
         if let Some(beside) = &mut self.beside {
-            installed = beside.install(owner, install);
+            #[cfg(feature = "ebpf")]
+            let gate = match install {
+                Install::Group(id, _) => self.outbox.gate_of(owner, *id),
+                _ => None,
+            };
+            #[cfg(not(feature = "ebpf"))]
+            let gate = None;
+            installed = beside.install(owner, install, gate);
         }
         self.counters.installs_ignored += u64::from(installed == Installed::Ignored);
         Ok(installed)
@@ -207,7 +226,7 @@ impl Port for UdpDriver {
     fn answers(&mut self, out: &mut Vec<Answer>) {
         self.outbox.take_answers(out, &mut self.counters);
         if let Some(beside) = &mut self.beside {
-            beside.answers(out);
+            self.counters.failed += beside.answers(out);
         }
     }
 

@@ -2,9 +2,15 @@
 
 use std::collections::VecDeque;
 use std::io;
+#[cfg(feature = "ebpf")]
+use std::sync::Arc;
 
+#[cfg(feature = "ebpf")]
+use evenfall_core::GroupId;
 use evenfall_core::{Class, Install, Installed, Timestamp, Transmit};
 
+#[cfg(feature = "ebpf")]
+use super::copies::CopyGate;
 use super::departures::{self, Departures};
 use super::plan::{Departed, FRAMES_PER_PLAN, Frame, Group, Plan, Receivers};
 use super::socket::Socket;
@@ -69,6 +75,12 @@ impl Outbox {
             }
             _ => Ok(Installed::Ignored),
         }
+    }
+
+    /// The gate of an installed group.
+    #[cfg(feature = "ebpf")]
+    pub(super) fn gate_of(&self, owner: usize, id: GroupId) -> Option<Arc<CopyGate>> {
+        self.groups.find_group(owner, id).map(|group| Arc::clone(&group.gate))
     }
 
     /// Whether this class, and every class that is more urgent, has room for another frame.
@@ -159,6 +171,8 @@ impl Outbox {
                     }
                     let count = lane.queue.len().min(FRAMES_PER_PLAN);
                     lane.plan.fill(lane.queue.drain(..count), self.segment_bytes_max);
+                } else if !lane.plan.has_true_marks() {
+                    lane.plan.split_copies();
                 }
                 socket.mark(class, options);
                 let is_asked = lane.plan.is_asked();
@@ -170,11 +184,13 @@ impl Outbox {
                         if is_asked && messages < lane.plan.left() {
                             self.departures.miscount();
                         }
+                        let marked = lane.plan.count_marked(messages);
                         let answer = |departed: Departed| {
                             self.departures.left(began, departed, &mut self.answers, counters);
                         };
                         let (copies, bytes) = lane.plan.advance(messages, left, answer);
                         counters.sent[class as usize] += copies;
+                        counters.sent_by_kernel[class as usize] += marked;
                         counters.sent_bytes += bytes;
                         counters.send_calls += 1;
                         // The kernel mostly stamps within the call.
@@ -234,6 +250,11 @@ impl Outbox {
                 if self.attempts < ATTEMPTS {
                     return Blocked::No;
                 }
+            }
+            // What forbids a mark does not forbid the same datagrams without one.
+            _ if plan.is_marked() => {
+                plan.split_copies();
+                return Blocked::No;
             }
             other => counters.last_send_error = other.unwrap_or(0),
         }

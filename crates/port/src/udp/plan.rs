@@ -21,6 +21,11 @@
 //! member of a group is always served last. Destinations that get the same frames share the same
 //! iovecs.
 //!
+//! Where the kernel copies for a group ([`CopyGate`]), one marked message stands for the copies to
+//! all members. Frame by frame each message has its own way. Destination by destination this is so
+//! when all frames of the plan go to one group: with other frames in between, a member would get
+//! its frames in another order than that in which they were queued.
+//!
 //! The kernel may take only a part of a plan. The plan keeps a cursor until all of it has left.
 
 use std::collections::HashMap;
@@ -31,6 +36,7 @@ use std::sync::Arc;
 
 use evenfall_core::{Timestamp, Token, Transmit};
 
+use super::copies::{CopyGate, MarkedWay};
 use crate::sys::{Control, RawAddress};
 
 /// Frames that are laid out at once: the segments that every kernel with `UDP_SEGMENT` takes in one
@@ -46,11 +52,20 @@ const MESSAGES_PER_CALL: usize = 1024;
 /// The members of an installed group, in the kernel's form.
 pub(super) struct Group {
     pub(super) members: Box<[(SocketAddr, RawAddress)]>,
+    pub(super) gate: Arc<CopyGate>,
 }
 
 impl Group {
     pub(super) fn new(members: &[SocketAddr]) -> Self {
-        Self { members: members.iter().map(|a| (*a, RawAddress::from(*a))).collect() }
+        let members = members.iter().map(|a| (*a, RawAddress::from(*a))).collect();
+        Self { members, gate: Arc::default() }
+    }
+
+    /// One message for all members, with frames from `order[first..]`.
+    fn marked_span(&self, way: MarkedWay, first: u32) -> Span {
+        let MarkedWay { mark, lead } = way;
+        let copies = self.members.len() as u16;
+        Span { to: &raw const self.members[lead].1, first, count: 1, copies, mark }
     }
 }
 
@@ -89,6 +104,16 @@ struct Span {
     to: *const RawAddress,
     first: u32,
     count: u16,
+    /// Members of a group for which the message stands; one for a message without a mark.
+    copies: u16,
+    /// The mark by which the kernel copies the message to all members; zero for none.
+    mark: u32,
+}
+
+impl Span {
+    fn plain(to: *const RawAddress, first: u32) -> Self {
+        Self { to, first, count: 1, copies: 1, mark: 0 }
+    }
 }
 
 /// A frame whose machine wants to know when it left.
@@ -182,6 +207,8 @@ impl Plan {
         }
         if segment_bytes_max == 0 || self.frames.len() == 1 {
             self.lay_out_by_frame();
+        } else if let Some(way) = self.shared_way() {
+            self.lay_out_for_group(way, segment_bytes_max);
         } else {
             self.lay_out_by_destination(segment_bytes_max);
         }
@@ -202,12 +229,16 @@ impl Plan {
             let first = number as u32;
             self.order.push(number as u16);
             match &frame.receivers {
-                Receivers::One(_, raw) => self.spans.push(Span { to: raw, first, count: 1 }),
+                Receivers::One(_, raw) => self.spans.push(Span::plain(raw, first)),
                 Receivers::Group(group) => {
+                    if let Some(way) = group.gate.way_for(frame.transmit.len()) {
+                        self.spans.push(group.marked_span(way, first));
+                        continue;
+                    }
                     let first_served = (self.turn + number) % group.members.len();
                     let (last, served) = group.members.split_at(first_served);
                     let members = served.iter().chain(last);
-                    self.spans.extend(members.map(|(_, raw)| Span { to: raw, first, count: 1 }));
+                    self.spans.extend(members.map(|(_, raw)| Span::plain(raw, first)));
                 }
             }
         }
@@ -239,12 +270,41 @@ impl Plan {
         }
     }
 
-    /// Sorts the frames by destination, keeping their order.
-    fn assign_slots(&mut self) {
+    /// How the kernel copies all frames, when all go to one group.
+    fn shared_way(&self) -> Option<MarkedWay> {
+        let Receivers::Group(group) = &self.frames.first()?.receivers else { return None };
+        let goes_there = |frame: &Frame| match &frame.receivers {
+            Receivers::Group(other) => Arc::ptr_eq(group, other),
+            Receivers::One(..) => false,
+        };
+        let longest = self.frames.iter().map(|frame| frame.transmit.len()).max()?;
+        let way = group.gate.way_for(longest)?;
+        self.frames.iter().all(goes_there).then_some(way)
+    }
+
+    fn lay_out_for_group(&mut self, way: MarkedWay, segment_bytes_max: usize) {
+        let Receivers::Group(group) = &self.frames[0].receivers else { return };
+        let group = Arc::clone(group);
+        self.clear_slots();
+        let (address, raw) = &group.members[way.lead];
+        let slot = self.slot_of(*address, raw) as usize;
+        self.slots[slot].frames.extend(0..self.frames.len() as u16);
+        self.lay_out_runs(slot, raw, segment_bytes_max);
+        for span in &mut self.spans {
+            *span = Span { count: span.count, ..group.marked_span(way, span.first) };
+        }
+    }
+
+    fn clear_slots(&mut self) {
         self.slots_used = 0;
         self.slots_of_groups.clear();
         self.groups.clear();
         self.index.clear();
+    }
+
+    /// Sorts the frames by destination, keeping their order.
+    fn assign_slots(&mut self) {
+        self.clear_slots();
         let frames = mem::take(&mut self.frames);
         for (number, frame) in frames.iter().enumerate() {
             match &frame.receivers {
@@ -322,7 +382,7 @@ impl Plan {
                 }
                 self.spans.push(*span);
             }
-            let span = Span { to, first: self.order.len() as u32, count: 1 };
+            let span = Span::plain(to, self.order.len() as u32);
             self.order.push(*number);
             run = Some((span, len, len));
         }
@@ -363,20 +423,22 @@ impl Plan {
             header.msg_namelen = name_len;
             header.msg_iov = &raw mut self.iovecs[2 * first];
             header.msg_iovlen = 2 * usize::from(span.count);
+            let mut control_len = 0;
             if span.count > 1 {
-                let (filled, len) = Control::segment(frame.transmit.len() as u16);
-                *control = filled;
-                header.msg_control = (&raw mut *control).cast();
-                header.msg_controllen = len;
+                control_len += control.ask_segments(control_len, frame.transmit.len() as u16);
             } else if frame.transmit.body.is_empty() {
                 header.msg_iovlen = 1;
             }
+            if span.mark != 0 {
+                control_len += control.ask_mark(control_len, span.mark);
+            }
             if let Some(asked) = asked {
-                let (filled, len) = Control::departure();
-                *control = filled;
-                header.msg_control = (&raw mut *control).cast();
-                header.msg_controllen = len;
+                control_len += control.ask_departure(control_len);
                 self.asked[asked].is_stamped = true;
+            }
+            if control_len > 0 {
+                header.msg_control = (&raw mut *control).cast();
+                header.msg_controllen = control_len;
             }
             self.messages.push(message);
         }
@@ -416,13 +478,14 @@ impl Plan {
         self.cursor = done.end;
         let (mut copies, mut bytes) = (0, 0);
         for span in &self.spans[done] {
-            copies += u64::from(span.count);
+            copies += u64::from(span.count) * u64::from(span.copies);
             let first = span.first as usize;
             for number in &self.order[first..first + usize::from(span.count)] {
-                bytes += self.frames[usize::from(*number)].transmit.len() as u64;
+                let len = self.frames[usize::from(*number)].transmit.len() as u64;
+                bytes += len * u64::from(span.copies);
                 if let Ok(at) = self.asked.binary_search_by_key(number, |asked| asked.frame) {
                     let asked = &mut self.asked[at];
-                    asked.copies -= 1;
+                    asked.copies -= usize::from(span.copies);
                     asked.left = left.or(asked.left);
                     if asked.copies == 0 {
                         let owner = self.frames[usize::from(*number)].owner;
@@ -447,6 +510,62 @@ impl Plan {
             }
             _ => 0,
         }
+    }
+
+    /// Notes that `messages` messages left, so that those with a mark can be compared with what the
+    /// kernel copied. Returns the copies of the messages with a mark.
+    pub(super) fn count_marked(&self, messages: usize) -> u64 {
+        let mut copies = 0;
+        let left = self.spans[self.cursor..][..messages].iter();
+        for span in left.filter(|span| span.mark != 0) {
+            if let Some(group) = self.group_of(span) {
+                group.gate.count_sent();
+            }
+            copies += u64::from(span.count) * u64::from(span.copies);
+        }
+        copies
+    }
+
+    fn group_of(&self, span: &Span) -> Option<&Arc<Group>> {
+        match &self.frames[usize::from(self.order[span.first as usize])].receivers {
+            Receivers::Group(group) => Some(group),
+            Receivers::One(..) => None,
+        }
+    }
+
+    /// Whether the next message has a mark.
+    pub(super) fn is_marked(&self) -> bool {
+        self.spans.get(self.cursor).is_some_and(|span| span.mark != 0)
+    }
+
+    /// Whether the kernel still copies every message with a mark as when the plan was laid out.
+    pub(super) fn has_true_marks(&self) -> bool {
+        let is_true = |span: &Span| {
+            let group = self.group_of(span);
+            // Every way takes an empty datagram.
+            let way = group.and_then(|group| group.gate.way_for(0));
+            span.mark == 0 || way.is_some_and(|way| way.mark == span.mark)
+        };
+        self.spans.get(self.cursor..).is_none_or(|rest| rest.iter().all(is_true))
+    }
+
+    /// Splits every message with a mark that has not left into messages to all members.
+    pub(super) fn split_copies(&mut self) {
+        let mut spans = Vec::with_capacity(self.spans.len());
+        for span in &self.spans[self.cursor..] {
+            match self.group_of(span).filter(|_| span.mark != 0) {
+                Some(group) => spans.extend(group.members.iter().map(|(_, to)| Span {
+                    to,
+                    copies: 1,
+                    mark: 0,
+                    ..*span
+                })),
+                None => spans.push(*span),
+            }
+        }
+        self.spans = spans;
+        self.cursor = 0;
+        self.write_messages();
     }
 
     /// Splits every segmented message that has not left into its datagrams.

@@ -36,6 +36,11 @@ enum Ports {
     },
 }
 
+/// Settings let ports of kinds that forward send single datagrams, which alone are forwarded.
+fn single(kind: Kind, options: Options) -> Options {
+    Options { segmentation: options.segmentation && !kind.forwards(), ..options }
+}
+
 impl Ports {
     /// Ports of every kind that this process can open.
     fn opened() -> impl Iterator<Item = Self> {
@@ -87,7 +92,7 @@ impl Ports {
                 Self::Opened(kind) => self.open(kind.test_address(number), options).unwrap(),
                 Self::Hosts { kind, lab } => {
                     let address = (lab.address(number), 0).into();
-                    let options = Options { kind: *kind, ..options.keyed() };
+                    let options = Options { kind: *kind, ..single(*kind, options).keyed() };
                     lab.within(number, || evenfall_port::open(address, options)).unwrap().unwrap()
                 }
                 Self::Memory { forwards: false } => Box::new(switch.port(options).unwrap()),
@@ -103,7 +108,7 @@ impl Ports {
     fn open(&self, address: SocketAddr, options: Options) -> Result<Box<dyn Port>, Error> {
         match self {
             Self::Opened(kind) | Self::Hosts { kind, .. } => {
-                evenfall_port::open(address, Options { kind: *kind, ..options })
+                evenfall_port::open(address, Options { kind: *kind, ..single(*kind, options) })
             }
             Self::Memory { .. } => Ok(Box::new(Switch::new().port_at(address, options)?)),
         }

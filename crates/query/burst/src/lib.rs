@@ -10,6 +10,7 @@
 //! |---|---|
 //! | [`burst`] | the machine that runs one rank's part of a burst; the door to other cores |
 //! | [`sort`] | MilliSort |
+//! | [`placement`] | which rank adds up the rows of a key: hash or range |
 //! | [`query`], [`rows`] | MilliQuery: three queries, and rows for them |
 //! | [`standing`] | a group whose workers wait for the next question, and answer without the dead |
 //! | [`desk`] | what a desk asks of the last seconds: `reprice` and `nbbo` |
@@ -68,8 +69,11 @@
 
 pub mod burst;
 pub mod desk;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod partition;
 pub mod pivots;
+pub mod placement;
 pub mod query;
 pub mod rows;
 pub mod sort;

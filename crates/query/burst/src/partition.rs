@@ -97,6 +97,8 @@ pub struct PartitionConfig {
 pub struct Partition {
     config: PartitionConfig,
     me: u16,
+    /// The number of its first step among the steps of its owner.
+    first_step: u32,
     /// The ranks that take part in each level: every tenth of the level before.
     sets: Vec<Arc<[u16]>>,
     /// The merged pivots of each level at which this rank is a sorter or the coordinator.
@@ -111,7 +113,13 @@ impl Partition {
         let set = |level: u32| (0..ranks as u16).step_by(REDUCTION.pow(level)).collect();
         let sets: Vec<Arc<[u16]>> = (0..levels as u32).map(set).collect();
         let (merged, counts) = (Vec::new(), vec![LevelCounts::default(); levels]);
-        Self { config, me, sets, merged, counts }
+        Self { config, me, first_step: 0, sets, merged, counts }
+    }
+
+    /// Numbers the steps from this one on, for an owner with several partitions or earlier steps.
+    #[must_use]
+    pub fn from_step(self, first_step: u32) -> Self {
+        Self { first_step, ..self }
     }
 
     /// What this rank did on each level.
@@ -134,8 +142,8 @@ impl Partition {
         set[first..set.len().min(first + REDUCTION)].into()
     }
 
-    fn step(level: usize, kind: u32) -> u32 {
-        level as u32 * LEVEL_STEPS + kind
+    fn step(&self, level: usize, kind: u32) -> u32 {
+        self.first_step + level as u32 * LEVEL_STEPS + kind
     }
 
     /// Begins with the sorted records of this rank.
@@ -156,10 +164,10 @@ impl Partition {
         let is_root = group[0] == self.me;
         let body = encode_list(&pivots);
         let gather = Collective::Gather { root: 0, body };
-        out.call(Self::step(level, GATHER), group.clone(), gather);
+        out.call(self.step(level, GATHER), group.clone(), gather);
         if !is_root {
             let broadcast = Collective::Broadcast { root: 0, body: Bytes::new() };
-            out.call(Self::step(level, BROADCAST), group, broadcast);
+            out.call(self.step(level, BROADCAST), group, broadcast);
         }
     }
 
@@ -173,6 +181,7 @@ impl Partition {
         outcome: CollectiveOutcome,
         out: &mut Actions<O>,
     ) -> Result<Option<Vec<Tag>>, u16> {
+        let Some(step) = step.checked_sub(self.first_step) else { return Ok(None) };
         let level = (step / LEVEL_STEPS) as usize;
         if level >= self.sets.len() {
             return Ok(None);
@@ -249,7 +258,7 @@ impl Partition {
         self.counts[level].picked = picked.len();
         let body = encode_tags(&in_order(picked, parts).ok_or(self.me)?);
         let broadcast = Collective::Broadcast { root: 0, body };
-        out.call(Self::step(level, BROADCAST), self.group(level), broadcast);
+        out.call(self.step(level, BROADCAST), self.group(level), broadcast);
         Ok(())
     }
 
@@ -267,7 +276,7 @@ impl Partition {
         let Some(below) = level.checked_sub(1) else { return Ok(Some(splitters)) };
         let messages = self.merged[below].cut(&splitters).iter().map(encode_group).collect();
         out.begin_phase(PIVOT_SHUFFLE_PHASE);
-        out.call(Self::step(below, PIVOT_SHUFFLE), set, Collective::Shuffle { messages });
+        out.call(self.step(below, PIVOT_SHUFFLE), set, Collective::Shuffle { messages });
         Ok(None)
     }
 
@@ -308,7 +317,7 @@ impl Partition {
         };
         self.counts[level].picked = picked.len();
         let body = encode_numbered(&picked);
-        out.call(Self::step(level, ALL_GATHER), sorters, Collective::AllGather { body });
+        out.call(self.step(level, ALL_GATHER), sorters, Collective::AllGather { body });
     }
 
     /// A sorter has all splitters of its level, and tells them its group.
@@ -325,7 +334,7 @@ impl Partition {
         }
         let tags = in_order(all, self.sets[level].len()).ok_or(self.me)?;
         let broadcast = Collective::Broadcast { root: 0, body: encode_tags(&tags) };
-        out.call(Self::step(level, BROADCAST), self.group(level), broadcast);
+        out.call(self.step(level, BROADCAST), self.group(level), broadcast);
         Ok(())
     }
 }

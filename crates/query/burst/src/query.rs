@@ -11,6 +11,9 @@
 //! Every rank starts with its own rows in memory, and rank 0 ends with the answer. The tree has six
 //! children a rank, and an inner rank passes one merged table on.
 //!
+//! A row finds the rank that adds it up by a hash of its key, or by a range of keys
+//! ([`KeyPlacement`]).
+//!
 //! The source does not say whether pairs are made unique and summed up *before* a shuffle or only
 //! behind it. [`Duplicates`] has both: before costs work and saves bytes.
 
@@ -20,9 +23,11 @@ use std::sync::Arc;
 use bytes::{BufMut, Bytes, BytesMut};
 use evenfall_collectives_machine::group::{Collective, CollectiveOutcome, MergeRule};
 use evenfall_core::Malformed;
-use evenfall_core::math::mix;
 
 use crate::burst::{Actions, BurstProgram, WorkKind, WorkResult, take_result};
+use crate::partition::{PARTITION_JOBS, PARTITION_STEPS, Partition};
+use crate::pivots::Tag;
+use crate::placement::{KeyPlacement, KeyPlaces, range_partition, sorted_tags};
 
 /// Rows of the answer of q2.
 pub const TOP_ADDRESSES: usize = 10;
@@ -35,13 +40,20 @@ const SHUFFLE_PAIRS: u32 = 0;
 const SHUFFLE_LANGUAGES: u32 = 1;
 const SHUFFLE_SUMS: u32 = 2;
 const REDUCE: u32 = 3;
+/// The first step of the partition of rows, and of that of joined rows.
+const ROW_RANGES: u32 = 4;
+const SUM_RANGES: u32 = ROW_RANGES + PARTITION_STEPS;
 
 const SCAN: u32 = 0;
 const JOIN: u32 = 1;
 const SUM: u32 = 2;
+/// Sorts keys, for a partition.
+const SORT: u32 = 3;
+/// Gives each rank its rows, when the ranges are known.
+const PLACE: u32 = 4;
 
 /// The phases that a query reports.
-pub const QUERY_PHASES: [&str; 4] = ["scan", "shuffle", "sum", "reduce"];
+pub const QUERY_PHASES: [&str; 5] = ["scan", "partition", "shuffle", "sum", "reduce"];
 
 /// A key with its sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,6 +78,11 @@ pub struct RepositoryRow {
 /// The key of a language and an author.
 pub fn pair_key(language: u32, author: u32) -> u64 {
     u64::from(language) << 32 | u64::from(author)
+}
+
+/// The language and the author of a key that [`pair_key`] has made.
+pub fn pair_of(key: u64) -> (u32, u32) {
+    ((key >> 32) as u32, key as u32)
 }
 
 /// The rows of one rank.
@@ -109,6 +126,16 @@ pub enum Duplicates {
     OutAfter,
 }
 
+impl Duplicates {
+    /// The name in options and results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::OutBefore => "before",
+            Self::OutAfter => "after",
+        }
+    }
+}
+
 /// The answer of a query.
 pub type Answer = Vec<SumRow>;
 
@@ -133,10 +160,65 @@ pub struct MilliQuery {
     pairs: Option<Vec<Bytes>>,
     languages: Option<Vec<Bytes>>,
     summed: u64,
+    ranges: Option<RangeSearch>,
 }
 
 /// Tables for each rank: what a shuffle sends.
 type Messages = Vec<Bytes>;
+
+/// The ranges of keys, while the ranks agree on them.
+#[derive(Debug)]
+struct RangeSearch {
+    me: u16,
+    partition: Partition,
+    /// The rows that wait for the ranges.
+    rows: Option<PlacedRows>,
+}
+
+impl RangeSearch {
+    fn new(me: u16, ranks: usize, first_step: u32) -> Self {
+        let partition = Partition::new(range_partition(), me, ranks).from_step(first_step);
+        Self { me, partition, rows: None }
+    }
+}
+
+/// Rows that one shuffle or two send.
+#[derive(Debug)]
+enum PlacedRows {
+    Counts(Vec<SumRow>),
+    Both { commits: Vec<RepositoryRow>, languages: Vec<RepositoryRow> },
+    Sums(Vec<SumRow>),
+}
+
+impl PlacedRows {
+    fn len(&self) -> usize {
+        match self {
+            Self::Counts(rows) | Self::Sums(rows) => rows.len(),
+            Self::Both { commits, languages } => commits.len() + languages.len(),
+        }
+    }
+
+    fn keys(&self) -> Vec<u64> {
+        match self {
+            Self::Counts(rows) | Self::Sums(rows) => rows.iter().map(|row| row.key).collect(),
+            Self::Both { commits, languages } => {
+                commits.iter().chain(languages).map(|row| row.repository.into()).collect()
+            }
+        }
+    }
+
+    /// The messages of the rows to the ranks of their keys.
+    fn place(&self, places: &KeyPlaces, ranks: usize) -> Scanned {
+        match self {
+            Self::Counts(rows) => Scanned::Counts(by_key(rows, places, ranks)),
+            Self::Sums(rows) => Scanned::Sums(by_key(rows, places, ranks)),
+            Self::Both { commits, languages } => Scanned::Both {
+                pairs: by_repository(commits, places, ranks),
+                languages: by_repository(languages, places, ranks),
+            },
+        }
+    }
+}
 
 impl MilliQuery {
     /// The query over these rows, as one of `ranks` takes part in it. The kind of the rows says
@@ -156,7 +238,16 @@ impl MilliQuery {
             top,
             pairs: None,
             languages: None,
+            ranges: None,
         }
+    }
+
+    /// Places keys as told, as the rank `me` takes part in it. q1 has no shuffle, and places none.
+    #[must_use]
+    pub fn placed_by(self, placement: KeyPlacement, me: u16) -> Self {
+        let is_range = placement == KeyPlacement::Range && self.top.is_some();
+        let ranges = is_range.then(|| RangeSearch::new(me, self.ranks.len(), ROW_RANGES));
+        Self { ranges, ..self }
     }
 
     fn reduce(&self, table: Vec<SumRow>, out: &mut Actions<QueryOutput>) {
@@ -179,10 +270,59 @@ impl MilliQuery {
         };
         let items = pairs.iter().chain(&languages).map(|body| body.len() / ROW_BYTES).sum();
         let (ranks, duplicates) = (self.ranks.len(), self.duplicates);
+        let is_hash = self.ranges.is_none();
         out.work(JOIN, WorkKind::Join, items, move || {
-            let sums = joined(&pairs, &languages);
-            by_hash(&one_each(sums, duplicates), ranks)
+            let rows = PlacedRows::Sums(one_each(joined(&pairs, &languages), duplicates));
+            place_or_keep(rows, is_hash, ranks)
         });
+    }
+
+    /// Sorts the keys of rows, to agree with the other ranks on ranges.
+    fn find_ranges(&mut self, rows: PlacedRows, out: &mut Actions<QueryOutput>) {
+        let Some(search) = &mut self.ranges else { return };
+        if let PlacedRows::Sums(_) = rows {
+            // The phases do not overlap: the shuffle goes on when the rows are placed.
+            out.end_phase("shuffle");
+            *search = RangeSearch::new(search.me, self.ranks.len(), SUM_RANGES);
+        }
+        out.begin_phase("partition");
+        let (keys, me) = (rows.keys(), search.me);
+        search.rows = Some(rows);
+        out.work(SORT, WorkKind::SortKeys, keys.len(), move || sorted_tags(keys.into_iter(), me));
+    }
+
+    /// The ranges are known: each row goes to its rank.
+    fn place_rows(&mut self, splitters: &[Tag], out: &mut Actions<QueryOutput>) {
+        out.end_phase("partition");
+        let Some(rows) = self.ranges.as_mut().and_then(|search| search.rows.take()) else { return };
+        let (places, ranks) = (KeyPlaces::of_splitters(splitters), self.ranks.len());
+        out.work(PLACE, WorkKind::Scan, rows.len(), move || rows.place(&places, ranks));
+    }
+
+    /// Sends what a scan or a join has given.
+    fn send_rows(&mut self, scanned: Scanned, out: &mut Actions<QueryOutput>) {
+        let ranks = self.ranks.clone();
+        let shuffle = |messages| Collective::Shuffle { messages };
+        match scanned {
+            Scanned::Table(table) => self.reduce(table, out),
+            Scanned::Unplaced(rows) => self.find_ranges(rows, out),
+            Scanned::Counts(messages) => {
+                out.begin_phase("shuffle");
+                out.call(SHUFFLE_PAIRS, ranks, shuffle(messages));
+            }
+            Scanned::Sums(messages) => {
+                // By a hash, the phase has not ended since the first shuffle.
+                if self.ranges.is_some() {
+                    out.begin_phase("shuffle");
+                }
+                out.call(SHUFFLE_SUMS, ranks, shuffle(messages));
+            }
+            Scanned::Both { pairs, languages } => {
+                out.begin_phase("shuffle");
+                out.call(SHUFFLE_PAIRS, ranks.clone(), shuffle(pairs));
+                out.call(SHUFFLE_LANGUAGES, ranks, shuffle(languages));
+            }
+        }
     }
 
     fn sum_parts(&mut self, parts: Vec<Bytes>, out: &mut Actions<QueryOutput>) {
@@ -208,13 +348,16 @@ impl MilliQuery {
 impl BurstProgram for MilliQuery {
     type Output = QueryOutput;
 
-    const STEPS: u32 = 4;
+    const STEPS: u32 = SUM_RANGES + PARTITION_STEPS;
 
     fn begin(&mut self, out: &mut Actions<QueryOutput>) {
         out.begin_phase("scan");
         let Some(rows) = self.rows.take() else { return };
         let (ranks, duplicates) = (self.ranks.len(), self.duplicates);
-        out.work(SCAN, WorkKind::Scan, rows.len(), move || scanned(rows, ranks, duplicates));
+        let is_hash = self.ranges.is_none();
+        out.work(SCAN, WorkKind::Scan, rows.len(), move || {
+            scanned(rows, duplicates, |rows| place_or_keep(rows, is_hash, ranks))
+        });
     }
 
     fn here(
@@ -224,6 +367,12 @@ impl BurstProgram for MilliQuery {
         out: &mut Actions<QueryOutput>,
     ) -> Result<(), u16> {
         match (step, outcome) {
+            (ROW_RANGES.., outcome) => {
+                let Some(search) = &mut self.ranges else { return Ok(()) };
+                if let Some(splitters) = search.partition.here(step, outcome, out)? {
+                    self.place_rows(&splitters, out);
+                }
+            }
             (REDUCE, outcome) => {
                 out.end_phase("reduce");
                 let answer = match outcome {
@@ -257,28 +406,20 @@ impl BurstProgram for MilliQuery {
         result: WorkResult,
         out: &mut Actions<QueryOutput>,
     ) -> Result<(), u16> {
-        let ranks = self.ranks.clone();
         match job {
+            PARTITION_JOBS.. => {
+                let Some(search) = &mut self.ranges else { return Ok(()) };
+                search.partition.worked(job, result, out)?;
+            }
             SCAN => {
                 out.end_phase("scan");
-                match take_result::<Scanned>(result) {
-                    Scanned::Table(table) => self.reduce(table, out),
-                    Scanned::Counts(messages) => {
-                        out.begin_phase("shuffle");
-                        out.call(SHUFFLE_PAIRS, ranks, Collective::Shuffle { messages });
-                    }
-                    Scanned::Both { pairs, languages } => {
-                        out.begin_phase("shuffle");
-                        let shuffle = |messages| Collective::Shuffle { messages };
-                        out.call(SHUFFLE_PAIRS, ranks.clone(), shuffle(pairs));
-                        out.call(SHUFFLE_LANGUAGES, ranks, shuffle(languages));
-                    }
-                }
+                self.send_rows(take_result(result), out);
             }
-            JOIN => {
-                let messages = take_result::<Messages>(result);
-                out.call(SHUFFLE_SUMS, ranks, Collective::Shuffle { messages });
+            SORT => {
+                let Some(search) = &mut self.ranges else { return Ok(()) };
+                search.partition.begin(&take_result::<Arc<[Tag]>>(result), out);
             }
+            JOIN | PLACE => self.send_rows(take_result(result), out),
             _ => {
                 out.end_phase("sum");
                 let table = take_result::<Vec<SumRow>>(result);
@@ -289,29 +430,42 @@ impl BurstProgram for MilliQuery {
     }
 }
 
-/// What a rank has after its scan.
+/// What a rank has after its scan or its join.
 #[derive(Debug)]
 enum Scanned {
     Table(Vec<SumRow>),
+    Unplaced(PlacedRows),
     Counts(Messages),
+    Sums(Messages),
     Both { pairs: Messages, languages: Messages },
 }
 
-fn scanned(rows: QueryRows, ranks: usize, duplicates: Duplicates) -> Scanned {
+/// The messages of the rows by a hash, or the rows as they are, for a partition.
+fn place_or_keep(rows: PlacedRows, is_hash: bool, ranks: usize) -> Scanned {
+    match is_hash {
+        true => rows.place(&KeyPlaces::Hash { ranks }, ranks),
+        false => Scanned::Unplaced(rows),
+    }
+}
+
+fn scanned(
+    rows: QueryRows,
+    duplicates: Duplicates,
+    place: impl FnOnce(PlacedRows) -> Scanned,
+) -> Scanned {
     match rows {
         QueryRows::Views(rows) => Scanned::Table(summed(rows.into_iter())),
         QueryRows::Edits(addresses) => {
             let row = |address| SumRow { key: u64::from(address), sum: 1 };
             let rows = addresses.into_iter().map(row).collect();
-            Scanned::Counts(by_hash(&one_each(rows, duplicates), ranks))
+            place(PlacedRows::Counts(one_each(rows, duplicates)))
         }
         QueryRows::Repositories { mut commits, languages } => {
             if duplicates == Duplicates::OutBefore {
                 commits.sort_unstable();
                 commits.dedup();
             }
-            let pairs = by_repository(&commits, ranks);
-            Scanned::Both { pairs, languages: by_repository(&languages, ranks) }
+            place(PlacedRows::Both { commits, languages })
         }
     }
 }
@@ -345,10 +499,10 @@ fn best(mut rows: Vec<SumRow>, count: usize) -> Vec<SumRow> {
     rows
 }
 
-fn by_hash(rows: &[SumRow], ranks: usize) -> Messages {
+fn by_key(rows: &[SumRow], places: &KeyPlaces, ranks: usize) -> Messages {
     let mut messages = vec![BytesMut::new(); ranks];
     for row in rows {
-        let message = &mut messages[(mix(row.key) % ranks as u64) as usize];
+        let message = &mut messages[places.rank_of(row.key)];
         message.put_u64_le(row.key);
         message.put_u64_le(row.sum);
     }
@@ -356,10 +510,10 @@ fn by_hash(rows: &[SumRow], ranks: usize) -> Messages {
 }
 
 /// All rows of a repository go to one rank: repository, author or language, count.
-fn by_repository(rows: &[RepositoryRow], ranks: usize) -> Messages {
+fn by_repository(rows: &[RepositoryRow], places: &KeyPlaces, ranks: usize) -> Messages {
     let mut messages = vec![BytesMut::new(); ranks];
     for row in rows {
-        let message = &mut messages[(mix(u64::from(row.repository)) % ranks as u64) as usize];
+        let message = &mut messages[places.rank_of(row.repository.into())];
         message.put_u64_le(pair_key(row.repository, row.of));
         message.put_u64_le(row.count);
     }

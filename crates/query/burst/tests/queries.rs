@@ -1,19 +1,51 @@
 //! Answers of queries are those of a plain program.
 
+use evenfall_query_burst::placement::KeyPlacement;
 use evenfall_query_burst::query::{Answer, Duplicates, MilliQuery, QueryRows, answer_plainly};
 use evenfall_query_burst::rows::{QueryName, make};
 
 use crate::net::Net;
 
 fn answer(rows: &[QueryRows], duplicates: Duplicates, seed: u64) -> Answer {
+    let by = |placement| answer_by(placement, rows, duplicates, seed).0;
+    let (by_hash, by_range) = (by(KeyPlacement::Hash), by(KeyPlacement::Range));
+    assert_eq!(by_hash, by_range, "the places of keys do not change an answer");
+    by_hash
+}
+
+/// The answer, and the rows that the fullest rank added up.
+fn answer_by(
+    placement: KeyPlacement,
+    rows: &[QueryRows],
+    duplicates: Duplicates,
+    seed: u64,
+) -> (Answer, u64) {
     let mut net = Net::new(rows.len(), seed, 0.02);
     for (rank, own) in rows.iter().enumerate() {
-        net.start(rank, MilliQuery::new(rows.len(), own.clone(), duplicates));
+        let query = MilliQuery::new(rows.len(), own.clone(), duplicates);
+        net.start(rank, query.placed_by(placement, rank as u16));
     }
     net.run();
-    let answers: Vec<Answer> = net.results().into_iter().map(|output| output.answer).collect();
-    assert!(answers[1..].iter().all(Vec::is_empty), "the answer is at rank 0 alone");
-    answers.into_iter().next().expect("a rank")
+    let outputs = net.results();
+    let most = outputs.iter().map(|output| output.summed).max().expect("a rank");
+    assert!(outputs[1..].iter().all(|output| output.answer.is_empty()), "rank 0 alone has it");
+    (outputs.into_iter().next().expect("a rank").answer, most)
+}
+
+#[test]
+fn a_hot_key_shares_its_rank_with_others_by_hash_and_not_by_range() {
+    // Each rank has a key that a tenth of all rows have, and keys of its own.
+    let edits = |rank: u32| {
+        let own = (0..360).map(move |at| 10 * at + rank);
+        QueryRows::Edits(own.chain([7_777_777; 40]).collect())
+    };
+    let rows: Vec<QueryRows> = (0..10).map(edits).collect();
+    let by = |placement| answer_by(placement, &rows, Duplicates::OutAfter, 1);
+    let ((hashed, hash_most), (ranged, range_most)) =
+        (by(KeyPlacement::Hash), by(KeyPlacement::Range));
+    assert_eq!(hashed, ranged);
+    // The mean is 400, which is what the hot key has alone.
+    assert!(hash_most > 550 && range_most < 480, "{hash_most} by hash, {range_most} by range");
 }
 
 #[test]

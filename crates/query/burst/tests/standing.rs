@@ -305,15 +305,16 @@ fn strangers_other_versions_and_other_questions_are_refused_and_counted() {
     };
     assert!(hand_in(b"nonsense".to_vec()).is_err());
     assert!(hand_in(vec![0; 100]).is_err());
-    let call = QuestionHeader::new(QuestionKind::Call, 1).encode(None, b"").as_slice().to_vec();
+    let call = QuestionHeader::new(QuestionKind::Call, 1).encode().as_slice().to_vec();
     let mut other = call.clone();
     other[2] = 7;
     hand_in(other).expect("answered");
     let mut unknown = call.clone();
     unknown[3] = 99;
     assert!(hand_in(unknown).is_err());
-    let sealed = QuestionHeader::new(QuestionKind::Call, 1).encode(Some(&[1; 16]), b"");
-    assert!(hand_in(sealed.as_slice().to_vec()).is_err());
+    let mut in_use = call.clone();
+    in_use[4] = 1;
+    assert!(hand_in(in_use).is_err());
     let body = evenfall_query_burst::standing::wire::AskBody {
         packet_bytes: 512,
         silence: SILENCE,
@@ -322,14 +323,14 @@ fn strangers_other_versions_and_other_questions_are_refused_and_counted() {
     };
     let payload = body.encode();
     let header = QuestionHeader { rank: 1, ..QuestionHeader::new(QuestionKind::Ask, 4) };
-    hand_in([header.encode(None, &payload).as_slice(), &payload].concat()).expect("answered");
+    hand_in([header.encode().as_slice(), &payload].concat()).expect("answered");
     let refusals: Vec<String> = std::iter::from_fn(|| stands.poll_transmit(now))
         .map(|transmit| String::from_utf8_lossy(&transmit.body).into_owned())
         .collect();
     assert_eq!(
         refusals,
         [
-            "asked in version 7 of questions; this worker knows version 1",
+            "asked in version 7 of questions; this worker knows version 2",
             "a question of 5 bytes, and not 25"
         ]
     );

@@ -36,6 +36,12 @@ const HEADER_BYTES: u32 = 16 << 10;
 /// Bytes by which a client of HTTP/2 begins (RFC 9113, section 3.4).
 const PREFACE_BYTES: usize = 24;
 
+/// The call that asks for the columns of a statement.
+const GET_SCHEMA: &str = "/arrow.flight.protocol.FlightService/GetSchema";
+/// The call whose answer has those columns too: field 1 of `FlightInfo` has the number and the type
+/// of field 1 of `SchemaResult`.
+const GET_FLIGHT_INFO: &str = "/arrow.flight.protocol.FlightService/GetFlightInfo";
+
 /// How often a silent client is asked whether it lives, and how long it may take to answer.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
@@ -208,6 +214,11 @@ where
         if connection.is_some_and(|connection| connection.is_refused) {
             let answer = Status::resource_exhausted(self.refusal.as_ref()).into_http();
             return Box::pin(std::future::ready(Ok(answer)));
+        }
+        let mut request = request;
+        // arrow-flight answers no `GetSchema`, whose answer is the first field of `FlightInfo`.
+        if request.uri().path() == GET_SCHEMA {
+            *request.uri_mut() = http::Uri::from_static(GET_FLIGHT_INFO);
         }
         let bounds = self.bounds.clone();
         let late = Box::pin(tokio::time::sleep(bounds.request_time));

@@ -13,6 +13,9 @@ use bytes::Bytes;
 use evenfall_query_burst::pivots::KEY_BYTES;
 use evenfall_query_burst::sort::{Records, VALUE_BYTES};
 
+/// What the name of a part begins with.
+const PART: &str = "part-";
+
 /// Bytes of a record.
 pub const RECORD_BYTES: usize = KEY_BYTES + VALUE_BYTES;
 
@@ -20,6 +23,16 @@ pub const RECORD_BYTES: usize = KEY_BYTES + VALUE_BYTES;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RecordFileError {
+    /// The path names a directory, a device or a pipe, whose length tells nothing.
+    NoFile {
+        /// The path.
+        file: PathBuf,
+    },
+    /// The file has no record.
+    Empty {
+        /// The file.
+        file: PathBuf,
+    },
     /// The file is no list of records.
     Length {
         /// The file.
@@ -27,8 +40,20 @@ pub enum RecordFileError {
         /// Its length.
         bytes: u64,
     },
+    /// The directory has a part of a sort by more ranks. With the parts of this sort it would be no
+    /// sorted file.
+    LaterPart {
+        /// The directory.
+        directory: PathBuf,
+        /// The name of the part.
+        part: String,
+        /// The ranks of this sort.
+        ranks: usize,
+    },
     /// The system refused a file.
     Io {
+        /// What was to be done with the file: a verb.
+        action: &'static str,
         /// The file.
         file: PathBuf,
         /// What the system says.
@@ -39,31 +64,54 @@ pub enum RecordFileError {
 impl fmt::Display for RecordFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::NoFile { file } => write!(
+                f,
+                "{} is no regular file: write the records of a device or a pipe into a file first",
+                file.display()
+            ),
+            Self::Empty { file } => {
+                write!(f, "{} is empty: there is no record to sort", file.display())
+            }
             Self::Length { file, bytes } => write!(
                 f,
                 "{} has {bytes} bytes, which are no whole records of {RECORD_BYTES} bytes \
                  ({KEY_BYTES} of key, {VALUE_BYTES} of value)",
                 file.display()
             ),
-            Self::Io { file, source } => write!(f, "{}: {source}", file.display()),
+            Self::LaterPart { directory, part, ranks } => write!(
+                f,
+                "{}: {part} is of an earlier sort by more than {ranks} ranks; remove it, or name \
+                 another directory",
+                directory.display()
+            ),
+            Self::Io { action, file, source } => {
+                write!(f, "cannot {action} {}: {source}", file.display())
+            }
         }
     }
 }
 
 impl std::error::Error for RecordFileError {}
 
-/// Tells which file an error of the system was about.
-fn about(file: &Path) -> impl Fn(io::Error) -> RecordFileError {
+/// Tells what was to be done with which file, when the system refused.
+fn about(action: &'static str, file: &Path) -> impl Fn(io::Error) -> RecordFileError {
     let file = file.to_owned();
-    move |source| RecordFileError::Io { file: file.clone(), source }
+    move |source| RecordFileError::Io { action, file: file.clone(), source }
 }
 
 /// Number of records in a file.
 ///
 /// # Errors
-/// When the file cannot be opened, or has a rest that is no record.
+/// When the file cannot be opened, is no regular file, is empty, or has a rest that is no record.
 pub fn count_records(file: &Path) -> Result<u64, RecordFileError> {
-    let bytes = fs::metadata(file).map_err(about(file))?.len();
+    let metadata = fs::metadata(file).map_err(about("read", file))?;
+    if !metadata.is_file() {
+        return Err(RecordFileError::NoFile { file: file.to_owned() });
+    }
+    let bytes = metadata.len();
+    if bytes == 0 {
+        return Err(RecordFileError::Empty { file: file.to_owned() });
+    }
     if !bytes.is_multiple_of(RECORD_BYTES as u64) {
         return Err(RecordFileError::Length { file: file.to_owned(), bytes });
     }
@@ -78,16 +126,16 @@ pub fn count_records(file: &Path) -> Result<u64, RecordFileError> {
 pub fn read_share(file: &Path, rank: usize, ranks: usize) -> Result<Records, RecordFileError> {
     let count = count_records(file)?;
     let first = |rank: usize| (u128::from(count) * rank as u128 / ranks.max(1) as u128) as u64;
-    let mut input = File::open(file).map_err(about(file))?;
+    let mut input = File::open(file).map_err(about("read", file))?;
     let begin = SeekFrom::Start(first(rank) * RECORD_BYTES as u64);
-    input.seek(begin).map_err(about(file))?;
+    input.seek(begin).map_err(about("read", file))?;
     let count = (first(rank + 1) - first(rank)) as usize;
     let mut keys = Vec::with_capacity(count * KEY_BYTES);
     let mut values = Vec::with_capacity(count * VALUE_BYTES);
     let mut input = BufReader::with_capacity(1 << 20, input);
     let mut record = [0; RECORD_BYTES];
     for _ in 0..count {
-        input.read_exact(&mut record).map_err(about(file))?;
+        input.read_exact(&mut record).map_err(about("read", file))?;
         keys.extend_from_slice(&record[..KEY_BYTES]);
         values.extend_from_slice(&record[KEY_BYTES..]);
     }
@@ -96,26 +144,105 @@ pub fn read_share(file: &Path, rank: usize, ranks: usize) -> Result<Records, Rec
 
 /// The name of the part of a rank.
 pub fn part_name(rank: usize) -> String {
-    format!("part-{rank:05}")
+    format!("{PART}{rank:05}")
+}
+
+/// Expects a directory without parts of ranks that this sort does not have. A directory that is not
+/// there has none.
+///
+/// # Errors
+/// [`RecordFileError::LaterPart`].
+pub fn expect_no_later_part(directory: &Path, ranks: usize) -> Result<(), RecordFileError> {
+    let Ok(entries) = fs::read_dir(directory) else { return Ok(()) };
+    for entry in entries.flatten() {
+        let part = entry.file_name().to_string_lossy().into_owned();
+        let rank: Option<usize> = part.strip_prefix(PART).and_then(|rank| rank.parse().ok());
+        if rank.is_some_and(|rank| rank >= ranks) {
+            let directory = directory.to_owned();
+            return Err(RecordFileError::LaterPart { directory, part, ranks });
+        }
+    }
+    Ok(())
+}
+
+/// Makes the directory of the parts, if it is missing.
+///
+/// # Errors
+/// When the system refuses.
+pub fn make_directory(dir: &Path) -> Result<(), RecordFileError> {
+    fs::create_dir_all(dir).map_err(about("make the directory", dir))
+}
+
+/// The part of a rank while it is written. The file takes the name of the part by
+/// [`take_name`](Self::take_name); without it, the file is removed when this value is dropped.
+#[derive(Debug)]
+pub struct PartFile {
+    file: PathBuf,
+    partial: PathBuf,
+    output: BufWriter<File>,
+    is_named: bool,
+}
+
+impl PartFile {
+    /// Makes the file, still empty, in a directory that is there.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn create(dir: &Path, rank: usize) -> Result<Self, RecordFileError> {
+        let (file, partial) = (dir.join(part_name(rank)), Self::partial_path(dir, rank));
+        let output = File::create(&partial).map_err(about("write", &partial))?;
+        let output = BufWriter::with_capacity(1 << 20, output);
+        Ok(Self { file, partial, output, is_named: false })
+    }
+
+    /// Where a part lies while it has no name.
+    pub fn partial_path(dir: &Path, rank: usize) -> PathBuf {
+        dir.join(format!(".{}.partial", part_name(rank)))
+    }
+
+    /// Writes these records behind those that were written before.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn write_records(&mut self, records: &Records) -> Result<(), RecordFileError> {
+        let failed = about("write", &self.partial);
+        for (key, value) in rows(records) {
+            let output = &mut self.output;
+            output.write_all(key).and_then(|()| output.write_all(value)).map_err(&failed)?;
+        }
+        self.output.flush().map_err(failed)
+    }
+
+    /// Gives the file its name, in place of an earlier file of that name.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn take_name(mut self) -> Result<PathBuf, RecordFileError> {
+        fs::rename(&self.partial, &self.file).map_err(about("write", &self.file))?;
+        self.is_named = true;
+        Ok(self.file.clone())
+    }
+}
+
+impl Drop for PartFile {
+    fn drop(&mut self) {
+        if !self.is_named {
+            // A file that cannot be removed is hidden, and the next sort overwrites it.
+            fs::remove_file(&self.partial).ok();
+        }
+    }
 }
 
 /// Writes the part of a rank into a directory, which is made if it is missing. The file takes its
-/// name when it is whole.
+/// name when it is whole, and no other file is left when it fails.
 ///
 /// # Errors
 /// When the directory or the file cannot be written.
 pub fn write_part(dir: &Path, rank: usize, records: &Records) -> Result<PathBuf, RecordFileError> {
-    fs::create_dir_all(dir).map_err(about(dir))?;
-    let file = dir.join(part_name(rank));
-    let beside = dir.join(format!(".{}.partial", part_name(rank)));
-    let mut output =
-        BufWriter::with_capacity(1 << 20, File::create(&beside).map_err(about(&beside))?);
-    for (key, value) in rows(records) {
-        output.write_all(key).and_then(|()| output.write_all(value)).map_err(about(&beside))?;
-    }
-    output.flush().map_err(about(&beside))?;
-    fs::rename(&beside, &file).map_err(about(&file))?;
-    Ok(file)
+    make_directory(dir)?;
+    let mut part = PartFile::create(dir, rank)?;
+    part.write_records(records)?;
+    part.take_name()
 }
 
 /// Keys with their values.

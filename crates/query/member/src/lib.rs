@@ -21,19 +21,24 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`member`] | [`BurstMember`]: runs bursts of any program, with work in a thread of its own |
+//! | [`access`] | which standing workers are asked, from where, and under which key |
 //! | [`standing`] | workers that wait for questions, and whoever asks them |
 //! | [`tap`] | the messages of a feed as rows of the last seconds |
 //! | [`files`] | records of 100 bytes in files: a rank's share of a file, and its part of the output |
 //! | [`check`] | whether the output of a sort is its input in order |
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod check;
 pub mod files;
 pub mod member;
 pub mod standing;
 pub mod tap;
 
-pub use evenfall_collectives_member::{GroupError, GroupMember, local};
+pub use access::{AccessError, AddressListError, WORKER_SILENCE, WorkerAccess, parse_addresses};
+pub use evenfall_collectives_member::{
+    GroupError, GroupMember, GroupSocket, GroupSocketOptions, local, unlimited_settings,
+};
 pub use evenfall_query_burst::burst::Phases;
 pub use evenfall_query_burst::query::{Duplicates, MilliQuery, QueryOutput, QueryRows};
 pub use evenfall_query_burst::rows::{KeyDraw, make_records};

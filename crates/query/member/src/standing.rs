@@ -94,7 +94,7 @@ impl<M: WorkMachine> Worked<M> {
 pub struct StandingCounters {
     /// Questions.
     pub worker: WorkerCounters,
-    /// Datagrams that were none of questions.
+    /// Datagrams that were no questions, did not open under the key, or came twice.
     pub malformed: u64,
 }
 
@@ -251,10 +251,16 @@ impl DeskClient {
     /// When the socket fails, or a signal arrives.
     pub fn ask(&mut self, ask: DeskAsk) -> Result<AskerEvent<DeskOutput>, GroupError> {
         let mut events = Vec::new();
-        let begin = |asker: &mut BurstAsker<DeskAsk>, now| asker.ask(now, ask);
-        let begun = self.worked.driver.input(begin, &mut |event| events.push(event))?;
-        // The question before has ended, because `ask` waits for its end.
-        debug_assert_ne!(begun, Err(AskError::Busy));
+        loop {
+            let begin = |asker: &mut BurstAsker<DeskAsk>, now| asker.ask(now, ask.clone());
+            let begun = self.worked.driver.input(begin, &mut |event| events.push(event))?;
+            if begun != Err(AskError::Busy) {
+                break;
+            }
+            // Whoever asked before has failed, and nobody waits for that answer.
+            self.worked.turn(&mut events)?;
+            events.clear();
+        }
         loop {
             if let Some(event) = events.pop() {
                 return Ok(event);

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use evenfall_collectives_machine::group::GroupSettings;
 use evenfall_collectives_member::{GroupSocket, GroupSocketOptions};
+use evenfall_core::SharedKey;
 use evenfall_feed_formats::Source;
 use evenfall_feed_formats::books::{BookRow, Books, BooksConfig};
 use evenfall_feed_formats::codec::ITCH;
@@ -17,6 +18,9 @@ use evenfall_query_member::desk::made::{MadeFeed, play_rows};
 use evenfall_query_member::desk::plain::{PlainRows, answer_plainly};
 use evenfall_query_member::desk::recent::{RecentConfig, RecentRows};
 use evenfall_query_member::desk::{DeskAsk, DeskOutput, DeskQuestion, DeskWorkerPlan};
+use evenfall_query_member::standing_group::wire::{
+    QUESTION_HEADER_BYTES, QuestionHeader, QuestionKind,
+};
 use evenfall_query_member::standing_group::{AskedAnswer, AskerEvent, BurstWorker, StandingConfig};
 use evenfall_query_member::{DeskClient, FeedTap, SharedRows, answer_questions};
 
@@ -30,7 +34,12 @@ fn settings() -> GroupSettings {
 }
 
 fn bind(address: SocketAddr) -> GroupSocket {
-    GroupSocket::bind(address, GroupSocketOptions::default()).expect("loopback")
+    bind_under(address, None)
+}
+
+fn bind_under(address: SocketAddr, key: Option<SharedKey>) -> GroupSocket {
+    let options = GroupSocketOptions { key, ..GroupSocketOptions::default() };
+    GroupSocket::bind(address, options).expect("loopback")
 }
 
 /// A worker as a thread. It falls silent when the flag is set.
@@ -42,10 +51,14 @@ struct WorkerThread {
 
 impl WorkerThread {
     fn start(rows: &PlainRows, address: SocketAddr) -> Self {
+        Self::start_under(rows, address, None)
+    }
+
+    fn start_under(rows: &PlainRows, address: SocketAddr, key: Option<SharedKey>) -> Self {
         let mut recent = RecentRows::new(RecentConfig::default());
         play_rows(rows, &mut recent);
         let plan = DeskWorkerPlan::new(SharedRows::new(recent), Vec::new());
-        let (socket, worker) = (bind(address), BurstWorker::new(plan, settings()));
+        let (socket, worker) = (bind_under(address, key), BurstWorker::new(plan, settings()));
         let (address, is_over) = (socket.address(), Arc::new(AtomicBool::new(false)));
         let over = is_over.clone();
         let thread = spawn(move || {
@@ -79,17 +92,7 @@ fn check(answer: &AskedAnswer<DeskOutput>, rows: &[PlainRows], ask: &DeskAsk, wa
 
 #[test]
 fn workers_answer_one_falls_silent_and_comes_back() {
-    let feed = MadeFeed {
-        seed: 4,
-        workers: 3,
-        symbols: 20,
-        rows: 400,
-        accounts: 1,
-        positions: 0,
-        fills: 10,
-        span_ns: 4_000_000_000,
-        by_venue: true,
-    };
+    let feed = made_feed(3);
     let rows: Vec<_> = (0..3).map(|worker| feed.rows_of(worker)).collect();
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let mut workers: Vec<_> = rows.iter().map(|rows| WorkerThread::start(rows, any)).collect();
@@ -111,12 +114,73 @@ fn workers_answer_one_falls_silent_and_comes_back() {
     check(&partial, &rows, &ask, &[0, 2]);
     assert_eq!(partial.missing[0].address, addresses[1]);
     let late = WorkerThread::start(&rows[1], addresses[1]);
-    // The first question calls the worker that was missing, and does not wait for it.
-    answer();
-    check(&answer(), &rows, &ask, &[0, 1, 2]);
+    // A question calls the missing worker too, but does not wait for the worker's answer.
+    let back = (0..1_000).map(|_| answer()).find(|answer| answer.workers.len() == 3);
+    check(&back.expect("the worker came back"), &rows, &ask, &[0, 1, 2]);
     assert_eq!(late.end(), 0);
     assert_eq!(workers.remove(0).end(), 1, "the stranger's datagram is counted");
     workers.remove(0).end();
+}
+
+fn made_feed(workers: usize) -> MadeFeed {
+    MadeFeed {
+        seed: 4,
+        workers,
+        symbols: 20,
+        rows: 400,
+        accounts: 1,
+        positions: 0,
+        fills: 10,
+        span_ns: 4_000_000_000,
+        by_venue: true,
+    }
+}
+
+#[test]
+fn a_key_seals_what_is_asked_and_another_key_or_a_second_copy_opens_nothing() {
+    let (feed, any) = (made_feed(1), SocketAddr::from(([127, 0, 0, 1], 0)));
+    let rows = [feed.rows_of(0)];
+    let key = |byte| Some(SharedKey::new(1, [byte; 32]));
+    let worker = WorkerThread::start_under(&rows[0], any, key(1));
+    let of = DeskQuestion::Nbbo { markout: MARKOUT };
+    let ask = DeskAsk { of, window: WINDOW, worst: 0, fills: feed.make_fills().into() };
+    let asked = |address: SocketAddr, key: Option<SharedKey>, silence: Duration| {
+        let mut group = settings();
+        group.shuffle.silence_max = silence;
+        let config = StandingConfig { group, workers_min: 1, answer_within: 10 * silence };
+        let mut client = DeskClient::new(bind_under(any, key), vec![address], config, 7);
+        client.ask(ask.clone()).expect("asked")
+    };
+    match asked(worker.address, key(1), Duration::from_secs(2)) {
+        AskerEvent::Answered(answer) => check(&answer, &rows, &ask, &[0]),
+        AskerEvent::Unanswered { missing, .. } => panic!("{missing:?}"),
+    }
+    for other in [None, key(2)] {
+        let answer = asked(worker.address, other, Duration::from_millis(50));
+        assert!(matches!(answer, AskerEvent::Unanswered { workers: 0, .. }), "{answer:?}");
+    }
+    // What a call looks like to a machine on the way.
+    let tap = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    tap.set_read_timeout(Some(Duration::from_secs(2))).expect("a timeout");
+    asked(tap.local_addr().expect("bound"), key(1), Duration::from_millis(50));
+    let mut buffer = [0; 2_048];
+    let length = tap.recv(&mut buffer).expect("a call");
+    let call = &buffer[..length];
+    // The random number of the process, the count, and the code.
+    assert_eq!(length, QUESTION_HEADER_BYTES + 16 + 8 + 16);
+    // Magic, version, kind, zeros and rank of a call.
+    let plain = QuestionHeader::new(QuestionKind::Call, 0).encode();
+    assert!(!call.windows(8).any(|part| part == &plain.as_slice()[..8]), "{call:?}");
+    // The same call, sent on by another address: the worker answers it once.
+    let passer = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    passer.set_read_timeout(Some(Duration::from_millis(300))).expect("a timeout");
+    let mut answers = 0;
+    for _ in 0..2 {
+        passer.send_to(call, worker.address).expect("sent");
+        answers += usize::from(passer.recv(&mut [0; 2_048]).is_ok());
+    }
+    assert_eq!(answers, 1);
+    assert!(worker.end() >= 3, "both other askers and the second copy are counted");
 }
 
 #[test]

@@ -4,6 +4,8 @@
 //! beyond that is here: `version()`, `current_setting`, and an `information_schema` whose columns
 //! have PostgreSQL's types and not Arrow's.
 
+mod subqueries;
+
 use std::sync::{Arc, Mutex};
 
 use arrow::array::{Array as _, Int64Array, StringArray};
@@ -22,6 +24,7 @@ use datafusion_pg_catalog::pg_catalog::context::EmptyContextProvider;
 use evenfall_query_sql::QuerySession;
 use pgwire::api::Type;
 
+pub(crate) use self::subqueries::answer_empty_subqueries;
 use crate::settings::ConnectionSettings;
 
 /// What `version()` answers. SQLAlchemy refuses a server whose version begins otherwise.
@@ -47,6 +50,14 @@ pub(crate) fn add_catalogue(
         Arc::new(|_| Ok(ColumnarValue::Scalar(ScalarValue::from(VERSION)))),
     ));
     context.register_udf(CurrentSetting::of(settings));
+    // Nobody holds a lock here, and pools of connections give all of them back.
+    context.register_udf(create_udf(
+        "pg_advisory_unlock_all",
+        Vec::new(),
+        DataType::Utf8,
+        Volatility::Stable,
+        Arc::new(|_| Ok(ColumnarValue::Scalar(ScalarValue::from("")))),
+    ));
     context.register_udf(create_udf(
         "to_regtype",
         vec![DataType::Utf8],

@@ -33,6 +33,10 @@ use crate::settings::SERVER_VERSION;
 /// error that the client has not read yet when a socket is closed over unread bytes.
 const LINGER: Duration = Duration::from_secs(1);
 
+/// Bytes of rows that are written at once. Each write wakes the client. More bytes would let the
+/// client wait longer for the first one.
+const WRITE_BYTES: usize = 32 << 10;
+
 /// Requests for encryption that a client may make before it starts: one of each kind.
 const NEGOTIATIONS: usize = 2;
 
@@ -65,6 +69,7 @@ impl Connection {
     async fn converse(self, socket: DoorSocket) -> io::Result<()> {
         let client = DefaultClient::new(socket.peer(), false);
         let mut wire = Framed::new(socket, PgWireMessageServerCodec::new(client));
+        wire.set_backpressure_boundary(WRITE_BYTES);
         let mut reader = MessageReader::new(self.bounds.clone());
         let greeting = self.greet(&mut wire, &mut reader);
         let greeted = tokio::time::timeout(self.limits.greeting, greeting);

@@ -1,6 +1,7 @@
 //! Errors as PostgreSQL words them: a code, a sentence, and the place in the statement.
 
 use datafusion::common::DataFusionError;
+use evenfall_query_sql::error_words;
 use pgwire::error::{ErrorInfo, PgWireError};
 
 /// An error of a statement, by its code and with the place in the statement.
@@ -45,7 +46,7 @@ pub(crate) fn sql_error(error: DataFusionError, sql: &str) -> PgWireError {
         DataFusionError::External(_) => "58030",
         _ => "XX000",
     };
-    user_error(code, &root.strip_backtrace(), position)
+    user_error(code, &error_words(&error), position)
 }
 
 /// The place of an error as PostgreSQL counts it: characters from 1.

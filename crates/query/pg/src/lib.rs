@@ -13,7 +13,8 @@
 //! | `prepared` | prepared statements: parsed, bound, described, executed |
 //! | `catalogue` | PostgreSQL's own catalogue, as far as clients ask for it |
 //! | `settings` | `SET`, `SHOW` and transactions |
-//! | `values` | parameters in, rows out |
+//! | `values` | parameters in, and the types by which rows leave |
+//! | `rows`, `zones` | rows as text, in the zone of the connection |
 //! | `errors` | errors in the words and codes of PostgreSQL |
 //! | `cancel` | which statement a cancel request ends |
 
@@ -24,9 +25,11 @@ mod errors;
 pub mod fuzzing;
 mod messages;
 mod prepared;
+mod rows;
 mod server;
 mod session;
 mod settings;
 mod values;
+mod zones;
 
 pub use server::PgListener;

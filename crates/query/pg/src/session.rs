@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use arrow::datatypes::{DataType, Field, Schema};
-use arrow_pg::datatypes::{arrow_schema_to_pg_fields, encode_recordbatch};
+use arrow_pg::datatypes::arrow_schema_to_pg_fields;
 use async_trait::async_trait;
 use datafusion::common::DataFusionError;
 use datafusion::logical_expr::LogicalPlan;
@@ -23,13 +23,13 @@ use pgwire::api::store::PortalStore;
 use pgwire::api::{ClientInfo, ClientPortalStore, Type};
 use pgwire::error::{PgWireError, PgWireResult};
 use pgwire::messages::PgWireBackendMessage;
-use pgwire::types::format::FormatOptions;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use crate::catalogue;
 use crate::errors::{sql_error, user_error};
 use crate::prepared::{HeldNames, Prepared};
+use crate::rows::RowWriter;
 use crate::settings::{ConnectionSettings, SettingsAnswer};
 use crate::values;
 
@@ -177,8 +177,9 @@ impl PgSession {
         if catalogue::names_catalogue(sql) {
             session.check_text(sql).map_err(|error| sql_error(error, sql))?;
             let statements = self.compatibility.parse(&catalogue::known_words(sql));
-            let statements =
+            let mut statements =
                 statements.map_err(|error| sql_error(DataFusionError::from(error), sql))?;
+            statements.iter_mut().for_each(catalogue::answer_empty_subqueries);
             return Ok(statements
                 .into_iter()
                 .map(|s| DfStatement::Statement(Box::new(s)))
@@ -247,7 +248,10 @@ impl PgSession {
             | Statement::Savepoint { .. }
             | Statement::ReleaseSavepoint { .. }
             | Statement::Deallocate { .. }
-            | Statement::Discard { .. } => Ok(Some(Arc::new(Schema::empty()))),
+            | Statement::Discard { .. }
+            | Statement::Close { .. }
+            | Statement::UNLISTEN { .. }
+            | Statement::Reset(_) => Ok(Some(Arc::new(Schema::empty()))),
             _ => Ok(None),
         }
     }
@@ -313,34 +317,30 @@ impl PgSession {
             running = starting => running.flatten().map_err(|error| sql_error(error, ""))?,
             error = &mut end => return Err(error),
         };
-        let options = {
-            let settings = self.settings.lock().expect("no panic holds the lock");
-            let mut options = FormatOptions::default();
-            settings.time_zone().clone_into(&mut options.time_zone);
-            Arc::new(options)
-        };
+        let zone = self.settings.lock().expect("no panic holds the lock").time_zone();
         let schema = values::outgoing_schema(&running.stream.schema());
-        let fields = Arc::new(arrow_schema_to_pg_fields(&schema, format, Some(options))?);
-        let encoded = Arc::clone(&fields);
+        let fields = Arc::new(arrow_schema_to_pg_fields(&schema, format, None)?);
+        let writer = RowWriter::new(Arc::clone(&fields), zone);
         // Rows become text on the threads of queries, so that a client with many rows holds no
         // other client up.
         let rows = running.on_threads_of(&self.compute, move |batch| {
             let batch = batch.map_err(|error| sql_error(error, ""));
             let batch = batch.and_then(|batch| values::outgoing_batch(&batch, &schema));
             match batch {
-                Ok(batch) => encode_recordbatch(Arc::clone(&encoded), batch).collect::<Vec<_>>(),
+                Ok(batch) => writer.write_batch(&batch),
                 Err(error) => vec![Err(error)],
             }
         });
-        let rows = rows.flat_map(|rows| {
-            stream::iter(rows.unwrap_or_else(|error| vec![Err(sql_error(error, ""))]))
+        let pieces = rows.flat_map(|rows| {
+            let rows = rows.unwrap_or_else(|error| vec![Err(sql_error(error, ""))]);
+            stream::iter(split_rows(rows))
         });
         // The first error ends the rows, whoever makes it.
-        let ended = stream::once(end).map(Err);
-        let rows =
-            stream::select(rows.map(Some).chain(stream::once(async { None })), ended.map(Some));
-        let rows = rows.take_while(|row| std::future::ready(row.is_some()));
-        let rows = rows.filter_map(std::future::ready);
+        let ended = stream::once(end).map(|error| vec![Err(error)]);
+        let pieces =
+            stream::select(pieces.map(Some).chain(stream::once(async { None })), ended.map(Some));
+        let pieces = pieces.take_while(|piece| std::future::ready(piece.is_some()));
+        let rows = pieces.filter_map(std::future::ready).flat_map(stream::iter);
         Ok(Response::Query(QueryResponse::new(fields, rows)))
     }
 
@@ -369,6 +369,17 @@ impl PgSession {
             }
         })
     }
+}
+
+/// Rows between which it is looked whether the statement ends early.
+const PIECE_ROWS: usize = 128;
+
+fn split_rows<T>(rows: Vec<T>) -> impl Iterator<Item = Vec<T>> {
+    let mut rows = rows.into_iter();
+    std::iter::from_fn(move || {
+        let piece: Vec<T> = rows.by_ref().take(PIECE_ROWS).collect();
+        (!piece.is_empty()).then_some(piece)
+    })
 }
 
 #[async_trait]

@@ -6,10 +6,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use datafusion::sql::sqlparser::ast::{Expr, Set, Statement, Value};
+use datafusion::sql::sqlparser::ast::{Expr, Reset, ResetStatement, Set, Statement, Value};
 use pgwire::error::PgWireError;
 
 use crate::errors::user_error;
+use crate::zones::PrintedZone;
 
 /// What a connection has set.
 #[derive(Debug)]
@@ -38,6 +39,12 @@ pub(crate) enum RefusedSetting {
     Unknown(String),
     /// The setting would hold more than a connection may.
     TooLong(String),
+    /// The setting has no such value.
+    Wrong {
+        name: String,
+        value: String,
+        takes: &'static str,
+    },
 }
 
 impl RefusedSetting {
@@ -54,9 +61,19 @@ impl RefusedSetting {
                 );
                 user_error("54000", &words, None)
             }
+            Self::Wrong { name, value, takes } => {
+                let words = format!("invalid value for parameter \"{name}\": \"{value}\"; {takes}");
+                user_error("22023", &words, None)
+            }
         }
     }
 }
+
+/// What a time limit takes.
+const TAKES_TIME: &str = "write milliseconds, or a whole number and us, ms, s, min, h or d";
+
+/// What a zone takes.
+const TAKES_ZONE: &str = "write a name such as America/New_York, or hours east of UTC";
 
 /// Bytes of a setting's name and value.
 const SETTING_BYTES: usize = 1_024;
@@ -118,9 +135,15 @@ impl ConnectionSettings {
             }
             Statement::Commit { .. } => Some(Ok(SettingsAnswer::Ended("COMMIT"))),
             Statement::Rollback { .. } => Some(Ok(SettingsAnswer::Ended("ROLLBACK"))),
-            Statement::Discard { .. } => {
-                *self = Self::default();
-                Some(Ok(SettingsAnswer::Done("DISCARD ALL")))
+            Statement::Discard { .. } => Some(Ok(self.reset_all("DISCARD ALL"))),
+            // Pools of connections end what nobody has begun: cursors and messages.
+            Statement::Close { .. } => Some(Ok(SettingsAnswer::Done("CLOSE CURSOR"))),
+            Statement::UNLISTEN { .. } => Some(Ok(SettingsAnswer::Done("UNLISTEN"))),
+            Statement::Reset(ResetStatement { reset: Reset::ALL }) => {
+                Some(Ok(self.reset_all("RESET")))
+            }
+            Statement::Reset(ResetStatement { reset: Reset::ConfigurationParameter(name) }) => {
+                Some(self.assign(&name.to_string(), None))
             }
             Statement::Set(set) => Some(self.set(set)),
             Statement::ShowVariable { variable } => {
@@ -135,21 +158,48 @@ impl ConnectionSettings {
         match set {
             Set::SingleAssignment { variable, values, .. } => {
                 let name = variable.to_string();
-                let value: Vec<_> = values.iter().map(plain).collect();
-                self.assign(&name, value.join(", "))
+                let is_default = matches!(values.as_slice(), [value] if is_default(value));
+                let value = values.iter().map(plain).collect::<Vec<_>>().join(", ");
+                self.assign(&name, (!is_default).then_some(value))
             }
-            Set::SetTimeZone { value, .. } => self.assign("timezone", plain(value)),
+            Set::SetTimeZone { value, .. } => {
+                self.assign("timezone", (!is_default(value)).then(|| plain(value)))
+            }
             // Isolation, roles and names of characters change nothing about statements that read.
             _ => Ok(SettingsAnswer::Done("SET")),
         }
     }
 
-    fn assign(&mut self, name: &str, value: String) -> Result<SettingsAnswer, RefusedSetting> {
+    /// Forgets what the connection has set.
+    fn reset_all(&mut self, tag: &'static str) -> SettingsAnswer {
+        let had_path = self.search_path().is_some();
+        *self = Self::default();
+        if had_path { SettingsAnswer::SearchPath(None) } else { SettingsAnswer::Done(tag) }
+    }
+
+    /// Sets a value, or the default one.
+    fn assign(
+        &mut self,
+        name: &str,
+        value: Option<String>,
+    ) -> Result<SettingsAnswer, RefusedSetting> {
         let name = name.trim_matches('"').to_ascii_lowercase();
         if name.starts_with("datafusion.") {
             return Err(RefusedSetting::Unknown(name));
         }
-        let value = value.trim_matches('\'').to_owned();
+        let value = match value {
+            Some(value) => value.trim_matches('\'').to_owned(),
+            None => Self::default().values.remove(&name).unwrap_or_default(),
+        };
+        let takes = match name.as_str() {
+            "statement_timeout" if parse_duration(&value).is_none() => Some(TAKES_TIME),
+            "timezone" if PrintedZone::parse(&value).is_none() => Some(TAKES_ZONE),
+            _ => None,
+        };
+        if let Some(takes) = takes {
+            let value = value.chars().take(64).collect();
+            return Err(RefusedSetting::Wrong { name, value, takes });
+        }
         let is_full = self.values.len() >= SETTINGS_MAX && !self.values.contains_key(&name);
         if name.len() + value.len() > SETTING_BYTES || is_full {
             return Err(RefusedSetting::TooLong(name.chars().take(64).collect()));
@@ -191,7 +241,7 @@ impl ConnectionSettings {
         for (name, value) in named.chain(options) {
             let name = name.to_ascii_lowercase();
             if self.values.contains_key(&name) {
-                self.assign(&name, value)?;
+                self.assign(&name, Some(value))?;
             }
         }
         Ok(())
@@ -211,24 +261,38 @@ impl ConnectionSettings {
 
     /// How long a statement may take; `None` without a limit.
     pub(crate) fn statement_timeout(&self) -> Option<Duration> {
-        let text = self.values.get("statement_timeout")?.trim();
-        let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-        let number: u64 = text[..split].parse().ok()?;
-        let unit_ms = match text[split..].trim() {
-            "" | "ms" => 1,
-            "s" => 1_000,
-            "min" => 60_000,
-            "h" => 3_600_000,
-            _ => return None,
-        };
-        let ms = number.checked_mul(unit_ms)?;
-        (ms > 0).then(|| Duration::from_millis(ms))
+        parse_duration(self.values.get("statement_timeout")?).filter(|limit| !limit.is_zero())
     }
 
     /// The zone in which instants are printed.
-    pub(crate) fn time_zone(&self) -> &str {
-        self.values.get("timezone").map_or("Etc/UTC", String::as_str)
+    pub(crate) fn time_zone(&self) -> PrintedZone {
+        self.value("timezone").and_then(PrintedZone::parse).unwrap_or(PrintedZone::UTC)
     }
+}
+
+/// A duration as PostgreSQL writes it.
+fn parse_duration(text: &str) -> Option<Duration> {
+    let text = text.trim();
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let number: u64 = text[..split].parse().ok()?;
+    let unit_us = match text[split..].trim() {
+        "us" => 1,
+        "" | "ms" => 1_000,
+        "s" => 1_000_000,
+        "min" => 60_000_000,
+        "h" => 3_600_000_000,
+        "d" => 86_400_000_000,
+        _ => return None,
+    };
+    let us = number.checked_mul(unit_us)?;
+    // What lies below a millisecond would be no limit.
+    Some(Duration::from_millis(us.div_ceil(1_000)))
+}
+
+/// Whether a value says that the setting shall be as it was, or as on the server.
+fn is_default(value: &Expr) -> bool {
+    matches!(value, Expr::Identifier(word) if word.quote_style.is_none()
+        && ["default", "local"].iter().any(|name| word.value.eq_ignore_ascii_case(name)))
 }
 
 fn plain(value: &Expr) -> String {
@@ -266,6 +330,43 @@ mod tests {
         assert_eq!(answer(&mut settings, "SET search_path TO aapl"), path);
         answer(&mut settings, "SET statement_timeout = 0");
         assert_eq!(settings.statement_timeout(), None);
+    }
+
+    #[test]
+    fn a_limit_or_a_zone_that_means_nothing_is_refused_and_changes_nothing() {
+        let mut settings = ConnectionSettings::default();
+        answer(&mut settings, "SET statement_timeout = '90s'");
+        for wrong in ["'90 parsecs'", "'-5'", "'1.5s'", "''", "'99999999999999999999d'", "soon"] {
+            let sql = format!("SET statement_timeout TO {wrong}");
+            let statements = Parser::parse_sql(&PostgreSqlDialect {}, &sql).unwrap();
+            let refused = settings.answer(&statements[0]).unwrap();
+            let Err(RefusedSetting::Wrong { takes, .. }) = refused else { panic!("{refused:?}") };
+            assert!(takes.contains("min"), "{sql}");
+            assert_eq!(settings.statement_timeout(), Some(Duration::from_secs(90)), "{sql}");
+        }
+        for (text, ms) in [("'2 min'", 120_000), ("250", 250), ("'1us'", 1), ("'1d'", 86_400_000)] {
+            answer(&mut settings, &format!("SET statement_timeout TO {text}"));
+            assert_eq!(settings.statement_timeout(), Some(Duration::from_millis(ms)), "{text}");
+        }
+        let mut parameters = BTreeMap::from([("TimeZone".to_owned(), "Nowhere/Else".to_owned())]);
+        assert!(settings.apply_startup(&parameters).is_err());
+        parameters.insert("TimeZone".to_owned(), "America/New_York".to_owned());
+        settings.apply_startup(&parameters).unwrap();
+        assert_eq!(settings.time_zone().offset_s(1_795_185_000_000_000), -5 * 3_600);
+    }
+
+    #[test]
+    fn what_was_set_is_reset() {
+        let mut settings = ConnectionSettings::default();
+        for reset in ["SET statement_timeout TO DEFAULT", "RESET statement_timeout", "RESET ALL"] {
+            answer(&mut settings, "SET statement_timeout = '90s'");
+            answer(&mut settings, reset);
+            assert_eq!(settings.statement_timeout(), None, "{reset}");
+        }
+        answer(&mut settings, "SET search_path TO aapl");
+        assert_eq!(answer(&mut settings, "DISCARD ALL"), SettingsAnswer::SearchPath(None));
+        answer(&mut settings, "SET TIME ZONE LOCAL");
+        assert_eq!(settings.value("timezone"), Some("Etc/UTC"));
     }
 
     #[test]

@@ -22,9 +22,7 @@ fn leaves_as(kind: &DataType) -> DataType {
         DataType::BinaryView | DataType::LargeBinary | DataType::FixedSizeBinary(_) => {
             DataType::Binary
         }
-        DataType::Timestamp(TimeUnit::Nanosecond, zone) => {
-            DataType::Timestamp(TimeUnit::Microsecond, zone.clone())
-        }
+        DataType::Timestamp(_, zone) => DataType::Timestamp(TimeUnit::Microsecond, zone.clone()),
         DataType::Null => DataType::Utf8,
         other => other.clone(),
     }
@@ -50,7 +48,7 @@ pub(crate) fn outgoing_batch(batch: &RecordBatch, schema: &SchemaRef) -> PgWireR
         if column.data_type() == field.data_type() {
             return Ok(Arc::clone(column));
         }
-        if let DataType::Timestamp(TimeUnit::Microsecond, _) = field.data_type() {
+        if let DataType::Timestamp(TimeUnit::Nanosecond, _) = column.data_type() {
             return microseconds(column, field.data_type());
         }
         let options = arrow::compute::CastOptions { safe: false, ..Default::default() };

@@ -16,10 +16,10 @@ use datafusion::logical_expr::Expr;
 use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::physical_plan::streaming::PartitionStream;
 use evenfall_store_recording::depth::{self, BookDepth, PriceLevel};
-use evenfall_store_recording::tables::{BookRequest, Tables};
+use evenfall_store_recording::tables::{BookRequest, TableName, Tables};
 use evenfall_store_recording::times::TimeArg;
 
-use crate::catalog::store_error;
+use crate::faults::table_error;
 
 /// An example for errors.
 const USAGE: &str = "book takes a recording, a symbol, a time and a number of levels, as in \
@@ -169,7 +169,10 @@ impl PartitionStream for BookTable {
         reader.spawn_blocking(move || {
             // Nobody listens any more when the query has ended or was cancelled.
             let found = tables.read_book(&asked, &|| !sender.is_closed());
-            let rows = levels_batch(&found.map_err(store_error)?, schema);
+            let found = found.map_err(|error| {
+                table_error(&TableName::of_recording(&asked.recording, "messages"), error)
+            })?;
+            let rows = levels_batch(&found, schema);
             let _ = sender.blocking_send(rows);
             Ok(())
         });

@@ -11,8 +11,9 @@ use async_trait::async_trait;
 use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
 use datafusion::common::{DataFusionError, Result};
 
+use crate::faults::table_error;
 use crate::scan::SnapshotTable;
-use evenfall_store_recording::tables::{TableError, TableInfo, TableName, Tables};
+use evenfall_store_recording::tables::{TableError, TableName, Tables};
 
 /// The schema of users' files.
 pub(crate) const PUBLIC: &str = "public";
@@ -52,11 +53,15 @@ impl StoreCatalog {
         }
     }
 
+    /// The tables that a user added by a file.
+    pub(crate) fn added_tables(&self) -> &Arc<BTreeMap<String, Arc<dyn TableProvider>>> {
+        &self.added
+    }
+
     /// The recordings of a store, by name.
     pub(crate) fn recordings(tables: &dyn Tables) -> Result<Vec<String>> {
-        let infos = tables.tables().map_err(store_error)?;
-        let mut names: Vec<String> =
-            infos.into_iter().filter_map(|info| info.name.recording).collect();
+        let names = tables.names().map_err(store_error)?;
+        let mut names: Vec<String> = names.into_iter().filter_map(|name| name.recording).collect();
         names.sort_unstable();
         names.dedup();
         Ok(names)
@@ -114,10 +119,10 @@ pub(crate) fn store_error(error: TableError) -> DataFusionError {
 }
 
 impl StoreSchema {
-    fn list_infos(&self) -> Result<Vec<TableInfo>> {
-        let infos = self.tables.tables().map_err(store_error)?;
+    fn list_names(&self) -> Result<Vec<TableName>> {
+        let names = self.tables.names().map_err(store_error)?;
         let recording = (self.schema != PUBLIC).then_some(&self.schema);
-        Ok(infos.into_iter().filter(|info| info.name.recording.as_ref() == recording).collect())
+        Ok(names.into_iter().filter(|name| name.recording.as_ref() == recording).collect())
     }
 
     /// Names to try, in order.
@@ -136,8 +141,7 @@ impl StoreSchema {
 #[async_trait]
 impl SchemaProvider for StoreSchema {
     fn table_names(&self) -> Vec<String> {
-        let infos = self.list_infos().unwrap_or_default();
-        let names = infos.into_iter().map(|info| info.name.table);
+        let names = self.list_names().unwrap_or_default().into_iter().map(|name| name.table);
         let added = self.added.keys().filter(|_| self.schema == PUBLIC).cloned();
         names.chain(added).collect()
     }
@@ -152,7 +156,7 @@ impl SchemaProvider for StoreSchema {
                         return Ok(Some(table));
                     }
                     Err(TableError::UnknownTable(_)) => {}
-                    Err(error) => return Err(store_error(error)),
+                    Err(error) => return Err(table_error(&candidate, error)),
                 }
             }
             Ok(None)

@@ -11,7 +11,7 @@ use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::{SessionState, SessionStateBuilder};
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{LogicalPlan, ScalarUDF};
 use datafusion::physical_plan::execute_stream;
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
 use datafusion::sql::parser::{DFParserBuilder, Statement};
@@ -20,9 +20,12 @@ use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use crate::asof::{self, PlanTimeJoins, PushFiltersBelowTimeJoins};
 use crate::book::BookFunction;
 use crate::catalog::{PUBLIC, StoreCatalog};
+use crate::desk::DeskSource;
+use crate::growing::{CountConstants, GrowingOperators, growing_functions};
 use crate::nesting::check_nesting;
 use crate::running::{RunningQuery, StopAtDrop};
 use crate::stop::{QueryStop, hear_stops};
+use crate::values_at::ValuesAtTimes;
 use crate::{functions, syntax};
 use evenfall_store_recording::tables::Tables;
 
@@ -61,7 +64,10 @@ impl Default for EngineLimits {
 pub struct QueryEngine {
     tables: Arc<dyn Tables>,
     added: Arc<BTreeMap<String, Arc<dyn TableProvider>>>,
+    desk: DeskSource,
     runtime: Arc<RuntimeEnv>,
+    /// Functions that take their memory out of that of the runtime.
+    growing: Vec<ScalarUDF>,
     limits: EngineLimits,
 }
 
@@ -95,7 +101,15 @@ impl QueryEngine {
             .with_memory_pool(Arc::new(pool))
             .with_disk_manager_builder(disk)
             .build_arc()?;
-        Ok(Self { tables, added: Arc::new(added), runtime, limits })
+        let (added, desk) = (Arc::new(added), DeskSource::default());
+        let growing = growing_functions(&runtime.memory_pool);
+        Ok(Self { tables, added, desk, runtime, growing, limits })
+    }
+
+    /// Has `reprice` and `nbbo` answered by this source.
+    #[must_use]
+    pub fn with_desk(self, desk: DeskSource) -> Self {
+        Self { desk, ..self }
     }
 
     /// The limits.
@@ -129,21 +143,29 @@ impl QueryEngine {
             .set_bool("datafusion.optimizer.prefer_existing_sort", true);
         let mut analyzers = datafusion::optimizer::Analyzer::new().rules;
         analyzers.push(Arc::new(PlanTimeJoins));
+        analyzers.push(Arc::new(ValuesAtTimes));
         // Filters are pushed below joins of time first, so that the other rules push them further.
         let mut optimizers = datafusion::optimizer::Optimizer::new().rules;
         optimizers.insert(0, Arc::new(PushFiltersBelowTimeJoins));
+        let growing_operators = GrowingOperators { functions: self.growing.clone() };
+        let pool = Arc::clone(&self.runtime.memory_pool);
         let state = SessionStateBuilder::new()
             .with_config(config)
             .with_runtime_env(Arc::clone(&self.runtime))
+            // The first planner of an expression wins, and the standard ones come after it.
+            .with_expr_planners(vec![Arc::new(growing_operators)])
             .with_default_features()
+            .with_physical_optimizer_rule(Arc::new(CountConstants { pool }))
             .with_analyzer_rules(analyzers)
             .with_optimizer_rules(optimizers)
             .with_query_planner(Arc::new(asof::planner::TimeJoinPlanner))
             .build();
         let context = SessionContext::new_with_state(state);
-        for function in
-            asof::condition::match_functions().into_iter().chain(functions::scalar_functions())
-        {
+        let scalar_functions = asof::condition::match_functions()
+            .into_iter()
+            .chain(functions::scalar_functions())
+            .chain(self.growing.iter().cloned());
+        for function in scalar_functions {
             context.register_udf(function);
         }
         for aggregate in functions::aggregate_functions() {
@@ -157,7 +179,16 @@ impl QueryEngine {
         context.register_catalog(database, Arc::clone(&catalog) as _);
         let tables = Arc::clone(&self.tables);
         let (database, statement_bytes) = (database.to_owned(), self.limits.statement_bytes);
-        Ok(QuerySession { context, tables, catalog, database, statement_bytes, searched_first })
+        let desk = self.desk.clone();
+        Ok(QuerySession {
+            context,
+            tables,
+            catalog,
+            desk,
+            database,
+            statement_bytes,
+            searched_first,
+        })
     }
 }
 
@@ -167,6 +198,7 @@ pub struct QuerySession {
     context: SessionContext,
     tables: Arc<dyn Tables>,
     catalog: Arc<StoreCatalog>,
+    desk: DeskSource,
     database: String,
     statement_bytes: usize,
     searched_first: String,
@@ -200,7 +232,7 @@ impl QuerySession {
                 self.statement_bytes
             );
         }
-        check_nesting(sql)
+        check_nesting(sql).map_err(DataFusionError::Plan)
     }
 
     /// Parses the statements of a text.
@@ -250,6 +282,7 @@ impl QuerySession {
         let catalog = self.catalog.with_tables(Arc::clone(&tables));
         catalogs.register_catalog(self.database.clone(), Arc::new(catalog));
         state.register_catalog_list(Arc::new(catalogs));
+        self.desk.register(&mut state, &tables, self.catalog.added_tables());
         state.register_udtf("book", Arc::new(BookFunction::new(tables)));
         state
     }
@@ -284,7 +317,9 @@ impl QuerySession {
 
 fn rewrite_statement(statement: &mut Statement) -> Result<()> {
     match statement {
-        Statement::Statement(statement) => syntax::rewrite_statement(statement),
+        Statement::Statement(statement) => {
+            syntax::rewrite_statement(statement).map_err(DataFusionError::Plan)
+        }
         Statement::Explain(explain) => rewrite_statement(&mut explain.statement),
         // Refused later, because they change something.
         _ => Ok(()),

@@ -9,8 +9,8 @@ use std::process::Command;
 use arrow::ipc::writer::StreamWriter;
 use evenfall_feed_formats::dates::Date;
 use evenfall_store_engine::Level;
-use evenfall_store_recording::RecordingWriter;
 use evenfall_store_recording::intake::{FeedDay, record_feed};
+use evenfall_store_recording::{BooksConfig, DerivedWriter, RecordingWriter};
 use futures_util::TryStreamExt as _;
 
 use crate::tests::{TestStore, empty_store};
@@ -33,6 +33,8 @@ fn needed() -> Result<(PathBuf, PathBuf), &'static str> {
     }
 }
 
+/// The first feed has its trades and quotes in the store, and those of the second are made while
+/// they are read.
 fn record(feed: &Path) -> TestStore {
     let store = empty_store();
     let mut writer = RecordingWriter::new(&store.store, "aapl", 1, Level::Memory).unwrap();
@@ -41,6 +43,12 @@ fn record(feed: &Path) -> TestStore {
     let mut messages = evenfall_feed_formats::open(file, "aapl").unwrap();
     record_feed(&mut writer, &mut *messages, day, &mut || true).unwrap();
     drop(writer);
+    if feed.ends_with(ONE_SYMBOL) {
+        let mut tables = DerivedWriter::open(&store.store, "aapl", BooksConfig::default()).unwrap();
+        tables.catch_up(u64::MAX).unwrap();
+        tables.flush().unwrap();
+        assert!(tables.records().1 > 1_000);
+    }
     store
 }
 

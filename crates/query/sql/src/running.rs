@@ -59,12 +59,23 @@ impl RunningQuery {
         BackgroundRows { batches, task: EndedTask(task), stop, has_ended: false }
     }
 
-    /// Bytes that the operators have spilled so far.
+    /// What the query has read and spilled. The counters go on while the rows are on their way.
+    pub fn counters(&self) -> QueryCounters {
+        QueryCounters(Arc::clone(&self.physical))
+    }
+}
+
+/// What a query has read and spilled so far.
+#[derive(Clone, Debug)]
+pub struct QueryCounters(Arc<dyn ExecutionPlan>);
+
+impl QueryCounters {
+    /// Bytes that the operators have spilled.
     pub fn spilled_bytes(&self) -> usize {
         self.sum(&|plan| plan.metrics().and_then(|metrics| metrics.spilled_bytes()).unwrap_or(0))
     }
 
-    /// Rows that the store has handed over so far.
+    /// Rows that the store has handed over.
     pub fn rows_read(&self) -> usize {
         self.sum(&|plan| match plan.downcast_ref::<SnapshotExec>() {
             Some(scan) => scan.metrics().and_then(|metrics| metrics.output_rows()).unwrap_or(0),
@@ -82,7 +93,7 @@ impl RunningQuery {
             let children = plan.children();
             of(plan) + children.iter().map(|child| below(child.as_ref(), of)).sum::<usize>()
         }
-        below(self.physical.as_ref(), of)
+        below(self.0.as_ref(), of)
     }
 }
 

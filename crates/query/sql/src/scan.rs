@@ -29,7 +29,9 @@ use datafusion::physical_plan::{
 use futures_util::StreamExt as _;
 
 use evenfall_store_recording::RowSelection;
-use evenfall_store_recording::tables::{Snapshot, TableError, TableInfo};
+use evenfall_store_recording::tables::{Snapshot, TableInfo};
+
+use crate::faults::{BrokenScan, scan_error, table_error};
 
 /// Key of a column's metadata: the column numbers rows in the order in which they were appended.
 pub(crate) const APPEND_ORDER: &str = "evenfall.append_order";
@@ -112,7 +114,7 @@ impl TableProvider for SnapshotTable {
                 let found = tokio::task::spawn_blocking(found).await;
                 found
                     .map_err(|error| DataFusionError::External(Box::new(error)))?
-                    .map_err(|error| self.named(error))?
+                    .map_err(|error| table_error(&self.snapshot.info().name, error))?
             }
         };
         // A limit without a filter is met by the first rows.
@@ -155,13 +157,6 @@ impl TableProvider for SnapshotTable {
         let rows = rows.map_or(Precision::Absent, |rows| Precision::Exact(rows as usize));
         let statistics = Statistics::new_unknown(&self.schema);
         Some(Statistics { num_rows: rows, ..statistics })
-    }
-}
-
-impl SnapshotTable {
-    fn named(&self, error: TableError) -> DataFusionError {
-        let place = format!("table {}", self.snapshot.info().name);
-        DataFusionError::External(Box::new(error)).context(place)
     }
 }
 
@@ -423,22 +418,27 @@ impl ExecutionPlan for SnapshotExec {
             RecordBatchReceiverStream::builder(Arc::clone(&self.schema), BATCHES_WAITING);
         let sender = reader.tx();
         reader.spawn_blocking(move || {
+            let mut rows_read = 0;
             let scanned = snapshot.scan(&rows, &columns, &mut |batch| {
-                // The columns are those of the table's schema; the mark of the append order is
-                // added here.
-                let batch = batch.with_schema(Arc::clone(&schema)).map_err(Into::into);
-                match sender.blocking_send(batch) {
-                    Ok(()) => ControlFlow::Continue(()),
-                    // Nobody listens any more: the query has ended or was cancelled.
-                    Err(_) => ControlFlow::Break(()),
-                }
+                rows_read += batch.num_rows() as u64;
+                let is_heard = match batch.num_rows() {
+                    0 => !sender.is_closed(),
+                    // The columns are those of the table's schema; the mark of the append order
+                    // is added here.
+                    _ => {
+                        let batch = batch.with_schema(Arc::clone(&schema)).map_err(Into::into);
+                        sender.blocking_send(batch).is_ok()
+                    }
+                };
+                // Without a listener, the query has ended or was cancelled.
+                if is_heard { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             });
             scanned.map_err(|error| {
+                let info = snapshot.info();
                 let ends = rows.ranges.first().zip(rows.ranges.last());
-                let rows = ends.map_or(0..0, |(first, last)| first.start..last.end);
-                let name = &snapshot.info().name;
-                let place = format!("table {name}, rows {} to {}", rows.start, rows.end);
-                DataFusionError::External(Box::new(error)).context(place)
+                let numbers = ends.map_or(0..0, |(first, last)| first.start..last.end);
+                let numbered = if numbers_are_rows(&*snapshot) { "rows" } else { "messages" };
+                scan_error(&info.name, BrokenScan { numbers, numbered, rows_read }, error)
             })
         });
         let metrics = BaselineMetrics::new(&self.metrics, partition);

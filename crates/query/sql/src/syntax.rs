@@ -10,40 +10,63 @@
 
 use std::ops::ControlFlow;
 
-use datafusion::common::{DataFusionError, Result, plan_datafusion_err};
-use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
-use datafusion::sql::sqlparser::ast::{
+use sqlparser::ast::helpers::attached_token::AttachedToken;
+use sqlparser::ast::{
     BinaryOperator, CaseWhen, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
     FunctionArgumentList, FunctionArguments, Ident, JoinConstraint, JoinOperator, ObjectName,
-    OrderByExpr, OrderByOptions, SelectItem, Statement, TableWithJoins, VisitMut, VisitorMut,
+    OrderByExpr, OrderByOptions, SelectItem, Statement, TableAlias, TableFactor, TableWithJoins,
+    VisitMut, VisitorMut,
 };
 
-use crate::asof::condition::MARK;
+/// The function that carries `MATCH_CONDITION` from the syntax tree into the plan.
+pub(crate) const MARK: &str = "__match_condition";
 
 /// Rewrites a statement in place.
 ///
 /// # Errors
-/// A plan error for an `ASOF JOIN` whose keys stand in `USING` or are left to `NATURAL`.
-pub(crate) fn rewrite_statement(statement: &mut Statement) -> Result<()> {
-    match VisitMut::visit(statement, &mut Rewriter) {
+/// An `ASOF JOIN` whose keys stand in `USING` or are left to `NATURAL`.
+pub(crate) fn rewrite_statement(statement: &mut Statement) -> Result<(), String> {
+    match VisitMut::visit(statement, &mut Rewriter::default()) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
     }
 }
 
-struct Rewriter;
+#[derive(Default)]
+struct Rewriter {
+    /// Derived tables around the place, and those that were given a name.
+    depth: usize,
+    named: usize,
+}
 
 impl VisitorMut for Rewriter {
-    type Break = DataFusionError;
+    type Break = String;
 
-    fn pre_visit_query(
-        &mut self,
-        query: &mut datafusion::sql::sqlparser::ast::Query,
-    ) -> ControlFlow<Self::Break> {
+    fn pre_visit_query(&mut self, query: &mut sqlparser::ast::Query) -> ControlFlow<Self::Break> {
         match rewrite_set(&mut query.body) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => ControlFlow::Break(error),
         }
+    }
+
+    /// Names a derived table without a name that stands in another one. DataFusion 55.2 takes two
+    /// equal lists of columns, one over the other, for one: `SELECT x * 2 AS x FROM (SELECT x * 2
+    /// AS x FROM (VALUES ...` would double once.
+    fn pre_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<Self::Break> {
+        if let TableFactor::Derived { alias, .. } = table {
+            if alias.is_none() && self.depth > 0 {
+                self.named += 1;
+                let name = Ident::new(format!("__derived_{}", self.named));
+                *alias = Some(TableAlias { explicit: true, name, columns: Vec::new(), at: None });
+            }
+            self.depth += 1;
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<Self::Break> {
+        self.depth -= usize::from(matches!(table, TableFactor::Derived { .. }));
+        ControlFlow::Continue(())
     }
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Self::Break> {
@@ -56,8 +79,8 @@ impl VisitorMut for Rewriter {
     }
 }
 
-fn rewrite_set(body: &mut datafusion::sql::sqlparser::ast::SetExpr) -> Result<()> {
-    use datafusion::sql::sqlparser::ast::SetExpr;
+fn rewrite_set(body: &mut sqlparser::ast::SetExpr) -> Result<(), String> {
+    use sqlparser::ast::SetExpr;
     match body {
         SetExpr::Select(select) => {
             select.projection.iter_mut().for_each(name_function);
@@ -83,8 +106,7 @@ fn name_function(item: &mut SelectItem) {
     }
 }
 
-fn rewrite_joins(from: &mut TableWithJoins) -> Result<()> {
-    use datafusion::sql::sqlparser::ast::TableFactor;
+fn rewrite_joins(from: &mut TableWithJoins) -> Result<(), String> {
     let factors = std::iter::once(&mut from.relation);
     for factor in factors.chain(from.joins.iter_mut().map(|join| &mut join.relation)) {
         if let TableFactor::NestedJoin { table_with_joins, .. } = factor {
@@ -104,9 +126,9 @@ fn rewrite_joins(from: &mut TableWithJoins) -> Result<()> {
                 right: Box::new(mark),
             },
             JoinConstraint::Using(_) | JoinConstraint::Natural => {
-                return Err(plan_datafusion_err!(
-                    "an ASOF JOIN names its keys by ON, as in ON a.symbol = b.symbol"
-                ));
+                return Err(
+                    "an ASOF JOIN names its keys by ON, as in ON a.symbol = b.symbol".to_owned()
+                );
             }
         };
         join.join_operator = JoinOperator::Left(JoinConstraint::On(on));
@@ -172,7 +194,7 @@ fn vwap_expression(function: &Function, price: Expr, size: Expr) -> Expr {
         conditions: vec![priced],
         else_result: None,
     };
-    let zero = Expr::value(datafusion::sql::sqlparser::ast::Value::Number("0".into(), false));
+    let zero = Expr::value(sqlparser::ast::Value::Number("0".into(), false));
     let ratio = Expr::BinaryOp {
         left: Box::new(sum(turnover)),
         op: BinaryOperator::Divide,

@@ -1,8 +1,11 @@
 //! Statements over a store on the disk.
 
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use evenfall_store_engine::{Store, StoreConfig};
+use evenfall_store_engine::source::Each;
+use evenfall_store_engine::{Listed, RecordSource, Store, StoreConfig, StoreError};
 use evenfall_store_recording::tables::StoreTables;
 
 use evenfall_store_recording::tables::Tables;
@@ -32,7 +35,7 @@ pub(crate) struct TestStore {
 
 impl TestStore {
     pub(crate) fn tables(&self) -> Arc<dyn Tables> {
-        let source: Arc<dyn evenfall_store_engine::RecordSource> = self.store.clone();
+        let source: Arc<dyn RecordSource> = self.store.clone();
         Arc::new(StoreTables::new(source))
     }
 }
@@ -70,7 +73,7 @@ impl TestStore {
     }
 
     /// Records an order of each symbol and its execution, a millisecond apart.
-    fn record(&self, name: &str, orders: std::ops::Range<u64>) {
+    pub(crate) fn record(&self, name: &str, orders: std::ops::Range<u64>) {
         let mut writer = RecordingWriter::new(&self.store, name, 1, Level::Memory).unwrap();
         for order in orders {
             let stock = Alpha::new(["AAPL", "MSFT", "TEST"][order as usize % 3]).unwrap();
@@ -104,13 +107,13 @@ impl TestStore {
     }
 }
 
-async fn rows(session: &QuerySession, sql: &str) -> Vec<RecordBatch> {
+async fn rows_of(session: &QuerySession, sql: &str) -> Vec<RecordBatch> {
     let running = session.run(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
     running.stream.try_collect().await.unwrap_or_else(|error| panic!("{sql}: {error}"))
 }
 
 async fn number(session: &QuerySession, sql: &str) -> Option<i64> {
-    let batches = rows(session, sql).await;
+    let batches = rows_of(session, sql).await;
     let batch = batches.iter().find(|batch| batch.num_rows() > 0)?;
     let column = arrow::compute::cast(batch.column(0), &arrow::datatypes::DataType::Int64).unwrap();
     column.as_primitive::<Int64Type>().iter().next().flatten()
@@ -161,8 +164,9 @@ async fn times_that_are_not_asked_for_are_not_read() {
     let sql = "SELECT count(*) FROM messages WHERE recorded >= '2026-11-20T14:30:39.990Z'";
     let mut running = session.run(sql).await.unwrap();
     while running.stream.try_next().await.unwrap().is_some() {}
-    assert!(running.rows_read() < 2_000, "{} of 40,000 rows were read", running.rows_read());
-    assert!(running.rows_skipped() > 38_000, "{} rows were skipped", running.rows_skipped());
+    let (read, skipped) = (running.counters().rows_read(), running.counters().rows_skipped());
+    assert!(read < 2_000, "{read} of 40,000 rows were read");
+    assert!(skipped > 38_000, "{skipped} rows were skipped");
     assert_eq!(number(&session, sql).await, Some(10));
 }
 
@@ -208,6 +212,19 @@ async fn names_mean_the_recording_that_is_searched_first() {
     let session = engine.session(Some("nosuch"), "evenfall").unwrap();
     assert_eq!(session.searched_first(), "public");
     assert!(error(&session, "SELECT 1 FROM messages").await.contains("messages"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn equal_columns_one_over_the_other_are_made_once_each() {
+    let store = empty_store();
+    let session = store.session();
+    for (column, expected) in [("x * 2", 16), ("x + 1", 5)] {
+        let sql = (0..4).fold("VALUES (1)".to_owned(), |below, level| {
+            let from = if level == 0 { format!("({below}) AS t(x)") } else { format!("({below})") };
+            format!("SELECT {column} AS x FROM {from}")
+        });
+        assert_eq!(number(&session, &sql).await, Some(expected), "{sql}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -377,7 +394,7 @@ async fn files_in_order_of_time_are_joined_without_a_sort() {
     let wanted_beside: i64 = left.iter().map(|(time, key)| beside(*time, *key)).sum();
     for (sql, wanted) in [(as_of, wanted), (window, wanted_beside)] {
         assert_eq!(number(&session, sql).await, Some(wanted), "{sql}");
-        let plan = rows(&session, &format!("EXPLAIN {sql}")).await;
+        let plan = rows_of(&session, &format!("EXPLAIN {sql}")).await;
         let plan = arrow::util::pretty::pretty_format_batches(&plan).unwrap().to_string();
         assert!(!plan.contains("Sort") && plan.contains("in 1 parts"), "{plan}");
     }
@@ -410,4 +427,127 @@ async fn a_stop_ends_a_join_that_finds_nothing() {
         assert!(error.to_string().contains("was stopped"), "{error}");
     }
     threads.shutdown_background();
+}
+
+/// A user's file and a recording of five chunks each.
+fn store_of_chunks() -> TestStore {
+    let store = empty_store();
+    let file = store.store.create("a", &Schema::opaque(4_096)).unwrap();
+    let mut writer = RecordingWriter::new(&store.store, "day", 1, Level::Memory).unwrap();
+    // Three records to a segment, 768 to a chunk.
+    for number in 0..768 * 5 {
+        let time = OPEN_NS + number as i64;
+        let record = [&time.to_le_bytes()[..], &[7; 4_088]].concat();
+        store.store.append(&file, &record, Level::Memory).unwrap();
+        writer.push(0, number, time, evenfall_feed_formats::Format::OPAQUE, &[7; 4_000]).unwrap();
+    }
+    writer.flush().unwrap();
+    store
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scan_that_retention_overtakes_names_the_table_and_the_rows() {
+    let store = store_of_chunks();
+    let session = store.session();
+    let mut plans = Vec::new();
+    for (beginning, sql) in [
+        ("table a, rows 1 to ", "SELECT max(time) FROM a"),
+        ("table day.raw, rows 1 to ", "SELECT max(stream) FROM day.raw"),
+        // The search by time fails, before there is a scan.
+        (
+            "table day.messages: no record 0",
+            "SELECT max(seq) FROM day.messages WHERE recorded >= '2026-11-20T14:30:00Z'",
+        ),
+    ] {
+        let statement = session.parse_one(sql).unwrap();
+        plans.push((beginning, sql, session.plan(statement).await.unwrap()));
+    }
+    let keep =
+        evenfall_store_format::retention::Retention { bytes_max: Some(8 << 20), age_ns_max: None };
+    // A recording also has a file of short messages, which is empty here.
+    for file in store.store.files().into_iter().filter(|file| file.records() > 0) {
+        // Chunks that are not on the disk yet stay.
+        while store.store.retain(&file, keep).unwrap() < 768 {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    }
+    for (beginning, sql, plan) in plans {
+        let started = session.start(plan).await;
+        let rows = match started {
+            Ok(running) => running.stream.try_collect::<Vec<_>>().await.map(|_| ()),
+            Err(error) => Err(error),
+        };
+        let words = crate::error_words(&rows.unwrap_err());
+        assert!(words.starts_with(beginning), "{sql}: {words}");
+        let is_of_scan = words.contains("after 0 rows: no record");
+        assert!(is_of_scan || !beginning.contains("rows"), "{sql}: {words}");
+        // The next statement sees what is left.
+        assert!(!rows_of(&session, sql).await.is_empty(), "{sql}");
+    }
+}
+
+/// A store that counts how often it is read.
+struct CountingSource {
+    store: Arc<Store>,
+    reads: AtomicUsize,
+}
+
+impl CountingSource {
+    fn count(&self) -> &Store {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        &self.store
+    }
+}
+
+impl RecordSource for CountingSource {
+    fn listed(&self) -> Result<Vec<Listed>, StoreError> {
+        self.count().listed()
+    }
+
+    fn between(&self, name: &str, from_ns: i64, to_ns: i64) -> Result<Range<u64>, StoreError> {
+        self.count().between(name, from_ns, to_ns)
+    }
+
+    fn read(&self, name: &str, numbers: Range<u64>, each: &mut Each<'_>) -> Result<(), StoreError> {
+        RecordSource::read(self.count(), name, numbers, each)
+    }
+}
+
+/// How often the store is read for the plan of a statement.
+async fn reads_to_plan(store: &TestStore, sql: &str) -> usize {
+    let source =
+        Arc::new(CountingSource { store: Arc::clone(&store.store), reads: AtomicUsize::new(0) });
+    let counted: Arc<dyn RecordSource> = Arc::<CountingSource>::clone(&source);
+    let tables = Arc::new(StoreTables::new(counted));
+    let engine = QueryEngine::new(tables, BTreeMap::new(), EngineLimits::default()).unwrap();
+    let session = engine.session(Some("day"), "day").unwrap();
+    // The first statement over a recording whose rows nobody writes waits for them.
+    session.plan(session.parse_one(sql).unwrap()).await.unwrap();
+    let before = source.reads.load(Ordering::Relaxed);
+    session.plan(session.parse_one(sql).unwrap()).await.unwrap();
+    source.reads.load(Ordering::Relaxed) - before
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_reads_nothing_of_tables_that_it_does_not_name() {
+    let store = empty_store();
+    store.record("day", 0..10);
+    stored_file(&store, "a", &[(0, 1), (1, 2)]);
+    let statements = [
+        ("SELECT count(*) FROM messages m JOIN trades t ON m.seq = t.seq", 40),
+        ("SELECT value FROM a", 10),
+    ];
+    let mut alone = Vec::new();
+    for (sql, most) in statements {
+        let reads = reads_to_plan(&store, sql).await;
+        assert!(reads <= most, "{reads} reads to plan {sql}");
+        alone.push(reads);
+    }
+    for other in 0..20 {
+        store.record(&format!("other{other}"), 0..3);
+        stored_file(&store, &format!("file{other}"), &[(0, 1)]);
+    }
+    for ((sql, _), alone) in statements.into_iter().zip(alone) {
+        assert_eq!(reads_to_plan(&store, sql).await, alone, "{sql}");
+    }
 }

@@ -1,12 +1,21 @@
-//! Words around statements: where an error points, and the places of parameters.
+//! Words around statements: what went wrong, and where an error points.
 
 use datafusion::common::{DataFusionError, Result};
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-use datafusion::sql::sqlparser::tokenizer::{Location, Token, Tokenizer};
+
+use crate::placeholders;
+
+/// The sentence of an error, without the engine's words around it.
+pub fn error_words(error: &DataFusionError) -> String {
+    match error.find_root() {
+        // The store says by itself what went wrong, and where.
+        DataFusionError::External(cause) => cause.to_string(),
+        root => root.strip_backtrace(),
+    }
+}
 
 /// An error with the line of the statement that it points at.
 pub fn statement_error(error: &DataFusionError, sql: &str) -> String {
-    let root = error.find_root().strip_backtrace();
+    let root = error_words(error);
     let span = error.diagnostic().and_then(|diagnostic| diagnostic.span);
     let Some(span) = span else { return root };
     let Some(line) = sql.lines().nth((span.start.line as usize).saturating_sub(1)) else {
@@ -24,50 +33,10 @@ pub fn statement_error(error: &DataFusionError, sql: &str) -> String {
 /// Characters of a line that an error shows.
 const SHOWN_CHARACTERS: usize = 400;
 
-/// The same statement with each `?` numbered, `$1` first. JDBC writes parameters without numbers,
-/// and the engine tells them apart by their numbers alone. A `?` inside a text or a comment stays.
+/// The same statement with each `?` numbered, `$1` first.
 ///
 /// # Errors
 /// A text that has no tokens, such as one whose quote is not closed.
 pub fn number_placeholders(sql: &str) -> Result<String> {
-    if !sql.contains('?') {
-        return Ok(sql.to_owned());
-    }
-    let tokens = Tokenizer::new(&PostgreSqlDialect {}, sql).tokenize_with_location();
-    let tokens = tokens.map_err(|error| DataFusionError::Plan(error.to_string()))?;
-    let mut places = tokens.into_iter().filter(|token| match &token.token {
-        Token::Question => true,
-        Token::Placeholder(name) => name == "?",
-        _ => false,
-    });
-    let mut next = places.next();
-    let mut numbered = String::with_capacity(sql.len() + 16);
-    let (mut count, mut here) = (0, Location { line: 1, column: 1 });
-    for character in sql.chars() {
-        if next.as_ref().is_some_and(|token| token.span.start == here) {
-            count += 1;
-            numbered.push_str(&format!("${count}"));
-            next = places.next();
-        } else {
-            numbered.push(character);
-        }
-        match character {
-            '\n' => here = Location { line: here.line + 1, column: 1 },
-            _ => here.column += 1,
-        }
-    }
-    Ok(numbered)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parameters_are_numbered_outside_of_texts_and_comments() {
-        let numbered = number_placeholders("SELECT ? -- why?\n, '?', \"é?\"\nWHERE a > ?");
-        assert_eq!(numbered.unwrap(), "SELECT $1 -- why?\n, '?', \"é?\"\nWHERE a > $2");
-        assert_eq!(number_placeholders("SELECT $2, '?'").unwrap(), "SELECT $2, '?'");
-        assert!(number_placeholders("SELECT '?").is_err());
-    }
+    placeholders::number_placeholders(sql).map_err(DataFusionError::Plan)
 }

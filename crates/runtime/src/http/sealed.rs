@@ -1,46 +1,24 @@
-//! Connections that are sealed under the shared key of a run.
-//!
-//! ```text
-//!  client                                             server
-//!    | 0, "EVH", version, key id, 0, 0, 32 random bytes |
-//!    |------------------------------------------------->|
-//!    |<-------------------------------------------------|
-//!    |            the same with 32 bytes of its own     |
-//!    |  | length u16 | sealed bytes | tag |  ...        |
-//! ```
-//!
-//! Each direction has a key of its own, which follows from the shared key and the random bytes of
-//! both ends. The seal is ChaCha20-Poly1305, with the number of the record as the nonce and the
-//! length of the record as associated data. An end without the shared key sends no record that
-//! opens, and a recorded connection opens nowhere again. HTTP finds a connection that is cut
-//! between two records, because HTTP tells the length of every body.
+//! HTTP over the [sealed stream](evenfall_core::sealed_stream) of the shared key of a run.
 //!
 //! No request of HTTP begins with a zero byte. A server therefore tells sealed connections from
-//! plain connections by the first byte.
+//! plain connections by the first byte. A connection whose end was not sealed is an error here,
+//! also where HTTP does not tell the length of a body.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf as _, BytesMut};
-use evenfall_core::cipher::TAG_BYTES;
+use evenfall_core::sealed_stream::{
+    ANSWER_BYTES, ClientHandshake, ClientHello, HandshakeError, KEY_NAME_BYTES_MAX, OpenedRecord,
+    PREFIX_BYTES, RANDOM_BYTES, RECORD_BYTES_MAX, RecordError, SealedEnds, StreamUse, is_sealed,
+};
 use evenfall_core::{Cipher, SharedKey};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// The first bytes of both ends, in front of the id of the key.
-const MAGIC: [u8; 5] = [0, b'E', b'V', b'H', 1];
-/// Bytes of the magic, the id of the key, and two zeros.
-const PREFIX_BYTES: usize = 8;
-/// Random bytes of each end, out of which both ends derive the keys of the connection.
-const RANDOM_BYTES: usize = 32;
-/// Bytes of the hello of each end.
-const HELLO_BYTES: usize = PREFIX_BYTES + RANDOM_BYTES;
-/// Bytes of a record before they are sealed.
-const RECORD_BYTES_MAX: usize = 32 << 10;
-/// Bytes that are read from the network at once.
-const READ_BYTES: usize = 32 << 10;
+/// What is spoken over these streams.
+const USE: StreamUse = StreamUse::Http;
 /// The answer to a plain request from another host.
 const REFUSAL: &[u8] =
     b"HTTP/1.1 403 Forbidden\r\ncontent-type: text/plain\r\ncontent-length: 64\r\n\
@@ -56,37 +34,20 @@ pub struct Guard {
     pub is_open: bool,
 }
 
-/// One direction of a connection.
-struct Half {
-    cipher: Cipher,
-    number: u64,
-}
-
-impl Half {
-    /// The number of the next record.
-    fn next(&mut self) -> u64 {
-        self.number += 1;
-        self.number - 1
-    }
-}
-
 /// A connection, sealed or not.
 pub(super) enum Stream {
     Plain(TcpStream),
     Sealed(Box<Sealed>),
 }
 
-/// See the documentation of the module.
+/// A connection whose both directions are sealed.
 pub(super) struct Sealed {
     stream: TcpStream,
-    reads: Half,
-    writes: Half,
-    /// Bytes that have come and are no whole record yet.
-    came: BytesMut,
-    /// Opened bytes that have not been read yet.
-    opened: BytesMut,
-    /// Sealed bytes that the network has not taken.
-    leaving: BytesMut,
+    ends: SealedEnds,
+    /// Sealed bytes, of which the network has taken the first `left`.
+    leaving: Vec<u8>,
+    left: usize,
+    has_sealed_end: bool,
 }
 
 /// Reads until `out` is full.
@@ -115,71 +76,40 @@ async fn write_all(stream: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-fn hello(key: &SharedKey) -> io::Result<[u8; HELLO_BYTES]> {
-    let mut hello = [0; HELLO_BYTES];
-    hello[..MAGIC.len()].copy_from_slice(&MAGIC);
-    hello[MAGIC.len()] = key.id();
-    evenfall_host::random::fill(&mut hello[PREFIX_BYTES..])?;
-    Ok(hello)
+fn draw_random() -> io::Result<[u8; RANDOM_BYTES]> {
+    let mut random = [0; RANDOM_BYTES];
+    evenfall_host::random::fill(&mut random)?;
+    Ok(random)
 }
 
-/// Refuses bytes that do not begin a sealed connection under this key.
-fn check(hello: &[u8; HELLO_BYTES], key: &SharedKey) -> io::Result<()> {
-    let is_ours = hello[..MAGIC.len()] == MAGIC && hello[MAGIC.len()] == key.id();
-    let wrong = || io::Error::new(ErrorKind::InvalidData, "no connection under this key");
-    is_ours.then_some(()).ok_or_else(wrong)
+fn refused(error: HandshakeError) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, error)
+}
+
+fn broken(error: RecordError) -> io::Error {
+    let kind = match error {
+        RecordError::CutOff => ErrorKind::UnexpectedEof,
+        _ => ErrorKind::InvalidData,
+    };
+    io::Error::new(kind, error)
 }
 
 impl Sealed {
-    fn new(
-        stream: TcpStream,
-        key: &SharedKey,
-        (client, server): (&[u8; HELLO_BYTES], &[u8; HELLO_BYTES]),
-        is_client: bool,
-    ) -> Self {
-        let material = [&key.secret()[..], client, server].concat();
-        let half = |context: &str| {
-            let cipher = Cipher::new(&blake3::derive_key(context, &material));
-            Half { cipher, number: 0 }
-        };
-        let to_server = half("evenfall http v1 to the server");
-        let to_client = half("evenfall http v1 to the client");
-        let (reads, writes) =
-            if is_client { (to_client, to_server) } else { (to_server, to_client) };
-        let [came, opened, leaving] = [BytesMut::new(), BytesMut::new(), BytesMut::new()];
-        Self { stream, reads, writes, came, opened, leaving }
-    }
-
-    /// Opens the next record, if all of it has come.
-    fn open(&mut self) -> io::Result<bool> {
-        let Some(prefix) = self.came.first_chunk::<2>().copied() else { return Ok(false) };
-        let len = usize::from(u16::from_le_bytes(prefix));
-        let forged = || io::Error::new(ErrorKind::InvalidData, "a record that does not open");
-        if len == 0 || len > RECORD_BYTES_MAX {
-            return Err(forged());
-        }
-        if self.came.len() < 2 + len + TAG_BYTES {
-            return Ok(false);
-        }
-        self.came.advance(2);
-        let mut body = self.came.split_to(len + TAG_BYTES);
-        let number = self.reads.next();
-        if !self.reads.cipher.open_in_place(number, &prefix, &mut body) {
-            return Err(forged());
-        }
-        self.opened = body;
-        Ok(true)
+    fn new(stream: TcpStream, ends: SealedEnds) -> Self {
+        Self { stream, ends, leaving: Vec::new(), left: 0, has_sealed_end: false }
     }
 
     /// Gives the sealed bytes to the network.
     fn poll_leave(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !self.leaving.is_empty() {
+        while self.left < self.leaving.len() {
             let stream = Pin::new(&mut self.stream);
-            match ready!(stream.poll_write(context, &self.leaving))? {
+            match ready!(stream.poll_write(context, &self.leaving[self.left..]))? {
                 0 => return Poll::Ready(Err(ErrorKind::WriteZero.into())),
-                len => self.leaving.advance(len),
+                len => self.left += len,
             }
         }
+        self.leaving.clear();
+        self.left = 0;
         Poll::Ready(Ok(()))
     }
 
@@ -188,25 +118,23 @@ impl Sealed {
         context: &mut Context<'_>,
         out: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        while self.opened.is_empty() {
-            if self.open()? {
-                continue;
+        loop {
+            match self.ends.opener.take(out.initialize_unfilled()).map_err(broken)? {
+                OpenedRecord::Bytes(len) => {
+                    out.advance(len);
+                    return Poll::Ready(Ok(()));
+                }
+                OpenedRecord::End => return Poll::Ready(Ok(())),
+                OpenedRecord::NeedsMore => {}
             }
-            let before = self.came.len();
-            self.came.resize(before + READ_BYTES, 0);
-            let mut into = ReadBuf::new(&mut self.came[before..]);
-            let polled = Pin::new(&mut self.stream).poll_read(context, &mut into);
+            let mut into = ReadBuf::new(self.ends.opener.room());
+            ready!(Pin::new(&mut self.stream).poll_read(context, &mut into))?;
             let len = into.filled().len();
-            self.came.truncate(before + len);
-            ready!(polled)?;
+            self.ends.opener.note_arrival(len);
             if len == 0 {
-                let is_whole = self.came.is_empty();
-                return Poll::Ready(is_whole.then_some(()).ok_or(ErrorKind::UnexpectedEof.into()));
+                return Poll::Ready(self.ends.opener.note_end().map_err(broken));
             }
         }
-        let len = out.remaining().min(self.opened.len());
-        out.put_slice(&self.opened.split_to(len));
-        Poll::Ready(Ok(()))
     }
 
     fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
@@ -215,13 +143,7 @@ impl Sealed {
         if len == 0 {
             return Poll::Ready(Ok(0));
         }
-        let prefix = (len as u16).to_le_bytes();
-        self.leaving.reserve(2 + len + TAG_BYTES);
-        self.leaving.extend_from_slice(&prefix);
-        self.leaving.extend_from_slice(&bytes[..len]);
-        let number = self.writes.next();
-        let tag = self.writes.cipher.seal(number, &prefix, &mut self.leaving[2..]);
-        self.leaving.extend_from_slice(&tag);
+        self.ends.sealer.seal(&bytes[..len], &mut self.leaving);
         // Bytes that the network does not take now leave with the next write or flush.
         if let Poll::Ready(left) = self.poll_leave(context) {
             left?;
@@ -238,12 +160,13 @@ impl Stream {
     ) -> io::Result<Self> {
         let stream = TcpStream::connect(addresses).await?;
         let Some(key) = key else { return Ok(Self::Plain(stream)) };
-        let own = hello(key)?;
-        write_all(&stream, &own).await?;
-        let mut server = [0; HELLO_BYTES];
-        read_all(&stream, &mut server).await?;
-        check(&server, key)?;
-        Ok(Self::Sealed(Box::new(Sealed::new(stream, key, (&own, &server), true))))
+        let random = draw_random()?;
+        let client = ClientHandshake::new(USE, &[key.id()], key.secret(), &random, Cipher::new);
+        write_all(&stream, client.hello()).await?;
+        let mut answer = [0; ANSWER_BYTES];
+        read_all(&stream, &mut answer).await?;
+        let ends = client.finish(&answer).map_err(refused)?;
+        Ok(Self::Sealed(Box::new(Sealed::new(stream, ends))))
     }
 
     /// The connection of a client to a guarded server: sealed, or plain if the guard allows a plain
@@ -255,19 +178,26 @@ impl Stream {
     ) -> io::Result<Self> {
         let mut first = [0];
         stream.peek(&mut first).await?;
-        if first[0] != MAGIC[0] {
+        if !is_sealed(&first) {
             if guard.is_open || from.ip().to_canonical().is_loopback() {
                 return Ok(Self::Plain(stream));
             }
             write_all(&stream, REFUSAL).await?;
             return Err(ErrorKind::PermissionDenied.into());
         }
-        let mut client = [0; HELLO_BYTES];
-        read_all(&stream, &mut client).await?;
-        check(&client, &guard.key)?;
-        let own = hello(&guard.key)?;
-        write_all(&stream, &own).await?;
-        Ok(Self::Sealed(Box::new(Sealed::new(stream, &guard.key, (&client, &own), false))))
+        let mut hello = [0; PREFIX_BYTES + RANDOM_BYTES + KEY_NAME_BYTES_MAX];
+        let (prefix, rest) = hello.split_at_mut(PREFIX_BYTES);
+        read_all(&stream, prefix).await?;
+        let prefix = prefix.first_chunk().ok_or(ErrorKind::InvalidData)?;
+        let length = ClientHello::length(USE, prefix).map_err(refused)?;
+        read_all(&stream, &mut rest[..length - PREFIX_BYTES]).await?;
+        let client = ClientHello::parse(USE, &hello[..length]).map_err(refused)?;
+        if client.key_name() != [guard.key.id()] {
+            return Err(refused(HandshakeError::WrongKey));
+        }
+        let (answer, ends) = client.answer(guard.key.secret(), &draw_random()?, Cipher::new);
+        write_all(&stream, &answer).await?;
+        Ok(Self::Sealed(Box::new(Sealed::new(stream, ends))))
     }
 }
 
@@ -325,6 +255,10 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_shutdown(context),
             Self::Sealed(sealed) => {
+                if !sealed.has_sealed_end {
+                    sealed.has_sealed_end = true;
+                    sealed.ends.sealer.seal_end(&mut sealed.leaving);
+                }
                 ready!(sealed.poll_leave(context))?;
                 Pin::new(&mut sealed.stream).poll_shutdown(context)
             }

@@ -103,3 +103,14 @@ fn level_is_info_unless_the_variable_says_another() {
     assert_eq!(level_of(Some("debug")).unwrap(), LevelFilter::DEBUG);
     assert!(level_of(Some("loud")).unwrap_err().to_string().contains("must be off, error"));
 }
+
+#[test]
+fn one_note_a_second_passes_with_the_number_of_those_in_between() {
+    let (mut pace, begin) = (NotePace::default(), Instant::now());
+    let mut at = |ms| pace.let_pass(begin + Duration::from_millis(ms));
+    assert_eq!(at(0), Some(0));
+    assert_eq!([1, 500, 999].map(&mut at), [None; 3]);
+    assert_eq!(at(1_000), Some(3));
+    assert_eq!(at(1_001), None);
+    assert_eq!(at(5_000), Some(1));
+}

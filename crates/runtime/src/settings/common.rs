@@ -2,16 +2,14 @@
 //! nodes.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use evenfall_core::{NodeId, SharedKey};
+use evenfall_core::{EndKeys, MasterKey, NodeId, NodeKey, SharedKey};
 use evenfall_host::clock::{SyncSource, clockbound};
-use evenfall_host::whole_file::{KEY_BYTES_MAX, read_up_to};
+use evenfall_host::whole_file::{KEY_BYTES_MAX, read_secret_up_to};
 use evenfall_port::{Kind, Options};
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +20,8 @@ use crate::address;
 /// The words of `run.clock`.
 pub const CLOCKS: [&str; 7] =
     ["auto", "mesh", "host", "same-host", "realtime", "chrony", "clockbound"];
+/// The word of `io.port` by which every node chooses its kind of port when it starts.
+pub const AUTO: &str = "auto";
 /// Priorities of the kernel's real-time classes.
 const REAL_TIME: RangeInclusive<u8> = 1..=99;
 /// Longest spin: twice the longest hold by default. For longer spins there is `io.never_sleep`.
@@ -40,6 +40,12 @@ pub struct Run {
     pub dir: PathBuf,
     /// File with the shared key: 64 hexadecimal digits. Without a key nothing leaves loopback.
     pub key_file: Option<PathBuf>,
+    /// File with the master key, which roots and standbys alone have. With it, each node speaks to
+    /// the roots and to its neighbours under keys that no third node has.
+    pub master_key_file: Option<PathBuf>,
+    /// File with the key of a node that is no root. `{name}` stands for the name of the node, since
+    /// all hosts have the same settings.
+    pub node_key_file: Option<PathBuf>,
     /// The clock that all hosts share, one of [`CLOCKS`] or `/dev/ptpN`.
     pub clock: String,
     /// Whether every process writes the log of its messages, from which the report is made.
@@ -47,6 +53,10 @@ pub struct Run {
     /// The shared key of a program without a key file. This key takes precedence over `key_file`.
     #[serde(skip)]
     pub key: Option<SharedKey>,
+    /// The node key, or the master key, of a program without files. It takes precedence over the
+    /// files.
+    #[serde(skip)]
+    pub node_keys: Option<EndKeys>,
 }
 
 impl Default for Run {
@@ -54,9 +64,12 @@ impl Default for Run {
         Self {
             dir: PathBuf::from("run"),
             key_file: None,
+            master_key_file: None,
+            node_key_file: None,
             clock: "auto".into(),
             log: true,
             key: None,
+            node_keys: None,
         }
     }
 }
@@ -65,7 +78,42 @@ impl Run {
     /// Makes relative paths begin from `base`.
     pub fn rebase(&mut self, base: &Path) {
         self.dir = base.join(&self.dir);
-        self.key_file = self.key_file.take().map(|key| base.join(key));
+        for file in [&mut self.key_file, &mut self.master_key_file, &mut self.node_key_file] {
+            *file = file.take().map(|key| base.join(key));
+        }
+    }
+
+    /// The file of a node's key.
+    pub fn node_key_path(&self, node: &str) -> Option<PathBuf> {
+        let file = self.node_key_file.as_ref()?;
+        Some(file.to_string_lossy().replace("{name}", node).into())
+    }
+
+    /// The master key of a root, or the key of another node; `None` for a run without node keys.
+    ///
+    /// # Errors
+    /// When a file cannot be read, holds no such key, or holds the key of another node.
+    pub fn node_keys(&self, node: &Node, is_root: bool) -> Result<Option<EndKeys>, SettingsError> {
+        if self.node_keys.is_some() {
+            return Ok(self.node_keys.clone());
+        }
+        let (Some(master), Some(file)) = (&self.master_key_file, self.node_key_path(&node.name))
+        else {
+            return Ok(None);
+        };
+        if is_root {
+            let named = |why: SettingsError| SettingsError(format!("run.master_key_file: {why}"));
+            let key = read_master_key(master, self.key()?.as_ref()).map_err(named)?;
+            return Ok(Some(EndKeys::Root(key)));
+        }
+        let named = |why: String| SettingsError(format!("run.node_key_file: {why}"));
+        let key = read_node_key(&file).map_err(|why| named(why.0))?;
+        let (shown, of) = (file.display(), key.node().0);
+        if key.node() != node.id {
+            let (name, id) = (&node.name, node.id.0);
+            return Err(named(format!("{shown} is the key of node {of}, and {name} has id {id}")));
+        }
+        Ok(Some(EndKeys::Node(key)))
     }
 
     /// The shared key, if one is configured.
@@ -107,30 +155,66 @@ impl Run {
     /// # Errors
     /// The allowed names.
     pub fn check(&self) -> Result<(), Mistake> {
-        check_clock(&self.clock).map_err(|why| Mistake::new("run.clock", why))
+        check_clock(&self.clock).map_err(|why| Mistake::new("run.clock", why))?;
+        let files = [&self.master_key_file, &self.node_key_file].map(Option::is_some);
+        if files[0] != files[1] {
+            let why = "run.master_key_file and run.node_key_file belong together: all hosts have \
+                       the same settings, and each host the files of its own nodes";
+            let key = if files[0] { "run.master_key_file" } else { "run.node_key_file" };
+            return Err(Mistake::new(key, why));
+        }
+        if files[1] && !self.is_keyed() {
+            let why = "run.node_key_file needs run.key_file, under which the feed is sealed";
+            return Err(Mistake::new("run.node_key_file", why));
+        }
+        Ok(())
     }
 }
 
-/// Reads the shared key. As with ssh, a key file that belongs to the user of this process must be
-/// closed to all other users. A key file of another owner was handed in, as Kubernetes does, and
-/// its mode is the owner's matter.
+/// Reads a shared key, or a master key, whose text is the same.
 ///
 /// # Errors
 /// When the file cannot be read, is open to other users, or holds no key.
 pub fn read_key(path: &Path) -> Result<SharedKey, SettingsError> {
-    let shown = path.display();
-    let failed = |error: std::io::Error| SettingsError(format!("{shown}: {error}"));
-    let read = read_up_to(path, KEY_BYTES_MAX).map_err(failed)?;
-    let file = read.about.clone();
-    let text = read.into_text().map_err(failed)?;
-    let own = fs::metadata("/proc/self").map_err(failed)?.uid();
-    let mode = file.mode() & 0o777;
-    if file.uid() == own && mode & 0o077 != 0 {
-        return Err(SettingsError(format!(
-            "{shown}: its mode {mode:o} gives the key to other users; run chmod 600 {shown}"
-        )));
+    let (text, shown) = (read_secret(path)?, path.display());
+    SharedKey::from_hex(1, &text).map_err(|why| match NodeKey::from_text(&text) {
+        Ok(key) => SettingsError(format!(
+            "{shown} is the key of node {}, and here belongs the shared key or the master key",
+            key.node().0
+        )),
+        Err(_) => SettingsError(format!("{shown}: {why}")),
+    })
+}
+
+/// Reads the master key of the roots, which must differ from the shared key of the run.
+///
+/// # Errors
+/// As [`read_key`], and when the file holds the shared key.
+pub fn read_master_key(
+    path: &Path,
+    shared: Option<&SharedKey>,
+) -> Result<MasterKey, SettingsError> {
+    let key = read_key(path)?;
+    if shared.is_some_and(|shared| shared.secret() == key.secret()) {
+        return Err(SettingsError(format!("{} is the shared key", path.display())));
     }
-    SharedKey::from_hex(1, &text).map_err(|why| SettingsError(format!("{shown}: {why}")))
+    Ok(MasterKey::new(*key.secret()))
+}
+
+/// Reads the key of one node.
+///
+/// # Errors
+/// When the file cannot be read, is open to other users, or holds no key of a node.
+pub fn read_node_key(path: &Path) -> Result<NodeKey, SettingsError> {
+    let text = read_secret(path)?;
+    NodeKey::from_text(&text).map_err(|why| SettingsError(format!("{}: {why}", path.display())))
+}
+
+/// Reads a secret, whose file must be closed to other users.
+fn read_secret(path: &Path) -> Result<String, SettingsError> {
+    let shown = path.display();
+    let read = read_secret_up_to(path, KEY_BYTES_MAX);
+    read.map_err(|error| SettingsError(format!("{shown}: {error}")))
 }
 
 /// Checks that there is a clock of this name.
@@ -148,7 +232,7 @@ fn check_clock(name: &str) -> Result<(), String> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Io {
-    /// The kind of port that moves the datagrams of roles, by name ([`Kind::NAMED`]).
+    /// The kind of port that moves the datagrams of roles, by name ([`Kind::NAMED`]), or [`AUTO`].
     pub port: String,
     /// How long before a deadline a receiver stops sleeping and watches the clock. The default is
     /// 100 us where there are more cores than evenfall processes, else 40 us.
@@ -192,14 +276,18 @@ impl Default for Io {
 }
 
 impl Io {
-    /// The kind of port that roles open.
+    /// The kind of port that roles open; `None` where every node chooses its own.
     ///
     /// # Errors
     /// The allowed kinds.
-    pub fn kind(&self) -> Result<Kind, Mistake> {
-        Kind::named(&self.port).ok_or_else(|| {
+    pub fn kind(&self) -> Result<Option<Kind>, Mistake> {
+        if self.port == AUTO {
+            return Ok(None);
+        }
+        Kind::named(&self.port).map(Some).ok_or_else(|| {
             let names: Vec<_> = Kind::NAMED.iter().map(|(name, _)| *name).collect();
-            let why = format!("io.port = \"{}\": must be {}", self.port, names.join(" or "));
+            let names = names.join(", ");
+            let why = format!("io.port = \"{}\": must be {names} or {AUTO}", self.port);
             Mistake::new("io.port", why)
         })
     }
@@ -210,11 +298,14 @@ impl Io {
     /// # Errors
     /// As [`kind`](Self::kind).
     pub fn options(&self) -> Result<Options, Mistake> {
+        let kind = self.kind()?;
         Ok(Options {
-            kind: self.kind()?,
+            kind: kind.unwrap_or_default(),
             never_sleep: self.never_sleep,
             busy_poll: self.kernel_busy_poll,
-            segmentation: self.segmentation,
+            // The kernel of a proxy forwards single datagrams only. Where nodes choose, none of
+            // them knows whether a kernel forwards behind it, so all send single datagrams.
+            segmentation: self.segmentation && kind.is_some_and(|kind| !kind.forwards()),
             coalescing: self.segmentation,
             receive_buffer_bytes: self.receive_buffer_bytes,
             ..Options::default()
@@ -398,4 +489,21 @@ pub fn check_addresses(nodes: &[Node]) -> Result<(), Mistake> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_that_choose_their_ports_send_single_datagrams_and_gather_what_arrives() {
+        let options = |port: &str| Io { port: port.into(), ..Io::default() }.options().unwrap();
+        let (stated, chosen) = (options("udp"), options(AUTO));
+        assert!(stated.segmentation && stated.coalescing);
+        assert!(!chosen.segmentation && chosen.coalescing);
+        assert!(!options("tc").segmentation, "a kernel forwards behind the node");
+        assert_eq!(chosen.kind, Kind::Udp);
+        let refused = Io { port: "quick".into(), ..Io::default() }.check().unwrap_err();
+        assert!(refused.why.ends_with("must be udp, tc or auto"), "{}", refused.why);
+    }
 }

@@ -22,14 +22,17 @@ use super::{Mistake, SettingsError, part};
 const DURATION_MAX: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// Prefix of the variables that change a setting.
 const ENVIRONMENT: &str = "EVENFALL_";
-/// Variables with the prefix that are no settings: those of tests, the program for SQL that the
-/// Python package starts, and the level of notes.
-const NO_SETTINGS: [&str; 6] = [
+/// Variables with the prefix that are no settings: those of tests, the programs for SQL and for
+/// simulations that the Python package starts, the key of a client of a store, and the level of
+/// notes.
+const NO_SETTINGS: [&str; 8] = [
     "EVENFALL_DATA",
+    "EVENFALL_LAB",
     "EVENFALL_MINIO",
     "EVENFALL_QUERY",
     "EVENFALL_SEEDS",
     "EVENFALL_SEED_FIRST",
+    "EVENFALL_STORE_KEY",
     crate::LEVEL_VARIABLE,
 ];
 

@@ -12,6 +12,9 @@ use crate::service::Observed;
 #[cfg(feature = "service")]
 use crate::telemetry::Metrics;
 
+mod card;
+pub(super) use self::card::HostMetrics;
+
 /// The content type of the Prometheus text format, with its version.
 const METRICS_KIND: &str = "text/plain; version=0.0.4";
 /// Orders that may wait. A role takes orders several times a second.
@@ -21,10 +24,9 @@ const ORDERS_MAX: usize = 16;
 pub(super) fn serve(
     page: &Arc<Mutex<Page>>,
     address: SocketAddr,
-    orders: Option<Orders>,
+    orders: &'static [Orders],
 ) -> io::Result<Server> {
-    let orders = orders.map(|orders| (orders, address.ip()));
-    Server::bind(address, Limits::default(), routes(page, orders))
+    Server::bind(address, Limits::default(), routes(page, orders, address.ip()))
 }
 
 /// Serves the pages of a running service at this address. `labels` names the node.
@@ -74,24 +76,43 @@ fn health_page(ill: Option<&str>) -> Response {
     }
 }
 
-/// The pages of a role. `orders` has the orders that the role takes, and the address at which the
-/// pages are served.
-fn routes(page: &Arc<Mutex<Page>>, orders: Option<(Orders, IpAddr)>) -> Routes {
+/// The pages of a role, and the orders that the role takes. `own` is the address at which the pages
+/// are served.
+fn routes(page: &Arc<Mutex<Page>>, orders: &'static [Orders], own: IpAddr) -> Routes {
     let on = |answer: fn(&Page) -> Response| {
         let page = Arc::clone(page);
         move |_: &Request| answer(&lock(&page))
     };
     let routes = Routes::default()
-        .get("/metrics", on(|page| Response::page(METRICS_KIND, page.metrics.clone())))
+        .get("/metrics", metrics_page(page))
         .get("/status", on(|page| Response::page("application/json", page.status.clone())))
         .get("/clock", on(|page| Response::page("application/json", page.clock.clone())))
         .get("/healthz", on(|page| health_page(page.ill.as_deref())));
-    let Some((orders, own)) = orders else { return routes };
-    let (page, hosts) = (Arc::clone(page), AllowedHosts::of_this_host());
-    routes.post(orders.path, 0, move |request| match hosts.check(request) {
-        Ok(()) => take_order(request, orders, own, &mut lock(&page)),
-        Err(why) => Response::text(StatusCode::FORBIDDEN, why),
+    orders.iter().fold(routes, |routes, orders| {
+        let (page, hosts) = (Arc::clone(page), AllowedHosts::of_this_host());
+        routes.post(orders.path, 0, move |request| match hosts.check(request) {
+            Ok(()) => take_order(request, *orders, own, &mut lock(&page)),
+            Err(why) => Response::text(StatusCode::FORBIDDEN, why),
+        })
     })
+}
+
+/// The metrics of the role, and behind them what the host tells now. The role waits for the lock of
+/// the page, so that nothing is asked of the host under it.
+fn metrics_page(page: &Arc<Mutex<Page>>) -> impl Fn(&Request) -> Response + use<> {
+    let page = Arc::clone(page);
+    move |_| {
+        let (mut text, mut labelled, host) = {
+            let page = lock(&page);
+            (page.metrics.clone(), page.labels.clone(), page.host.clone())
+        };
+        // Before the role has published, nobody knows the labels.
+        if let Some(host) = host.filter(|_| !text.is_empty()) {
+            host.put_metrics(&mut labelled);
+            text.push_str(&labelled.text());
+        }
+        Response::page(METRICS_KIND, text)
+    }
 }
 
 /// Whether a client is on this host. `own` is the address at which the pages are served.
@@ -112,8 +133,9 @@ fn take_order(request: &Request, orders: Orders, own: IpAddr, page: &mut Page) -
             Response::text(StatusCode::SERVICE_UNAVAILABLE, "too many orders are waiting")
         }
         Ok(()) => {
-            page.orders.push_back(wanted.to_owned());
-            let words = format_args!("{wanted} from one of the next frames on");
+            page.orders.push_back((orders.path, wanted.to_owned()));
+            let order = orders.path.trim_start_matches('/');
+            let words = format_args!("{order} {wanted}: from one of the next frames on");
             Response::text(StatusCode::ACCEPTED, words)
         }
         Err(why) => {

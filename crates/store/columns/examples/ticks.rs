@@ -113,7 +113,7 @@ fn main() -> Result<(), Failure> {
         let begun = cpu_seconds()?;
         let encode = |(number, raw): (u32, &Bytes)| {
             let stored =
-                ParquetCodec.encode(&schema, DataChunk { file: FileId(1), number }, raw)?;
+                ParquetCodec.encode(&schema, DataChunk { file: FileId(1), number }, raw, None)?;
             Ok(stored.ok_or("columns take more bytes than rows")?)
         };
         let stored: Result<Vec<Bytes>, Failure> = (0..).zip(&chunks).map(encode).collect();

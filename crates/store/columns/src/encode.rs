@@ -13,6 +13,7 @@ use evenfall_store_format::columnar::{GROUPS_PER_CHUNK, SEGMENTS_PER_GROUP};
 use evenfall_store_format::layout::{
     CHUNK_BYTES, DataChunk, SEGMENT_BYTES, SEGMENT_HEADER_BYTES, SEGMENTS_PER_CHUNK,
 };
+use evenfall_store_format::messages::{FormatLayout, InstalledLayouts, is_message_record};
 use evenfall_store_format::{FieldType, Kind, Result, Schema, segment};
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::column::writer::{ColumnWriter, get_column_writer};
@@ -24,7 +25,7 @@ use parquet::file::writer::{SerializedFileWriter, SerializedPageWriter, TrackedW
 use parquet::schema::types::{ColumnPath, SchemaDescriptor, TypePtr};
 
 use crate::plan::{ColumnKind, ColumnPlan, WIDE_BYTES, is_wide_price, parquet_schema, plan};
-use crate::{checksums, damaged, decode};
+use crate::{checksums, damaged, decode, messages};
 
 /// Key of [`About`] in the footer.
 pub(crate) const ABOUT: &str = "evenfall";
@@ -47,10 +48,16 @@ pub(crate) struct About {
     /// Each token behind the first segment that has it, counted within the chunk.
     pub tokens: Vec<(u32, u32)>,
     pub schema: Schema,
+    /// How the messages of the rows were shredded; `None` for rows that are no messages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub messages: Option<Vec<FormatLayout>>,
 }
 
-/// The version that this code writes and reads.
+/// The version of a chunk whose columns are the fields of its schema.
 pub(crate) const VERSION: u8 = 1;
+/// The version of a chunk whose messages were shredded. Builds that know version 1 alone refuse it
+/// by its number.
+pub(crate) const MESSAGES_VERSION: u8 = 2;
 
 /// The rows of a chunk or of a part of it, segment by segment.
 #[derive(Clone, Debug)]
@@ -60,20 +67,20 @@ pub(crate) struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    fn new(bytes: &'a [u8], size: usize, rows_per_segment: usize) -> Self {
+    pub(crate) fn new(bytes: &'a [u8], size: usize, rows_per_segment: usize) -> Self {
         let rows = SEGMENT_HEADER_BYTES..SEGMENT_HEADER_BYTES + size * rows_per_segment;
         let parts = bytes.chunks_exact(SEGMENT_BYTES).map(|one| &one[rows.clone()]).collect();
         Self { parts, size }
     }
 
-    fn group(&self, group: u32) -> Self {
+    pub(crate) fn group(&self, group: u32) -> Self {
         let first = (group * SEGMENTS_PER_GROUP) as usize;
         let parts = self.parts[first..first + SEGMENTS_PER_GROUP as usize].to_vec();
         Self { parts, size: self.size }
     }
 
     /// Two runs of segments that have a sample together.
-    fn sample(&self) -> Self {
+    pub(crate) fn sample(&self) -> Self {
         let rows = self.parts.first().map_or(1, |part| part.len() / self.size).max(1);
         let run = (SAMPLE_ROWS / 2).div_ceil(rows).min(self.parts.len() / 2);
         let starts = [self.parts.len() / 4, self.parts.len() * 3 / 4 - run / 2];
@@ -81,7 +88,7 @@ impl<'a> Rows<'a> {
         Self { parts, size: self.size }
     }
 
-    fn rows(&self) -> impl Iterator<Item = &'a [u8]> + '_ {
+    pub(crate) fn rows(&self) -> impl Iterator<Item = &'a [u8]> + '_ {
         self.parts.iter().flat_map(|part| part.chunks_exact(self.size))
     }
 
@@ -95,11 +102,13 @@ impl<'a> Rows<'a> {
 }
 
 /// The values of one column.
-enum Values {
+#[derive(Clone, Debug)]
+pub(crate) enum Values {
     Words(Vec<i32>),
     Longs(Vec<i64>),
     Doubles(Vec<f64>),
     Fixed(Vec<FixedLenByteArray>),
+    Texts(Vec<ByteArray>),
 }
 
 impl Values {
@@ -135,6 +144,8 @@ impl Values {
                 rows.rows().for_each(|row| piece(row, &mut bytes));
                 Self::fixed(bytes, column.bytes())
             }
+            // No field of a schema has values of many lengths.
+            (ColumnKind::Text, _) => Self::Texts(Vec::new()),
         }
     }
 
@@ -144,19 +155,38 @@ impl Values {
         Self::Fixed(values.map(|value| ByteArray::from(value).into()).collect())
     }
 
-    fn write(&self, writer: &mut ColumnWriter<'_>) -> Result<(), ParquetError> {
+    /// Adds the values of another part of the column.
+    pub(crate) fn append(&mut self, more: Self) {
+        match (self, more) {
+            (Self::Words(all), Self::Words(more)) => all.extend(more),
+            (Self::Longs(all), Self::Longs(more)) => all.extend(more),
+            (Self::Texts(all), Self::Texts(more)) => all.extend(more),
+            _ => {}
+        }
+    }
+
+    /// Writes the values. `levels` has a 1 for each row with a value, and a 0 for the others;
+    /// `None` for a column without nulls.
+    fn write(
+        &self,
+        writer: &mut ColumnWriter<'_>,
+        levels: Option<&[i16]>,
+    ) -> Result<(), ParquetError> {
         match (writer, self) {
             (ColumnWriter::Int32ColumnWriter(to), Self::Words(values)) => {
-                to.write_batch(values, None, None)
+                to.write_batch(values, levels, None)
             }
             (ColumnWriter::Int64ColumnWriter(to), Self::Longs(values)) => {
-                to.write_batch(values, None, None)
+                to.write_batch(values, levels, None)
             }
             (ColumnWriter::DoubleColumnWriter(to), Self::Doubles(values)) => {
-                to.write_batch(values, None, None)
+                to.write_batch(values, levels, None)
             }
             (ColumnWriter::FixedLenByteArrayColumnWriter(to), Self::Fixed(values)) => {
-                to.write_batch(values, None, None)
+                to.write_batch(values, levels, None)
+            }
+            (ColumnWriter::ByteArrayColumnWriter(to), Self::Texts(values)) => {
+                to.write_batch(values, levels, None)
             }
             _ => return Err(ParquetError::General("a column of another type".into())),
         }
@@ -166,7 +196,7 @@ impl Values {
 
 /// A way to encode a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Coding {
+pub(crate) enum Coding {
     /// Differences, in as many bits as they need: times and counters.
     Delta,
     /// All first bytes, then all second bytes, and so on: references and floats.
@@ -184,21 +214,28 @@ impl Coding {
             }
             ColumnKind::Double => &[Self::Split, Self::Dictionary, Self::Plain],
             // DuckDB 2.0 and polars 2.1 read no split columns of fixed length.
-            ColumnKind::Wide | ColumnKind::Fixed => &[Self::Dictionary, Self::Plain],
+            ColumnKind::Wide | ColumnKind::Fixed | ColumnKind::Text => {
+                &[Self::Dictionary, Self::Plain]
+            }
         }
     }
 
-    fn set(self, to: WriterPropertiesBuilder, column: &ColumnPlan) -> WriterPropertiesBuilder {
-        let path = || ColumnPath::new(vec![column.name.clone()]);
+    pub(crate) fn set(
+        self,
+        to: WriterPropertiesBuilder,
+        name: &str,
+        kind: ColumnKind,
+    ) -> WriterPropertiesBuilder {
+        let path = || ColumnPath::new(vec![name.to_owned()]);
         let encoding = match self {
             Self::Delta => Encoding::DELTA_BINARY_PACKED,
             Self::Split => Encoding::BYTE_STREAM_SPLIT,
             Self::Dictionary | Self::Plain => Encoding::PLAIN,
         };
         // Other readers skip groups by the statistics of numbers. Those of bytes help nobody.
-        let statistics = match column.kind {
+        let statistics = match kind {
             ColumnKind::Word | ColumnKind::Long | ColumnKind::Double => EnabledStatistics::Chunk,
-            ColumnKind::Wide | ColumnKind::Fixed => EnabledStatistics::None,
+            ColumnKind::Wide | ColumnKind::Fixed | ColumnKind::Text => EnabledStatistics::None,
         };
         to.set_column_encoding(path(), encoding)
             .set_column_dictionary_enabled(path(), self == Self::Dictionary)
@@ -206,7 +243,7 @@ impl Coding {
     }
 }
 
-fn properties(rows: usize) -> WriterPropertiesBuilder {
+pub(crate) fn properties(rows: usize) -> WriterPropertiesBuilder {
     let level = ZstdLevel::try_new(ZSTD_LEVEL).unwrap_or_default();
     WriterProperties::builder()
         .set_created_by(concat!("evenfall ", env!("CARGO_PKG_VERSION")).to_owned())
@@ -218,23 +255,31 @@ fn properties(rows: usize) -> WriterPropertiesBuilder {
         .set_offset_index_disabled(true)
 }
 
-/// The coding of a column that takes the fewest bytes for a sample.
-fn choose(
-    rows: &Rows<'_>,
-    column: &ColumnPlan,
+/// A part of a column with what is known of the column.
+pub(crate) struct Sample<'a> {
+    pub name: &'a str,
+    pub kind: ColumnKind,
+    pub values: Values,
+    /// As for [`Values::write`].
+    pub levels: Option<Vec<i16>>,
+    /// Rows with and without a value.
+    pub rows: usize,
+}
+
+/// The coding of the column at this place that takes the fewest bytes for a sample.
+pub(crate) fn choose(
+    sample: &Sample<'_>,
     schema: &TypePtr,
     at: usize,
 ) -> Result<Coding, ParquetError> {
-    let values = Values::of(rows, column);
-    let count = rows.rows().count();
     let mut best = (u64::MAX, Coding::Plain);
-    for coding in Coding::all(column.kind) {
-        let properties = coding.set(properties(count), column).build();
+    for coding in Coding::all(sample.kind) {
+        let properties = coding.set(properties(sample.rows), sample.name, sample.kind).build();
         let descriptor = SchemaDescriptor::new(Arc::clone(schema)).column(at);
         let mut out = TrackedWrite::new(Vec::new());
         let pages = Box::new(SerializedPageWriter::new(&mut out));
         let mut writer = get_column_writer(descriptor, Arc::new(properties), pages);
-        values.write(&mut writer)?;
+        sample.values.write(&mut writer, sample.levels.as_deref())?;
         let bytes = writer.close()?.bytes_written;
         if bytes < best.0 {
             best = (bytes, *coding);
@@ -268,34 +313,38 @@ fn tokens_of(schema: &Schema, chunk: DataChunk, bytes: &[u8]) -> Result<Option<V
     Ok(Some(tokens))
 }
 
-/// The chunk as a Parquet file; `None` when it is better left as it is.
+/// The chunk as a Parquet file; `None` when it is better left as it is. `layouts` shred the
+/// messages of a recording.
 ///
 /// # Errors
 /// [`Error::Damaged`](evenfall_store_format::Error::Damaged) for a chunk with a segment that is not
 /// whole, and when the file does not give the chunk back.
-pub(crate) fn encode(schema: &Schema, chunk: DataChunk, bytes: &Bytes) -> Result<Option<Bytes>> {
+pub(crate) fn encode(
+    schema: &Schema,
+    chunk: DataChunk,
+    bytes: &Bytes,
+    layouts: InstalledLayouts,
+) -> Result<Option<Bytes>> {
     schema.check()?;
     let place = chunk.raw_name();
     let Some(tokens) = tokens_of(schema, chunk, bytes)? else { return Ok(None) };
     let (size, layout) = (usize::from(schema.record_bytes), schema.layout()?);
     let rows = Rows::new(bytes, size, layout.records_per_segment() as usize);
-    let has_wide = |field: &evenfall_store_format::Field| {
-        let mut prices = rows.numbers(usize::from(field.offset)).map(i64::from_le_bytes);
-        field.kind == FieldType::Price && prices.any(is_wide_price)
-    };
-    let columns = plan(schema, &has_wide);
-    let about = About {
+    let known = layouts.filter(|_| is_message_record(schema));
+    let known = known.and_then(|layouts| Some((layouts, layouts.layouts_of(schema)?)));
+    let mut about = About {
         version: VERSION,
         file: chunk.file.0,
         chunk: chunk.number,
         tokens,
         schema: schema.clone(),
+        messages: None,
     };
-    let about = serde_json::to_string(&about).map_err(|error| damaged(&place, error))?;
-    let parquet = parquet_schema(&columns, &place)?;
-    let written =
-        write(&rows, &columns, &parquet, about).map_err(|error| damaged(&place, error))?;
-    let (whole, places) = written;
+    let written = match known {
+        Some((layouts, candidates)) => messages::write(&rows, layouts, candidates, &mut about),
+        None => write_fields(&rows, &about),
+    };
+    let (whole, places) = written.map_err(|error| damaged(&place, error))?;
     let whole = checksums::insert(&whole, places);
     let whole = Bytes::from(whole.ok_or_else(|| damaged(&place, "no footer was written"))?);
     if whole.len() >= CHUNK_BYTES {
@@ -312,40 +361,74 @@ pub(crate) fn encode(schema: &Schema, chunk: DataChunk, bytes: &Bytes) -> Result
     Ok(Some(whole))
 }
 
-/// The Parquet file without checksums, and the places of its column chunks.
-fn write(
-    rows: &Rows<'_>,
-    columns: &[ColumnPlan],
-    schema: &TypePtr,
-    about: String,
-) -> Result<(Vec<u8>, Vec<Range<usize>>), ParquetError> {
-    let group_rows = rows.group(0).rows().count();
-    let mut properties = properties(group_rows)
-        .set_key_value_metadata(Some(vec![KeyValue::new(ABOUT.to_owned(), about)]));
-    let sample = rows.sample();
-    for (at, column) in columns.iter().enumerate() {
-        properties = choose(&sample, column, schema, at)?.set(properties, column);
-    }
-    let mut out = Vec::with_capacity(CHUNK_BYTES / 4);
-    let mut file =
-        SerializedFileWriter::new(&mut out, Arc::clone(schema), Arc::new(properties.build()))?;
-    for group in 0..GROUPS_PER_CHUNK {
-        let rows = rows.group(group);
-        let mut to = file.next_row_group()?;
-        for column in columns {
-            let Some(mut writer) = to.next_column()? else { break };
-            Values::of(&rows, column).write(writer.untyped())?;
-            writer.close()?;
-        }
-        to.close()?;
-    }
-    let metadata = file.finish()?;
-    let place = |column: &parquet::file::metadata::ColumnChunkMetaData| {
-        let (start, len) = column.byte_range();
-        start as usize..(start + len) as usize
+/// A Parquet file without checksums, and the places of its column chunks.
+pub(crate) type BareFile = (Vec<u8>, Vec<Range<usize>>);
+
+/// The fields of the schema as columns.
+fn write_fields(rows: &Rows<'_>, about: &About) -> Result<BareFile, ParquetError> {
+    let has_wide = |field: &evenfall_store_format::Field| {
+        let mut prices = rows.numbers(usize::from(field.offset)).map(i64::from_le_bytes);
+        field.kind == FieldType::Price && prices.any(is_wide_price)
     };
-    let groups = metadata.row_groups().iter();
-    let places = groups.flat_map(|group| group.columns().iter().map(place)).collect();
-    drop(file);
-    Ok((out, places))
+    let columns = plan(&about.schema, &has_wide);
+    let schema = parquet_schema(columns.iter().map(ColumnPlan::parquet_type))?;
+    let sample = rows.sample();
+    let mut codings = Vec::with_capacity(columns.len());
+    for (at, column) in columns.iter().enumerate() {
+        let (values, rows) = (Values::of(&sample, column), sample.rows().count());
+        let sample = Sample { name: &column.name, kind: column.kind, values, levels: None, rows };
+        codings.push((sample.name, sample.kind, choose(&sample, &schema, at)?));
+    }
+    let layout = FileLayout { schema: &schema, codings: &codings, about };
+    layout.write(rows.group(0).rows().count(), |group, at| {
+        Ok((Values::of(&rows.group(group), &columns[at]), None))
+    })
+}
+
+/// The columns of a file, and the note in its footer.
+pub(crate) struct FileLayout<'a> {
+    pub schema: &'a TypePtr,
+    /// Name, kind and coding of each column.
+    pub codings: &'a [(&'a str, ColumnKind, Coding)],
+    pub about: &'a About,
+}
+
+impl FileLayout<'_> {
+    /// Writes the file. `values` gives a column of a group, with its levels as for
+    /// [`Values::write`].
+    pub(crate) fn write(
+        &self,
+        group_rows: usize,
+        mut values: impl FnMut(u32, usize) -> Result<(Values, Option<Vec<i16>>), ParquetError>,
+    ) -> Result<BareFile, ParquetError> {
+        let about = serde_json::to_string(self.about);
+        let about = about.map_err(|error| ParquetError::General(error.to_string()))?;
+        let mut properties = properties(group_rows)
+            .set_key_value_metadata(Some(vec![KeyValue::new(ABOUT.to_owned(), about)]));
+        for (name, kind, coding) in self.codings {
+            properties = coding.set(properties, name, *kind);
+        }
+        let properties = Arc::new(properties.build());
+        let mut out = Vec::with_capacity(CHUNK_BYTES / 4);
+        let mut file = SerializedFileWriter::new(&mut out, Arc::clone(self.schema), properties)?;
+        for group in 0..GROUPS_PER_CHUNK {
+            let mut to = file.next_row_group()?;
+            for at in 0..self.codings.len() {
+                let Some(mut writer) = to.next_column()? else { break };
+                let (values, levels) = values(group, at)?;
+                values.write(writer.untyped(), levels.as_deref())?;
+                writer.close()?;
+            }
+            to.close()?;
+        }
+        let metadata = file.finish()?;
+        let place = |column: &parquet::file::metadata::ColumnChunkMetaData| {
+            let (start, len) = column.byte_range();
+            start as usize..(start + len) as usize
+        };
+        let groups = metadata.row_groups().iter();
+        let places = groups.flat_map(|group| group.columns().iter().map(place)).collect();
+        drop(file);
+        Ok((out, places))
+    }
 }

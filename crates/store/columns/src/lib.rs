@@ -22,6 +22,10 @@
 //! | bytes | fixed length | dictionary, plain |
 //! | bytes that no field covers | fixed length, named `_rest` | dictionary, plain |
 //!
+//! Rows that are messages of a recording have columns of their own: `seq`, `time`, `type`, `price`
+//! and so on (the module `messages`). Whoever knows the formats of messages gives the encoder their
+//! [`InstalledLayouts`], and the footer of a chunk has those that a decoder needs.
+//!
 //! A sample of the chunk is encoded in every way that fits the column, and the smallest wins. All
 //! columns are then compressed by Zstandard.
 //!
@@ -32,13 +36,19 @@
 #![forbid(unsafe_code)]
 
 pub mod checksums;
+#[cfg(test)]
+mod crafted;
 mod decode;
 mod encode;
+mod messages;
 mod plan;
 
+use std::ops::Range;
+
 use bytes::Bytes;
-use evenfall_store_format::columnar::ChunkCodec;
+use evenfall_store_format::columnar::{ChunkCodec, ShreddedColumns};
 use evenfall_store_format::layout::DataChunk;
+use evenfall_store_format::messages::{InstalledLayouts, MessageField};
 use evenfall_store_format::{Error, Result, Schema};
 
 /// The Parquet form of chunks.
@@ -46,12 +56,42 @@ use evenfall_store_format::{Error, Result, Schema};
 pub struct ParquetCodec;
 
 impl ChunkCodec for ParquetCodec {
-    fn encode(&self, schema: &Schema, chunk: DataChunk, bytes: &Bytes) -> Result<Option<Bytes>> {
-        encode::encode(schema, chunk, bytes)
+    fn encode(
+        &self,
+        schema: &Schema,
+        chunk: DataChunk,
+        bytes: &Bytes,
+        layouts: InstalledLayouts,
+    ) -> Result<Option<Bytes>> {
+        encode::encode(schema, chunk, bytes, layouts)
     }
 
     fn decode(&self, stored: &Bytes, group: u32, place: &str) -> Result<Bytes> {
         decode::decode(stored, group, place)
+    }
+
+    fn decode_fields(
+        &self,
+        stored: &Bytes,
+        groups: Range<u32>,
+        fields: &[usize],
+        place: &str,
+    ) -> Result<Option<Vec<Vec<u8>>>> {
+        decode::decode_fields(stored, groups, fields, place).map(Some)
+    }
+
+    fn decode_messages(
+        &self,
+        stored: &Bytes,
+        groups: Range<u32>,
+        fields: &[MessageField],
+        place: &str,
+    ) -> Result<Option<ShreddedColumns>> {
+        let chunk = decode::StoredChunk::open(stored, place)?;
+        match chunk.about.messages {
+            Some(_) => messages::read_values(&chunk, groups, fields).map(Some),
+            None => Ok(None),
+        }
     }
 
     fn check(&self, stored: &Bytes, place: &str) -> Result<()> {

@@ -3,11 +3,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use evenfall_store_format::{Field, FieldType, Result, Schema};
+use evenfall_store_format::{Field, FieldType, Schema};
 use parquet::basic::{LogicalType, Repetition, TimeUnit, Type as Physical};
 use parquet::schema::types::{Type, TypePtr};
-
-use crate::damaged;
 
 /// The most digits that a decimal of 64 bits may have in Parquet.
 const LONG_DIGITS: u32 = 18;
@@ -31,15 +29,18 @@ pub(crate) enum ColumnKind {
     Double,
     /// Bytes of a fixed number.
     Fixed,
+    /// Text or bytes of any length, which messages have and fields of a schema do not.
+    Text,
 }
 
 impl ColumnKind {
-    fn physical_type(self) -> Physical {
+    pub(crate) fn physical_type(self) -> Physical {
         match self {
             Self::Word => Physical::INT32,
             Self::Long => Physical::INT64,
             Self::Double => Physical::DOUBLE,
             Self::Wide | Self::Fixed => Physical::FIXED_LEN_BYTE_ARRAY,
+            Self::Text => Physical::BYTE_ARRAY,
         }
     }
 }
@@ -101,7 +102,7 @@ impl ColumnPlan {
         }
     }
 
-    fn parquet_type(&self) -> parquet::errors::Result<TypePtr> {
+    pub(crate) fn parquet_type(&self) -> parquet::errors::Result<TypePtr> {
         let logical = self.logical_type();
         let mut builder = Type::primitive_type_builder(&self.name, self.kind.physical_type())
             .with_repetition(Repetition::REQUIRED);
@@ -163,11 +164,9 @@ fn uncovered_bytes(schema: &Schema) -> Vec<Range<usize>> {
 }
 
 /// The schema of the Parquet file.
-pub(crate) fn parquet_schema(columns: &[ColumnPlan], place: &str) -> Result<TypePtr> {
-    let build = || -> parquet::errors::Result<TypePtr> {
-        let fields: Result<Vec<_>, _> = columns.iter().map(ColumnPlan::parquet_type).collect();
-        let message = Type::group_type_builder("rows").with_fields(fields?);
-        Ok(Arc::new(message.build()?))
-    };
-    build().map_err(|error| damaged(place, error))
+pub(crate) fn parquet_schema(
+    columns: impl Iterator<Item = parquet::errors::Result<TypePtr>>,
+) -> parquet::errors::Result<TypePtr> {
+    let message = Type::group_type_builder("rows").with_fields(columns.collect::<Result<_, _>>()?);
+    Ok(Arc::new(message.build()?))
 }

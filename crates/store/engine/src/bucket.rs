@@ -19,6 +19,7 @@ use std::fmt::{self, Debug, Display};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::Instant;
 
 use bytes::Bytes;
 use evenfall_core::{Objects, PutOutcome, StorageError};
@@ -47,6 +48,9 @@ pub type Fetch = Box<dyn FnOnce() -> Result<Option<Bytes>, StorageError> + Send>
 pub(super) trait Place: Objects + Display + Send + Sync {
     /// Begins to read a part of an object.
     fn fetch(&self, name: &str, offset: u64, len: usize) -> Fetch;
+
+    /// Fails all requests that have no answer by then. A directory answers in any case.
+    fn end_by(&self, _: Instant) {}
 }
 
 /// A bucket, or a directory in the place of one.
@@ -134,6 +138,11 @@ impl Bucket {
             true => self.fetch_of_chunk(name, offset, len),
             false => self.place.fetch(name, offset, len),
         }
+    }
+
+    /// Fails all requests that have no answer by then, those under way included.
+    pub(super) fn end_by(&self, end: Instant) {
+        self.place.end_by(end);
     }
 
     /// The right to hold one more part of a scan, until it is dropped; `None` when all are taken.

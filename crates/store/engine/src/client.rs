@@ -1,22 +1,31 @@
 //! [`Client`]: one connection to a store's server, with many appends under way.
 
-use std::collections::VecDeque;
-use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+pub(crate) mod subscription;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{ErrorKind, Read};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use evenfall_core::UserKey;
+use evenfall_host::whole_file::{KEY_BYTES_MAX, read_secret_up_to};
 use evenfall_store_format::Schema;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+use self::subscription::PushQueue;
 use super::protocol::{
     BODY_BYTES_MAX, HEADER_BYTES, Header, Malformed, Reply, Request, VERSION, frame,
 };
 use super::source::Each;
-use super::{Entry, Level, Listed, RecordSource, StoreError, expect_loopback, lock};
+use super::wire_socket::{SocketReader, SocketWriter, split_plain};
+use super::{Entry, KnownEnd, Level, Listed, RecordSource, StoreError, expect_closed, lock};
+
+pub use self::subscription::{FileSubscription, PushedRecords, WINDOW_BYTES};
 
 /// Gathered requests beyond this size are written at once.
 const WRITE_BYTES: usize = 64 << 10;
@@ -27,6 +36,57 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// A server that does not state its version within this time does not run, because a greeting needs
 /// no disk.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The variable that names the file of the key with which programs connect to stores.
+pub const KEY_VARIABLE: &str = "EVENFALL_STORE_KEY";
+/// The advice for a server on another machine.
+const KEY_ADVICE: &str = "give the key of a user of that store (--key FILE, or the variable \
+                          EVENFALL_STORE_KEY), or use 127.0.0.1 and a tunnel";
+
+/// How a client connects.
+#[derive(Clone, Debug)]
+pub struct ConnectOptions {
+    /// A server that is silent for this long is gone.
+    pub timeout: Duration,
+    /// The key of a user of the server. With it the connection is sealed, and the server may be on
+    /// another machine.
+    pub key: Option<UserKey>,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        Self { timeout: TIMEOUT, key: None }
+    }
+}
+
+impl ConnectOptions {
+    /// The options of a client with this key, or without one.
+    pub fn with_key(key: Option<UserKey>) -> Self {
+        Self { key, ..Self::default() }
+    }
+}
+
+/// Reads the key of a user, which `evenfall store user` has made.
+///
+/// # Errors
+/// When the file cannot be read, is open to other users, or has no such key.
+pub fn read_user_key(path: &Path) -> Result<UserKey, StoreError> {
+    let said = |why: String| {
+        let what = format!("key {}: {why}", path.display());
+        StoreError::Remote { what, is_retryable: false }
+    };
+    let text = read_secret_up_to(path, KEY_BYTES_MAX).map_err(|error| said(error.to_string()))?;
+    UserKey::from_text(&text).map_err(|error| said(error.to_string()))
+}
+
+/// The key in the file that the variable [`KEY_VARIABLE`] names; `None` without the variable.
+///
+/// # Errors
+/// As [`read_user_key`].
+pub fn user_key_from_environment() -> Result<Option<UserKey>, StoreError> {
+    let file = std::env::var_os(KEY_VARIABLE).filter(|file| !file.is_empty());
+    file.map(|file| read_user_key(Path::new(&file))).transpose()
+}
 
 /// A file that is open on a connection.
 #[derive(Clone, Debug)]
@@ -50,7 +110,10 @@ pub struct Completion {
 /// A connection. Appends are sent in batches, and [`flush`](Self::flush) sends the waiting appends.
 pub struct Client {
     address: SocketAddr,
-    stream: TcpStream,
+    reader: SocketReader,
+    writer: SocketWriter,
+    /// How the client has connected, for further connections to the same server.
+    options: ConnectOptions,
     /// How long a reply may take to begin.
     patience: Duration,
     out: Vec<u8>,
@@ -63,6 +126,20 @@ pub struct Client {
     waiting: u32,
     next: u32,
     done: VecDeque<Completion>,
+    /// Subscriptions by the number of their request, with what the caller has not taken yet.
+    pushed: BTreeMap<u32, PushQueue>,
+    /// Subscriptions whose last reply is still to come. They are counted in `waiting` too.
+    subscribed: u32,
+}
+
+/// The number of the request after this one. The numbers begin anew after four billion requests,
+/// and pass over those of subscriptions, which may be under way for as long as that.
+fn next_number<T>(last: u32, subscriptions: &BTreeMap<u32, T>) -> u32 {
+    let mut next = last.wrapping_add(1);
+    while subscriptions.contains_key(&next) {
+        next = next.wrapping_add(1);
+    }
+    next
 }
 
 fn broken(what: impl std::fmt::Display) -> StoreError {
@@ -76,33 +153,41 @@ impl From<Malformed> for StoreError {
 }
 
 impl Client {
-    /// Connects and agrees on the version.
+    /// Connects without a key to a server on this machine, and agrees on the version.
     ///
     /// # Errors
     /// [`StoreError::Remote`] with the error of the connection or of the server. All methods have
     /// this error.
     pub fn connect(address: SocketAddr) -> Result<Self, StoreError> {
-        Self::connect_within(address, TIMEOUT)
+        Self::connect_with(address, &ConnectOptions::default())
     }
 
-    /// Connects with another limit for a silent server.
+    /// Connects with a key, or with another limit for a silent server.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
-    pub fn connect_within(address: SocketAddr, timeout: Duration) -> Result<Self, StoreError> {
+    pub fn connect_with(address: SocketAddr, options: &ConnectOptions) -> Result<Self, StoreError> {
         let said = |error| broken(format!("{address}: {error}"));
-        expect_loopback("store server", address).map_err(broken)?;
+        expect_closed("store server", address, options.key.is_some(), KEY_ADVICE)
+            .map_err(broken)?;
+        let timeout = options.timeout;
         // A running server answers at once. Only its disk and its objects may take longer.
         let patience = timeout.min(GREETING_TIMEOUT);
         let stream = TcpStream::connect_timeout(&address, patience).map_err(|error| {
             broken(format!("{address}: {error}; is `evenfall store serve` running there?"))
         })?;
         stream.set_nodelay(true).map_err(said)?;
-        stream.set_read_timeout(Some(patience)).map_err(said)?;
         stream.set_write_timeout(Some(timeout)).map_err(said)?;
+        let (reader, writer) = match &options.key {
+            Some(key) => seal_connection(stream, address, key, patience)?,
+            None => split_plain(stream).map_err(said)?,
+        };
+        reader.as_socket().set_read_timeout(Some(patience)).map_err(said)?;
         let mut client = Self {
             address,
-            stream,
+            reader,
+            writer,
+            options: options.clone(),
             patience,
             out: Vec::new(),
             input: vec![0; HEADER_BYTES + BODY_BYTES_MAX],
@@ -113,6 +198,8 @@ impl Client {
             waiting: 0,
             next: 0,
             done: VecDeque::new(),
+            pushed: BTreeMap::new(),
+            subscribed: 0,
         };
         client.credit_max = client.credit;
         let hello = Request::Hello { version: VERSION };
@@ -121,7 +208,7 @@ impl Client {
             _ => None,
         })?;
         client.credit_max = client.credit;
-        client.stream.set_read_timeout(Some(timeout)).map_err(said)?;
+        client.reader.as_socket().set_read_timeout(Some(timeout)).map_err(said)?;
         client.patience = timeout;
         Ok(client)
     }
@@ -214,10 +301,16 @@ impl Client {
     /// # Errors
     /// [`StoreError::Remote`].
     pub fn flush(&mut self) -> Result<(), StoreError> {
-        if !self.out.is_empty() {
-            self.stream.write_all(&self.out).map_err(broken)?;
-            self.out.clear();
+        if self.out.is_empty() {
+            return Ok(());
         }
+        if let Err(error) = self.writer.write_all(&self.out) {
+            // A part of the bytes may have left, so no later write may follow. What the server has
+            // sent can still be read.
+            let _ = self.writer.as_socket().shutdown(Shutdown::Write);
+            return Err(broken(error));
+        }
+        self.out.clear();
         Ok(())
     }
 
@@ -232,7 +325,7 @@ impl Client {
     /// [`StoreError::Remote`].
     pub fn completion(&mut self) -> Result<Option<Completion>, StoreError> {
         self.flush()?;
-        while self.done.is_empty() && self.waiting > 0 {
+        while self.done.is_empty() && self.has_requests() {
             self.receive(None, &mut |_| None::<()>)?;
         }
         Ok(self.done.pop_front())
@@ -245,7 +338,7 @@ impl Client {
     /// [`StoreError::Remote`].
     pub fn completion_until(&mut self, end: Instant) -> Result<Option<Completion>, StoreError> {
         self.flush()?;
-        while self.done.is_empty() && self.waiting > 0 {
+        while self.done.is_empty() && self.has_requests() {
             let is_there = frame(&self.input[self.came.clone()])?.is_some();
             if !is_there && !self.comes_until(end)? {
                 return Ok(None);
@@ -255,12 +348,20 @@ impl Client {
         Ok(self.done.pop_front())
     }
 
-    /// Whether bytes arrive before `end`.
+    /// Whether a request is under way that ends by itself. A subscription does not.
+    fn has_requests(&self) -> bool {
+        self.waiting > self.subscribed
+    }
+
+    /// Whether bytes arrive before `end`, or are there.
     fn comes_until(&self, end: Instant) -> Result<bool, StoreError> {
+        if self.reader.is_ready() {
+            return Ok(true);
+        }
         loop {
             let left = end.saturating_duration_since(Instant::now());
             let left = Timespec::try_from(left).map_err(broken)?;
-            match poll(&mut [PollFd::new(&self.stream, PollFlags::IN)], Some(&left)) {
+            match poll(&mut [PollFd::new(self.reader.as_socket(), PollFlags::IN)], Some(&left)) {
                 Err(Errno::INTR) => {}
                 ready => return Ok(ready.map_err(broken)? > 0),
             }
@@ -412,12 +513,12 @@ impl Client {
             // Requests wait for half of the credit, so that they are sent in batches.
             let (enough, few) = (cost.max(self.credit_max / 2), self.requests_max / 2);
             self.flush()?;
-            while self.waiting > 0 && (self.credit < enough || self.waiting > few) {
+            while self.has_requests() && (self.credit < enough || self.waiting > few) {
                 self.receive(None, &mut |_| None::<()>)?;
             }
         }
         let start = self.out.len();
-        self.next = self.next.wrapping_add(1);
+        self.next = next_number(self.next, &self.pushed);
         request.encode(self.next, &mut self.out);
         let cost = (self.out.len() - start) as u64;
         let fits = cost <= (HEADER_BYTES + BODY_BYTES_MAX) as u64;
@@ -445,7 +546,11 @@ impl Client {
             }
             self.input.copy_within(self.came.clone(), 0);
             self.came = 0..self.came.len();
-            let read = self.stream.read(&mut self.input[self.came.end..]);
+            let read = self.reader.read(&mut self.input[self.came.end..]);
+            if read.as_ref().is_err_and(|error| error.kind() == ErrorKind::Interrupted) {
+                // A signal ends the wait of a socket that has a timeout.
+                continue;
+            }
             let read = read.map_err(|error| match error.kind() {
                 ErrorKind::WouldBlock | ErrorKind::TimedOut => {
                     broken(format!("the server has not answered within {:?}", self.patience))
@@ -457,6 +562,14 @@ impl Client {
             }
             self.came.end += read;
         }
+    }
+
+    /// Whether the server still holds the connection, of which nothing may be under way.
+    fn is_open(&self) -> bool {
+        let mut fds = [PollFd::new(self.reader.as_socket(), PollFlags::IN | PollFlags::RDHUP)];
+        // A server that was asked for nothing sends nothing, so whatever can be read is the end.
+        !self.reader.is_ready()
+            && poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(0)
     }
 
     /// Receives one reply. A reply to `number` goes to `take`, and other replies complete appends.
@@ -472,6 +585,10 @@ impl Client {
         let less = u32::from(is_last);
         self.waiting =
             self.waiting.checked_sub(less).ok_or_else(|| broken("a reply to nothing"))?;
+        if let Some(queue) = self.pushed.get_mut(&header.request) {
+            self.subscribed -= u32::from(queue.receive(reply)?);
+            return Ok(None);
+        }
         let failed = match reply {
             Reply::Failed { is_retryable, what } => {
                 Some(StoreError::Remote { what: what.to_owned(), is_retryable })
@@ -498,10 +615,62 @@ impl Client {
     }
 }
 
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.writer.end();
+    }
+}
+
+/// Seals a connection under the key of a user.
+#[cfg(feature = "sealed")]
+fn seal_connection(
+    stream: TcpStream,
+    address: SocketAddr,
+    key: &UserKey,
+    patience: Duration,
+) -> Result<(SocketReader, SocketWriter), StoreError> {
+    use super::wire_socket::handshake::{ConnectionRefused, connect_sealed};
+    use evenfall_core::sealed_stream::HandshakeError;
+    connect_sealed(stream, key, Instant::now() + patience).map_err(|refused| {
+        let name = key.name();
+        let why = match &refused {
+            ConnectionRefused::Handshake(HandshakeError::WrongKey) => format!(
+                "the server does not have this key of the user {name}: the key is another one, \
+                 the users file lacks the user, or this is another server"
+            ),
+            ConnectionRefused::Handshake(HandshakeError::NoKeys) => {
+                "the server has no users: start it with --users, or give no key".to_owned()
+            }
+            ConnectionRefused::Socket(error) => match error.kind() {
+                ErrorKind::TimedOut => format!("the server has not answered within {patience:?}"),
+                ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => {
+                    "the server closed the connection in the place of an answer to a client with a \
+                     key: it is a build without users, or is busy"
+                        .to_owned()
+                }
+                _ => error.to_string(),
+            },
+            other => other.to_string(),
+        };
+        broken(format!("{address}: {why}"))
+    })
+}
+
+#[cfg(not(feature = "sealed"))]
+fn seal_connection(
+    _: TcpStream,
+    _: SocketAddr,
+    _: &UserKey,
+    _: Duration,
+) -> Result<(SocketReader, SocketWriter), StoreError> {
+    Err(broken("this build has no sealed connections: build it with the feature `sealed`"))
+}
+
 /// The files of a server as a source of records. Each reader under way has a connection of its
 /// own, so that readers do not wait for each other.
 pub struct RemoteSource {
     address: SocketAddr,
+    options: ConnectOptions,
     /// Connections without a request under way.
     idle: Mutex<Vec<Client>>,
 }
@@ -509,15 +678,20 @@ pub struct RemoteSource {
 impl RemoteSource {
     /// A source over this connection. Further readers connect to the same server.
     pub fn new(client: Client) -> Self {
-        Self { address: client.address, idle: Mutex::new(vec![client]) }
+        let (address, options) = (client.address, client.options.clone());
+        Self { address, options, idle: Mutex::new(vec![client]) }
     }
 
     fn ask<T>(
         &self,
         ask: impl FnOnce(&mut Client) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let idle = lock(&self.idle).pop();
-        let mut client = idle.map_or_else(|| Client::connect(self.address), Ok)?;
+        // The server has closed connections when it restarted, and those that were idle for long.
+        let idle = std::iter::from_fn(|| lock(&self.idle).pop()).find(Client::is_open);
+        let mut client = match idle {
+            Some(client) => client,
+            None => Client::connect_with(self.address, &self.options)?,
+        };
         // A connection whose request failed may be broken, so the next request connects anew.
         let answer = ask(&mut client)?;
         lock(&self.idle).push(client);
@@ -542,5 +716,9 @@ impl RecordSource for RemoteSource {
             let file = client.open(name)?;
             client.read(&file, numbers, each)
         })
+    }
+
+    fn wait_past(&self, ends: &[KnownEnd], until: Instant) -> Result<bool, StoreError> {
+        self.ask(|client| client.wait_past(ends, until))
     }
 }

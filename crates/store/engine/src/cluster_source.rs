@@ -8,13 +8,16 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Mutex;
+use std::time::Instant;
 
 use super::archive::ArchivedFile;
 use super::names::cluster::Cluster;
-use super::source::Each;
+use super::source::{Each, poll_ends};
 use super::{
-    Bucket, BucketOptions, Client, Entry, Listed, NamesError, RecordSource, StoreError, lock,
+    Bucket, BucketOptions, Client, ConnectOptions, Entry, KnownEnd, Listed, NamesError,
+    RecordSource, StoreError, lock,
 };
+use evenfall_core::UserKey;
 use evenfall_store_format::Error;
 
 /// How new the records are that a reader wants.
@@ -32,6 +35,8 @@ pub struct ClusterSource {
     cluster: Cluster,
     bucket: Bucket,
     freshness: Freshness,
+    /// How primaries are asked.
+    options: ConnectOptions,
     /// Connections without a request under way.
     connections: Mutex<BTreeMap<SocketAddr, Client>>,
 }
@@ -58,7 +63,15 @@ impl ClusterSource {
             return Err(NamesError::Failed(what.into()).into());
         };
         let bucket = Bucket::open_to_read(&place, options)?;
-        Ok(Self { cluster, bucket, freshness, connections: Mutex::default() })
+        let (options, connections) = (ConnectOptions::default(), Mutex::default());
+        Ok(Self { cluster, bucket, freshness, options, connections })
+    }
+
+    /// The same source, which asks primaries as the user of this key.
+    #[must_use]
+    pub fn with_key(mut self, key: Option<UserKey>) -> Self {
+        self.options.key = key;
+        self
     }
 
     fn entry(&self, name: &str) -> Result<Entry, StoreError> {
@@ -106,7 +119,10 @@ impl ClusterSource {
             ))
         })?;
         let idle = lock(&self.connections).remove(&address);
-        let mut client = idle.map_or_else(|| Client::connect(address), Ok)?;
+        let mut client = match idle {
+            Some(client) => client,
+            None => Client::connect_with(address, &self.options)?,
+        };
         // A connection whose request failed may be broken, so the next request connects anew.
         let answer = ask(&mut client)?;
         lock(&self.connections).insert(address, client);
@@ -172,5 +188,20 @@ impl RecordSource for ClusterSource {
             let file = client.open(name)?;
             client.read(&file, rest, each)
         })
+    }
+
+    /// The primary of the files wakes the reader. Published records, and files of several
+    /// primaries, are looked at now and then.
+    fn wait_past(&self, ends: &[KnownEnd], until: Instant) -> Result<bool, StoreError> {
+        let Some(first) = ends.first().filter(|_| self.freshness == Freshness::Fresh) else {
+            return Ok(poll_ends(until));
+        };
+        let entry = self.entry(&first.name)?;
+        for known in &ends[1..] {
+            if self.entry(&known.name)?.primary != entry.primary {
+                return Ok(poll_ends(until));
+            }
+        }
+        self.ask(&first.name, &entry, |client| client.wait_past(ends, until))
     }
 }

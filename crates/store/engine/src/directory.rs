@@ -19,6 +19,11 @@ use crate::read_part::read_part;
 /// Files that are kept open. A thousand streams are written in turns, and opening a file costs one
 /// more system call.
 const OPEN_MAX: usize = 512;
+/// A file system runs low when less than this part of it is free: one part in so many.
+const LOW_PARTS: u64 = 8;
+/// A file system with this much room never runs low: it holds several journals, and what is
+/// appended while chunks leave.
+const LOW_BYTES_MAX: u64 = 1 << 30;
 /// Bytes of a chunk after which writing begins without waiting for a sync. The disk is then busy
 /// between syncs, and a sync finds little to do.
 const WRITE_BEHIND_BYTES: u64 = 1 << 20;
@@ -101,6 +106,15 @@ impl Directory {
     /// Whether the directory was opened to read.
     pub fn is_reading(&self) -> bool {
         self.0.overlay.is_some()
+    }
+
+    /// Whether the file system has little room left for this process.
+    pub fn is_low(&self) -> bool {
+        let room = rustix::fs::fstatvfs(&self.0.directory);
+        room.is_ok_and(|room| {
+            let low = room.f_blocks.saturating_mul(room.f_frsize) / LOW_PARTS;
+            room.f_bavail.saturating_mul(room.f_frsize) < low.min(LOW_BYTES_MAX)
+        })
     }
 
     /// Opens the directory for a reader of its bytes, without a lock and whatever other processes

@@ -1,6 +1,7 @@
 //! [`Store`]: the files of one node, and the thread that owns its disk.
 
 mod adoption;
+mod closing;
 mod config;
 mod copies;
 mod disk;
@@ -32,16 +33,19 @@ use evenfall_store_format::{
     Appender, Error, FileId, Kind, Reader, Schema, Sealed, Snapshot, Stage, Volume, VolumeConfig,
 };
 
+use self::disposal::KeptAgeClock;
 use self::encoder::Encodings;
 use self::replication::Replication;
 use super::names::membership::Membership;
-use super::uploads::Uploads;
+use super::uploads::{Uploads, restore_names};
 use super::{
     Bucket, Directory, Level, Names, NamesError, NotLoopback, StoreDisk, StoreError, Wait,
-    chunk_codec, expect_loopback, lock, names, seal,
+    chunk_codec, expect_closed, lock, names, seal,
 };
 
-pub use self::config::{ChunkForm, StoreConfig, StorePlaces, TIME_AHEAD_MAX, wall_clock_ns};
+pub use self::config::{
+    ChunkForm, StoreConfig, StorePlaces, TIME_AHEAD_MAX, machine_uptime, wall_clock_ns,
+};
 pub use self::file::StoreFile;
 pub use self::occupancy::Occupancy;
 
@@ -63,9 +67,6 @@ const JOURNAL_LAG: Duration = Duration::from_millis(100);
 /// How long an append waits for a disk whose commits fail. Two seconds outlast a short failure, and
 /// let a stop answer all clients within five seconds.
 const TROUBLE_PATIENCE: Duration = Duration::from_secs(2);
-
-/// How long a stop waits for chunks that are being put into columns. The next life does the rest.
-const COLUMNS_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The work that waits for the disk thread.
 #[derive(Default)]
@@ -95,6 +96,8 @@ pub(super) struct Shared {
     /// Whether the store was opened to read. A store that was opened to read claims, writes and
     /// uploads nothing.
     is_reading: bool,
+    /// Whether the bucket did not answer when this directory was begun, nor since.
+    pub(super) is_catalog_unseen: AtomicBool,
     pub(super) config: StoreConfig,
     pub(super) disk: StoreDisk,
     pub(super) bucket: Option<Bucket>,
@@ -118,6 +121,8 @@ pub(super) struct Shared {
     disk_errors: AtomicU64,
     /// Whether the disk had no room at its last write.
     is_disk_full: AtomicBool,
+    /// Whether the file system ran low at the last look.
+    is_disk_low: AtomicBool,
     pub(super) uploads: Uploads,
     encodings: Encodings,
     replication: Option<Replication>,
@@ -135,6 +140,8 @@ pub(super) struct Shared {
     /// Records of nameless files that fill no segment. A journal keeps them until the name comes
     /// back.
     strays: Mutex<BTreeMap<FileId, Bytes>>,
+    /// The clock by which ages count.
+    age_clock: Mutex<KeptAgeClock>,
     stop: AtomicBool,
     /// Whether the disk thread has ended and commits nothing any more.
     disk_ended: AtomicBool,
@@ -178,7 +185,10 @@ impl Store {
                 what: error.to_string(),
                 is_retryable: false,
             };
-            expect_loopback("replica", replica).map_err(refused)?;
+            let advice = "give the key of a user of that store (--replica-key FILE), or use \
+                          127.0.0.1 and a tunnel";
+            let is_keyed = config.replica_key.is_some();
+            expect_closed("replica", replica, is_keyed, advice).map_err(refused)?;
         }
         let disk = Directory::open(&config.directory)?;
         // From now on the list of a clean stop is no longer true.
@@ -367,7 +377,10 @@ impl Store {
         appender.check_ahead(records, shared.time_limit_ns())?;
         let range = appender.append(records, &mut sealed)?;
         // The appender stays locked, so that its segments are queued in order.
-        Ok((range.start, shared.queue(file, sealed, level.any(Wait::hurries_commit))))
+        let ticket = shared.queue(file, sealed, level.any(Wait::hurries_commit));
+        drop(appender);
+        file.signals.raise();
+        Ok((range.start, ticket))
     }
 
     /// The second half of an append, with the result of the first half. Returns when the level is
@@ -523,38 +536,6 @@ impl Store {
     pub fn now_ns(&self) -> i64 {
         self.shared.now_ns()
     }
-
-    /// Stops with all records on the disk and, when there is an object store, in it. Leaves a list
-    /// of whole files behind.
-    ///
-    /// # Errors
-    /// When the disk or the object store fails. The store may then be opened again.
-    pub fn close(mut self) -> Result<(), StoreError> {
-        if !self.shared.is_reading {
-            self.await_columns(COLUMNS_PATIENCE);
-        }
-        self.end_threads();
-        if self.shared.is_reading {
-            return Ok(());
-        }
-        self.shared.finish()?;
-        self.shared.names.leave();
-        let directory = self.shared.config.directory.clone();
-        // The directory of names writes its last changes when it is dropped.
-        drop(self);
-        seal::write(&directory)
-    }
-
-    fn end_threads(&mut self) {
-        self.shared.stop.store(true, Relaxed);
-        self.shared.work.notify_all();
-        self.shared.flush.notify_all();
-        self.shared.uploads.wake();
-        self.shared.encodings.wake();
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
-        }
-    }
 }
 
 impl Drop for Store {
@@ -591,26 +572,23 @@ impl Shared {
     ) -> Result<(Arc<Self>, Vec<Loss>), StoreError> {
         let (node, journal_bytes_max) = (config.node, config.journal_bytes_max);
         let volume_config = VolumeConfig { node, journal_bytes_max };
-        let disk = StoreDisk::open(disk, chunk_codec())?;
+        let disk = StoreDisk::open(disk, chunk_codec())?.with_layouts(config.layouts);
         disk.sweep()?;
         let (mut volume, mut found) = Volume::open(disk.clone(), volume_config)?;
         for (chunk, bytes) in disk.columnar_chunks() {
             volume.count_columnar(chunk, bytes);
         }
-        if let Some(bucket) = &bucket
-            && names.is_empty()?
-        {
-            let known = super::archive::catalog(bucket)?;
-            if !known.is_empty() {
-                names.restore(&known)?;
-            }
-        }
-        if !disk.inner().is_reading() {
+        let is_reading = disk.inner().is_reading();
+        let restored = bucket.as_ref().map(|bucket| restore_names(&names, bucket, is_reading));
+        let is_catalog_unseen = AtomicBool::new(restored.transpose()?.unwrap_or(false));
+        if !is_reading {
             Self::reserve(&names, &disk, &found)?;
         }
+        let age_clock = KeptAgeClock::open(&names)?;
         let per_shard = config.cache_segments();
         let shared = Arc::new(Self {
-            is_reading: disk.inner().is_reading(),
+            is_reading,
+            is_catalog_unseen,
             disk,
             bucket,
             names,
@@ -629,19 +607,24 @@ impl Shared {
             refused: AtomicU64::new(0),
             disk_errors: AtomicU64::new(0),
             is_disk_full: AtomicBool::new(false),
+            is_disk_low: AtomicBool::new(false),
             uploads: Uploads::default(),
             encodings: Encodings::default(),
-            replication: config.replica.map(Replication::new),
+            replication: config.replica.map(|to| Replication::new(to, config.replica_key.clone())),
             blocks: Mutex::default(),
             blocks_seen: Mutex::default(),
             blocks_before: Mutex::default(),
             naming_turn: Mutex::new(()),
             adoption_turn: Mutex::new(()),
             strays: Mutex::default(),
+            age_clock: Mutex::new(age_clock),
             stop: AtomicBool::new(false),
             disk_ended: AtomicBool::new(false),
             config,
         });
+        if shared.config.confirm_clock && !shared.is_reading {
+            shared.confirm_clock()?;
+        }
         shared.adopt_all(&mut found)?;
         Ok((shared, found.losses))
     }

@@ -1,10 +1,18 @@
 //! Reads records from text of other programs: CSV with a header, as [`export`](super::export)
 //! writes it, and as databases and venues write it: quoted cells, prices with further zeros or an
 //! exponent, stamps in other units or as text.
+//!
+//! `batches` reads records from Arrow batches, by the same rules.
+
+#[cfg(feature = "arrow")]
+mod batches;
 
 use std::fmt;
 
 use evenfall_store_format::{Field, FieldType, Schema};
+
+#[cfg(feature = "arrow")]
+pub use self::batches::{BatchReader, ReadRecords, WrongRow};
 
 /// A header or a line that gives no record. The text names the wrong column and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -161,17 +169,22 @@ fn stamp(cell: &str, unit: Option<StampUnit>) -> Result<i64, String> {
         let time_ns = value.checked_mul(unit.nanoseconds());
         return time_ns.ok_or_else(|| "does not fit 64 bits of nanoseconds".to_owned());
     }
+    match likely_unit(value) {
+        Some(unit) => {
+            let word = unit.word();
+            Err(format!("looks like {word}, not ns: say --time-unit {word}, or --time-unit ns"))
+        }
+        None => Ok(value),
+    }
+}
+
+/// The unit in which a stamp was probably meant, when that is not nanoseconds.
+fn likely_unit(value: i64) -> Option<StampUnit> {
     let is_meant = |unit: &StampUnit| {
         let time_ns = value.checked_mul(unit.nanoseconds());
         *unit != StampUnit::Nanoseconds && time_ns.is_some_and(|ns| SENSIBLE_NS.contains(&ns))
     };
-    match StampUnit::ALL.into_iter().find(is_meant) {
-        Some(unit) if value < SENSIBLE_NS.start => {
-            let word = unit.word();
-            Err(format!("looks like {word}, not ns: say --time-unit {word}, or --time-unit ns"))
-        }
-        _ => Ok(value),
-    }
+    StampUnit::ALL.into_iter().find(is_meant).filter(|_| value < SENSIBLE_NS.start)
 }
 
 fn put(schema: &Schema, field: &Field, cell: &str, place: &mut [u8]) -> Result<(), &'static str> {

@@ -17,6 +17,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`engine`] | [`Store`]: open, create, append, read, close |
+//! | [`append_watch`] | wakes the threads that wait for appends |
 //! | [`archive`] | [`Archive`]: the same files read from objects alone |
 //! | [`level`] | [`Level`]: words, wire numbers and waits of the levels |
 //! | [`directory`], [`bucket`], [`names`] | the disk, the objects and the names of files |
@@ -28,10 +29,12 @@
 //! | [`columns`] | records as Arrow columns |
 //! | [`batch_writer`] | batches as Parquet or as an Arrow stream |
 //! | [`protocol`], [`client`] | the protocol of a store on a port, and its client |
+//! | [`wire_socket`] | the socket of a connection, plain or sealed under the key of a user |
 //! | [`seal`] | the list of whole files that a clean stop leaves behind |
 
 #![forbid(unsafe_code)]
 
+pub mod append_watch;
 pub mod archive;
 #[cfg(feature = "arrow")]
 pub mod batch_writer;
@@ -54,13 +57,17 @@ mod read_part;
 pub mod seal;
 pub mod source;
 mod uploads;
+pub mod wire_socket;
 
 #[cfg(test)]
 mod tests;
 
 pub use archive::Archive;
 pub use bucket::{Bucket, BucketOptions};
-pub use client::{Client, Completion, RemoteFile, RemoteSource};
+pub use client::{
+    Client, Completion, ConnectOptions, FileSubscription, KEY_VARIABLE, PushedRecords, RemoteFile,
+    RemoteSource, read_user_key, user_key_from_environment,
+};
 pub use cluster_source::{ClusterSource, Freshness};
 pub use directory::Directory;
 pub use engine::{
@@ -69,7 +76,8 @@ pub use engine::{
 };
 pub use level::{Level, LevelError, Wait};
 pub use names::{ClusterConfig, Entry, Names, NamesError};
-pub use source::{Listed, RecordSource};
+pub use protocol::{KnownEnd, SubscriptionEnd};
+pub use source::{FieldColumns, Listed, RecordSource};
 
 use evenfall_store_format::columnar::InstalledCodec;
 use evenfall_store_format::{ColumnDisk, Error};
@@ -137,6 +145,15 @@ pub enum StoreError {
     NoObjects,
     /// The store is being closed.
     Closing,
+    /// A subscription has ended before its reader ended it.
+    SubscriptionEnded {
+        /// The reason.
+        why: SubscriptionEnd,
+        /// Number of the record that would have come next.
+        next: u64,
+        /// Number of the first record that the file still has.
+        kept: u64,
+    },
     /// The other end of a connection reported an error, or the connection failed.
     Remote {
         /// The error in words.
@@ -153,6 +170,12 @@ impl StoreError {
             Self::Store(error) => error.is_retryable(),
             Self::Remote { is_retryable, .. } | Self::Replica { is_retryable, .. } => *is_retryable,
             Self::LeaseLost { is_over, .. } => !is_over,
+            Self::SubscriptionEnded { why, .. } => match why {
+                SubscriptionEnd::NoCredit | SubscriptionEnd::ServerStopping => true,
+                SubscriptionEnd::Asked
+                | SubscriptionEnd::RecordsGone
+                | SubscriptionEnd::FileDeleted => false,
+            },
             Self::Names(error) => matches!(error, NamesError::Unavailable(_)),
             Self::NoObjects
             | Self::Closing
@@ -189,12 +212,40 @@ impl std::fmt::Display for StoreError {
                 write!(f, "{name} is the name of a {by} already: choose another name")
             }
             Self::Closing => f.write_str("the store is being closed"),
+            Self::SubscriptionEnded { why, next, kept } => write_end(f, *why, *next..*kept),
             Self::Remote { what, .. } | Self::Replica { what, .. } => f.write_str(what),
             Self::IsCopy { file } => write!(
                 f,
                 "{file} is a copy of another node's file here: append there, or, when that node \
                  is lost, serve this one with --take-over"
             ),
+        }
+    }
+}
+
+/// Why a subscription ended whose next record was `gone.start`. The file begins at `gone.end`.
+fn write_end(
+    f: &mut std::fmt::Formatter<'_>,
+    why: SubscriptionEnd,
+    gone: std::ops::Range<u64>,
+) -> std::fmt::Result {
+    let next = gone.start;
+    match why {
+        SubscriptionEnd::Asked => write!(f, "the subscription was ended before record {next}"),
+        SubscriptionEnd::NoCredit => write!(
+            f,
+            "the reader took no records for too long: subscribe again from record {next} on"
+        ),
+        SubscriptionEnd::RecordsGone => write!(
+            f,
+            "retention has deleted the records {next} to {} before the reader took them: the file \
+             begins with record {}",
+            gone.end.saturating_sub(1),
+            gone.end
+        ),
+        SubscriptionEnd::FileDeleted => write!(f, "the file was deleted before record {next}"),
+        SubscriptionEnd::ServerStopping => {
+            write!(f, "the server stops: subscribe again from record {next} on")
         }
     }
 }
@@ -234,16 +285,29 @@ impl From<NamesError> for StoreError {
     }
 }
 
-/// Checks that an address is on loopback. Connections of the store have no key, and without a key
-/// nothing may leave loopback. Servers, clients, second nodes and names all call this function
-/// first.
+/// Checks that an address is on loopback. A connection without a key may not leave loopback.
+/// Servers, clients, second nodes and names all call this function first.
 ///
 /// # Errors
 /// When other machines can reach the address.
 pub fn expect_loopback(what: &str, address: std::net::SocketAddr) -> Result<(), NotLoopback> {
-    match address.ip().to_canonical().is_loopback() {
+    expect_closed(what, address, false, "use 127.0.0.1 and a tunnel")
+}
+
+/// Checks that an address is on loopback, unless the connection has a key. The advice says how a
+/// user gives a key.
+///
+/// # Errors
+/// When other machines can reach the address, and there is no key.
+pub fn expect_closed(
+    what: &str,
+    address: std::net::SocketAddr,
+    is_keyed: bool,
+    advice: &'static str,
+) -> Result<(), NotLoopback> {
+    match is_keyed || address.ip().to_canonical().is_loopback() {
         true => Ok(()),
-        false => Err(NotLoopback { what: what.to_owned(), address }),
+        false => Err(NotLoopback { what: what.to_owned(), address, advice }),
     }
 }
 
@@ -254,15 +318,17 @@ pub struct NotLoopback {
     pub what: String,
     /// The address.
     pub address: std::net::SocketAddr,
+    /// What to do.
+    pub advice: &'static str,
 }
 
 impl std::fmt::Display for NotLoopback {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { what, address } = self;
+        let Self { what, address, advice } = self;
         write!(
             f,
             "{what} {address} is not loopback: the connection has no key, and without a key \
-             nothing leaves loopback; use 127.0.0.1 and a tunnel"
+             nothing leaves loopback; {advice}"
         )
     }
 }

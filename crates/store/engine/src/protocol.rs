@@ -19,8 +19,10 @@ use super::{Entry, Level, Listed};
 
 /// Bytes of a frame before its body.
 pub const HEADER_BYTES: usize = 16;
-/// The version of the protocol.
-pub const VERSION: u32 = 1;
+/// The version of the protocol. Version 2 has subscriptions and waits.
+pub const VERSION: u32 = 2;
+/// The earliest version that a server speaks. Version 2 changed no frame of version 1.
+pub const VERSION_MIN: u32 = 1;
 /// `EFST` in ASCII. The first request shows whether a peer speaks this protocol.
 const MAGIC: u32 = u32::from_le_bytes(*b"EFST");
 /// Bytes of the largest body: an append of 65,536 records of 16 bytes.
@@ -29,6 +31,9 @@ pub const BODY_BYTES_MAX: usize = 1 << 20;
 pub const NAME_BYTES_MAX: usize = 1_024;
 /// Bytes of the largest schema, as JSON. A reply carries it beside a name and some numbers.
 pub const SCHEMA_BYTES_MAX: usize = BODY_BYTES_MAX - NAME_BYTES_MAX - 64;
+/// Files of one wait. The server looks at all of them after each append to one of them, so the
+/// limit bounds what an append can cost it. A frame of a mebibyte holds as many names of 246 bytes.
+pub const WAIT_FILES_MAX: usize = 4_096;
 /// Bytes of the longest error text. Longer texts are cut.
 const WORDS_BYTES_MAX: usize = 256;
 
@@ -172,6 +177,60 @@ pub enum Request<'a> {
         /// The records.
         records: &'a [u8],
     },
+    /// Pushes the records of a file from a number on, those that come later too.
+    Subscribe {
+        /// The file.
+        file: u32,
+        /// Number of the first record.
+        first: u64,
+        /// Bytes of records that the server may push.
+        credit: u64,
+    },
+    /// Lets the server push more bytes for the subscription of this request number.
+    Grant {
+        /// Bytes of records.
+        credit: u64,
+    },
+    /// Ends the subscription of this request number.
+    Unsubscribe,
+    /// Replies as soon as one of the files has more records than stated, or when the time is over.
+    Wait {
+        /// How long, in milliseconds.
+        time_ms: u32,
+        /// The files.
+        ends: Vec<KnownEnd>,
+    },
+}
+
+/// How far a reader knows a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KnownEnd {
+    /// Name of the file.
+    pub name: String,
+    /// Number behind the last record that the reader knows.
+    pub end: u64,
+}
+
+/// Why a subscription ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SubscriptionEnd {
+    /// The client asked for the end.
+    Asked,
+    /// The client gave no credit for too long.
+    NoCredit,
+    /// Retention has deleted records that were still to be pushed.
+    RecordsGone,
+    /// The file was deleted.
+    FileDeleted,
+    /// The server stops.
+    ServerStopping,
+}
+
+impl SubscriptionEnd {
+    /// All reasons, in the order of their numbers on the wire.
+    const ALL: [Self; 5] =
+        [Self::Asked, Self::NoCredit, Self::RecordsGone, Self::FileDeleted, Self::ServerStopping];
 }
 
 /// A reply of a server.
@@ -221,6 +280,22 @@ pub enum Reply<'a> {
         numbers: Range<u64>,
         /// Number of the node in a cluster; zero without a cluster.
         node: u32,
+    },
+    /// Records of a subscription.
+    Pushed {
+        /// Number of the first record.
+        first: u64,
+        /// The records.
+        bytes: &'a [u8],
+    },
+    /// The subscription has ended.
+    Ended {
+        /// The reason.
+        why: SubscriptionEnd,
+        /// Number of the record that would have been pushed next.
+        next: u64,
+        /// Number of the first record that the file still has.
+        kept: u64,
     },
     /// The request was not carried out.
     Failed {
@@ -361,6 +436,10 @@ impl<'a> Request<'a> {
                 Self::Follow { name, entry: entry.map_err(|_| Malformed("an entry that is none"))? }
             }
             12 => Self::Copy { file, first: cursor.u64()?, records: cursor.rest() },
+            13 => Self::Subscribe { file, first: cursor.u64()?, credit: cursor.u64()? },
+            14 => Self::Grant { credit: cursor.u64()? },
+            15 => Self::Unsubscribe,
+            16 => Self::Wait { time_ms: cursor.u32()?, ends: known_ends(&mut cursor)? },
             _ => return Err(Malformed("a request that is none")),
         };
         cursor.end()?;
@@ -408,14 +487,33 @@ impl<'a> Request<'a> {
                 put_words(out, &[*first]);
                 out.extend_from_slice(records);
             }),
+            Self::Subscribe { file, first, credit } => put(out, [number, *file], [13, 0], |out| {
+                put_words(out, &[*first, *credit]);
+            }),
+            Self::Grant { credit } => {
+                put(out, [number, 0], [14, 0], |out| put_words(out, &[*credit]));
+            }
+            Self::Unsubscribe => put(out, [number, 0], [15, 0], |_| ()),
+            Self::Wait { time_ms, ends } => put(out, [number, 0], [16, 0], |out| {
+                out.extend_from_slice(&time_ms.to_le_bytes());
+                for known in ends {
+                    put_name(out, &known.name);
+                    put_words(out, &[known.end]);
+                }
+            }),
         }
+    }
+
+    /// Whether the request is under way until a reply. The others spend no credit.
+    pub fn has_reply(&self) -> bool {
+        !matches!(self, Self::Grant { .. } | Self::Unsubscribe)
     }
 }
 
 impl<'a> Reply<'a> {
     /// Whether no further reply follows for the same request.
     pub fn is_last(&self) -> bool {
-        !matches!(self, Self::Records { .. })
+        !matches!(self, Self::Records { .. } | Self::Pushed { .. })
     }
 
     /// Reads the reply of a frame.
@@ -442,6 +540,12 @@ impl<'a> Reply<'a> {
                 numbers: cursor.range()?,
                 node: cursor.u32()?,
             },
+            137 => Self::Pushed { first: cursor.u64()?, bytes: cursor.rest() },
+            138 => {
+                let why = SubscriptionEnd::ALL.get(usize::from(header.detail)).copied();
+                let why = why.ok_or(Malformed("a reason that is none"))?;
+                Self::Ended { why, next: cursor.u64()?, kept: cursor.u64()? }
+            }
             _ => return Err(Malformed("a reply that is none")),
         };
         cursor.end()?;
@@ -482,6 +586,13 @@ impl<'a> Reply<'a> {
                 put_words(out, &[numbers.start, numbers.end]);
                 out.extend_from_slice(&node.to_le_bytes());
             }),
+            Self::Pushed { first, bytes } => put(out, words, [137, 0], |out| {
+                put_words(out, &[*first]);
+                out.extend_from_slice(bytes);
+            }),
+            Self::Ended { why, next, kept } => put(out, words, [138, *why as u8], |out| {
+                put_words(out, &[*next, *kept]);
+            }),
             Self::Failed { is_retryable, what } => {
                 let mut len = what.len().min(WORDS_BYTES_MAX);
                 while !what.is_char_boundary(len) {
@@ -503,6 +614,24 @@ fn listed(cursor: &mut Cursor<'_>) -> Result<Vec<Listed>, Malformed> {
         files.push(Listed { name, schema: schema_of(cursor.take(len)?)?, records });
     }
     Ok(files)
+}
+
+/// Whether one wait may name these files.
+pub(crate) fn fits_wait(ends: &[KnownEnd]) -> bool {
+    // The time has four bytes, the length of a name two, and an end eight.
+    let bytes: usize = ends.iter().map(|known| 2 + known.name.len() + 8).sum();
+    ends.len() <= WAIT_FILES_MAX && 4 + bytes <= BODY_BYTES_MAX
+}
+
+fn known_ends(cursor: &mut Cursor<'_>) -> Result<Vec<KnownEnd>, Malformed> {
+    let mut ends = Vec::new();
+    while !cursor.0.is_empty() {
+        if ends.len() == WAIT_FILES_MAX {
+            return Err(Malformed("a wait for files over the limit"));
+        }
+        ends.push(KnownEnd { name: cursor.name()?.to_owned(), end: cursor.u64()? });
+    }
+    Ok(ends)
 }
 
 #[cfg(test)]

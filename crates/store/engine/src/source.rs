@@ -1,13 +1,21 @@
 //! One way to read files, from an open store or from objects alone.
 
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use evenfall_store_format::Schema;
 use evenfall_store_format::appender::summary_of;
+use evenfall_store_format::columnar::ShreddedColumns;
 use evenfall_store_format::index::Summary;
+use evenfall_store_format::messages::MessageField;
 
-use super::{Archive, Store, StoreError};
+use super::append_watch::{AppendSignal, AppendWatch};
+use super::{Archive, KnownEnd, Store, StoreError};
+
+/// How often a source is looked at that cannot wake its readers: objects are published some seconds
+/// apart.
+const POLL_EVERY: Duration = Duration::from_millis(100);
 
 /// A file that can be read.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,6 +52,19 @@ pub trait RecordSource: Send + Sync {
     /// The errors of reading and of `each`. After an error of `each` no further part comes.
     fn read(&self, name: &str, numbers: Range<u64>, each: &mut Each<'_>) -> Result<(), StoreError>;
 
+    /// Waits until one of these files has more records than stated, or until the moment. Returns
+    /// whether the reader should look: a file has more records, or the source cannot tell.
+    ///
+    /// An append wakes readers of an open store and readers of a server. Other sources do not learn
+    /// of appends, and the wait returns after a tenth of a second.
+    ///
+    /// # Errors
+    /// The errors of reading, also for a file that is not there.
+    fn wait_past(&self, ends: &[KnownEnd], until: Instant) -> Result<bool, StoreError> {
+        let _ = ends;
+        Ok(poll_ends(until))
+    }
+
     /// The records of these numbers, one after the other.
     ///
     /// # Errors
@@ -55,6 +76,37 @@ pub trait RecordSource: Send + Sync {
             Ok(())
         })?;
         Ok(bytes)
+    }
+
+    /// Some fields of the first of these records, when those are in columns at hand: field by
+    /// field, which costs a part of making the records and taking the fields out of them. `None`
+    /// when they are not, and [`read`](Self::read) gives them.
+    ///
+    /// # Errors
+    /// The errors of reading.
+    fn read_fields(
+        &self,
+        name: &str,
+        numbers: Range<u64>,
+        fields: &[usize],
+    ) -> Result<Option<FieldColumns>, StoreError> {
+        let _ = (name, numbers, fields);
+        Ok(None)
+    }
+
+    /// Values of the messages in the first of these records, when they are in columns at hand and
+    /// were shredded there. `None` when they were not, and [`read`](Self::read) gives the records.
+    ///
+    /// # Errors
+    /// The errors of reading.
+    fn read_messages(
+        &self,
+        name: &str,
+        numbers: Range<u64>,
+        fields: &[MessageField],
+    ) -> Result<Option<ShreddedColumns>, StoreError> {
+        let _ = (name, numbers, fields);
+        Ok(None)
     }
 
     /// Count, times and aggregates of the records of these numbers; `None` without records. A
@@ -84,6 +136,23 @@ pub trait RecordSource: Send + Sync {
     }
 }
 
+/// Waits for the next look at a source that wakes nobody, and not beyond the moment. Returns
+/// whether the time for a look has come.
+pub(crate) fn poll_ends(until: Instant) -> bool {
+    let left = until.saturating_duration_since(Instant::now());
+    std::thread::sleep(left.min(POLL_EVERY));
+    !left.is_zero()
+}
+
+/// Fields of records that lie one after the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldColumns {
+    /// How many records.
+    pub records: u64,
+    /// The bytes of each field, in the order in which the fields were asked for.
+    pub fields: Vec<Bytes>,
+}
+
 impl RecordSource for Store {
     fn listed(&self) -> Result<Vec<Listed>, StoreError> {
         let listed = |file: std::sync::Arc<super::StoreFile>| Listed {
@@ -100,6 +169,46 @@ impl RecordSource for Store {
 
     fn read(&self, name: &str, numbers: Range<u64>, each: &mut Each<'_>) -> Result<(), StoreError> {
         self.read_numbers(&*self.file(name)?, numbers, each)
+    }
+
+    fn read_fields(
+        &self,
+        name: &str,
+        numbers: Range<u64>,
+        fields: &[usize],
+    ) -> Result<Option<FieldColumns>, StoreError> {
+        self.fields_of_numbers(&*self.file(name)?, numbers, fields)
+    }
+
+    fn read_messages(
+        &self,
+        name: &str,
+        numbers: Range<u64>,
+        fields: &[MessageField],
+    ) -> Result<Option<ShreddedColumns>, StoreError> {
+        self.messages_of_numbers(&*self.file(name)?, numbers, fields)
+    }
+
+    fn wait_past(&self, ends: &[KnownEnd], until: Instant) -> Result<bool, StoreError> {
+        let signal = std::sync::Arc::new(AppendSignal::default());
+        let watch = |known: &KnownEnd| -> Result<_, StoreError> {
+            Ok((AppendWatch::new(&self.file(&known.name)?, &signal), known.end))
+        };
+        let watches = ends.iter().map(watch).collect::<Result<Vec<_>, _>>()?;
+        loop {
+            for (watch, end) in &watches {
+                // The records are read first: a deletion holds the same lock.
+                if watch.file().records() > *end {
+                    return Ok(true);
+                }
+                if watch.file().is_deleted() {
+                    self.file(&watch.file().name)?;
+                }
+            }
+            if !signal.wait_until(Some(until)) {
+                return Ok(false);
+            }
+        }
     }
 
     fn summary(&self, name: &str, numbers: Range<u64>) -> Result<Option<Summary>, StoreError> {

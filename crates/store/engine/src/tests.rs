@@ -1,4 +1,5 @@
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use evenfall_store_format::{FieldType, Schema};
 
@@ -221,4 +222,34 @@ fn an_address_that_this_build_cannot_reach_names_the_feature() {
     }
     let other = said("zookeeper");
     assert!(other.contains("zookeeper://192.0.2.1:2379/ticks is no directory"), "{other}");
+}
+
+#[test]
+fn an_append_wakes_who_waits_for_it_in_the_same_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(StoreConfig::new(dir.path())).unwrap().store;
+    let file = store.create("a", &Schema::opaque(16)).unwrap();
+    let ends = |end| [KnownEnd { name: "a".into(), end }];
+    let far = || Instant::now() + Duration::from_secs(60);
+    let begun = Instant::now();
+    assert!(!store.wait_past(&ends(0), begun + Duration::from_millis(20)).unwrap());
+    for round in 0..200 {
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| store.wait_past(&ends(round), far()).unwrap());
+            // The append falls before, into and behind the beginning of the wait.
+            if round % 3 == 0 {
+                std::thread::sleep(Duration::from_micros(round * 5));
+            }
+            store.append(&file, &records(round..round + 1), Level::Memory).unwrap();
+            assert!(waiting.join().unwrap());
+        });
+    }
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| store.wait_past(&ends(200), far()));
+        std::thread::sleep(Duration::from_millis(20));
+        store.delete("a").unwrap();
+        let error = waiting.join().unwrap().unwrap_err();
+        assert!(matches!(error, StoreError::Store(Error::UnknownFile { .. })), "{error}");
+    });
+    assert!(begun.elapsed() < Duration::from_secs(50), "an append was slept through");
 }

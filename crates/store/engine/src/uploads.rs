@@ -6,18 +6,43 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use evenfall_core::Objects as _;
+use evenfall_core::{Objects as _, StorageError};
 use evenfall_store_format::cache::Interest;
 use evenfall_store_format::layout::{
     DataChunk, SEGMENT_BYTES, block_name, catalog_name, tail_name,
 };
 use evenfall_store_format::metadata::{MetadataNode, NODES_PER_BLOCK, decode_block, encode_block};
 use evenfall_store_format::publication::{End, gather_chunk, publish, put_block, put_chunk};
-use evenfall_store_format::{FileId, Kind};
+use evenfall_store_format::{Error, FileId, Kind};
 
 use super::archive;
 use super::engine::{Shared, StoreFile};
-use super::{StoreError, lock};
+use super::{Bucket, Names, StoreError, lock};
+
+/// The setting of a directory that was begun while its bucket did not answer.
+const UNSEEN: &str = "unseen objects";
+
+/// Takes the names of the bucket's files into a directory that has none. Returns whether the bucket
+/// is still to be asked, which does not answer now.
+pub(super) fn restore_names(
+    names: &Names,
+    bucket: &Bucket,
+    is_reading: bool,
+) -> Result<bool, StoreError> {
+    if names.is_empty()? {
+        match archive::catalog(bucket) {
+            Ok(known) if known.is_empty() => {}
+            Ok(known) => names.restore(&known)?,
+            Err(StoreError::Store(Error::Storage(StorageError::Unavailable { .. })))
+                if !is_reading && names.member().is_none() =>
+            {
+                names.local().set(UNSEEN, "yes")?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(names.local().setting(UNSEEN)?.is_some_and(|unseen| unseen == "yes"))
+}
 
 /// Pause after a failed request.
 const RETRY: Duration = Duration::from_millis(200);
@@ -153,6 +178,7 @@ impl Shared {
         if file.uploaded.load(Relaxed) > chunk || !is_ours {
             return Ok(());
         }
+        self.see_catalog()?;
         let mut segments = self.segments(&file, Interest::Passing);
         let bytes = gather_chunk(&mut segments, (Kind::Data, id, chunk))?;
         let form =
@@ -186,6 +212,17 @@ impl Shared {
         done
     }
 
+    /// The error of a stop that has not published these files.
+    pub(super) fn expect_published(&self, files: &[Arc<StoreFile>]) -> Result<(), StoreError> {
+        let behind = files.iter().filter(|file| is_changed(file)).count();
+        if behind == 0 {
+            return Ok(());
+        }
+        let name = "the objects".to_owned();
+        let what = format!("they lack records of {behind} files, which the next opening publishes");
+        Err(StorageError::Unavailable { name, what }.into())
+    }
+
     pub(super) fn publish(&self, file: &StoreFile) -> Result<(), StoreError> {
         self.publish_block(file.entry.slot / NODES_PER_BLOCK as u32, &[file])
     }
@@ -193,6 +230,7 @@ impl Shared {
     /// Publishes tails, then the block of metadata, and then, once in the life of a primary, the
     /// entries of the catalogue. A file that fails does not delay the others.
     fn publish_block(&self, block: u32, files: &[&StoreFile]) -> Result<(), StoreError> {
+        self.see_catalog()?;
         self.check_objects(block, files)?;
         self.commit_first(files);
         let tails = in_parallel(files, |file| self.publish_tail(file));
@@ -216,6 +254,25 @@ impl Shared {
         let unlisted = |file: &&StoreFile| !file.is_listed.load(Relaxed);
         let unlisted: Vec<&StoreFile> = ready.into_iter().filter(unlisted).collect();
         done.and(self.list(block, &unlisted))
+    }
+
+    /// A directory that was begun while its bucket did not answer knows no files of the bucket. It
+    /// must not publish over them: its own files have the same numbers.
+    pub(super) fn see_catalog(&self) -> Result<(), StoreError> {
+        if !self.is_catalog_unseen.load(Relaxed) {
+            return Ok(());
+        }
+        let bucket = self.bucket.as_ref().ok_or(StoreError::NoObjects)?;
+        if let Some((name, _)) = archive::catalog(bucket)?.first() {
+            let what = format!(
+                "another directory has published there ({name:?}), which this directory did not \
+                 see when it was begun: its records stay on this disk"
+            );
+            return Err(StorageError::Failed { name: "the objects".into(), what }.into());
+        }
+        self.names.local().set(UNSEEN, "no")?;
+        self.is_catalog_unseen.store(false, Relaxed);
+        Ok(())
     }
 
     /// A store that was opened without its objects must have them by now, or report that they are

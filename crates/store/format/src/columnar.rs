@@ -22,7 +22,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Debug};
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -33,6 +33,7 @@ use crate::layout::{
     CHUNK_BYTES, DataChunk, FileId, Kind, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, parse_chunk_name,
     segment_place,
 };
+use crate::messages::{InstalledLayouts, MessageField};
 use crate::schema::Schema;
 
 /// Segments that are encoded and decoded together. 64 segments are 1 MiB of rows: a reader of a
@@ -50,11 +51,18 @@ const STAGED: &str = ".parquet.new";
 /// Encodes chunks in columns, and decodes them.
 pub trait ChunkCodec: Send + Sync {
     /// The chunk in columns; `None` when the chunk is better left raw, because records of it are
-    /// lost or the columns would take as many bytes.
+    /// lost or the columns would take as many bytes. Messages of a recording are shredded by the
+    /// layouts; without layouts they are bytes.
     ///
     /// # Errors
     /// [`Error::Damaged`] for a chunk that is not whole.
-    fn encode(&self, schema: &Schema, chunk: DataChunk, bytes: &Bytes) -> Result<Option<Bytes>>;
+    fn encode(
+        &self,
+        schema: &Schema,
+        chunk: DataChunk,
+        bytes: &Bytes,
+        layouts: InstalledLayouts,
+    ) -> Result<Option<Bytes>>;
 
     /// The raw segments of a group, exactly as they were encoded.
     ///
@@ -62,11 +70,106 @@ pub trait ChunkCodec: Send + Sync {
     /// [`Error::Damaged`], naming `place`.
     fn decode(&self, stored: &Bytes, group: u32, place: &str) -> Result<Bytes>;
 
+    /// The bytes of these fields, by their places in the schema, in the rows of some groups: field
+    /// by field, and row by row within a field. `None` from a codec that gives whole rows alone.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], naming `place`.
+    fn decode_fields(
+        &self,
+        stored: &Bytes,
+        groups: Range<u32>,
+        fields: &[usize],
+        place: &str,
+    ) -> Result<Option<Vec<Vec<u8>>>> {
+        let _ = (stored, groups, fields, place);
+        Ok(None)
+    }
+
+    /// These values of the messages in some groups. `None` for a chunk whose rows were not
+    /// shredded.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], naming `place`.
+    fn decode_messages(
+        &self,
+        stored: &Bytes,
+        groups: Range<u32>,
+        fields: &[MessageField],
+        place: &str,
+    ) -> Result<Option<ShreddedColumns>> {
+        let _ = (stored, groups, fields, place);
+        Ok(None)
+    }
+
     /// Checks every byte of a chunk in columns.
     ///
     /// # Errors
     /// [`Error::Damaged`], naming `place`.
     fn check(&self, stored: &Bytes, place: &str) -> Result<()>;
+}
+
+/// One value of each message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MessageValues {
+    /// Numbers.
+    Numbers(Vec<Option<i64>>),
+    /// Texts without padding.
+    Texts(Vec<Option<Bytes>>),
+}
+
+/// Messages out of a chunk in columns, value by value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShreddedColumns {
+    /// The number of each message.
+    pub numbers: Vec<u64>,
+    /// What the venue's clock shows at each message.
+    pub wall_ns: Vec<i64>,
+    /// The time under which each message is recorded.
+    pub recorded_ns: Vec<i64>,
+    /// The tags of the formats.
+    pub tags: Vec<u8>,
+    /// Whether each message was shredded. The values of another message are its type alone.
+    pub is_shredded: Vec<bool>,
+    /// The values that were asked for.
+    pub values: Vec<MessageValues>,
+}
+
+impl ShreddedColumns {
+    /// No messages, with room for these values.
+    pub fn new(fields: &[MessageField]) -> Self {
+        let values = fields.iter().map(|field| match MessageField::TEXTS.contains(field) {
+            true => MessageValues::Texts(Vec::new()),
+            false => MessageValues::Numbers(Vec::new()),
+        });
+        Self {
+            numbers: Vec::new(),
+            wall_ns: Vec::new(),
+            recorded_ns: Vec::new(),
+            tags: Vec::new(),
+            is_shredded: Vec::new(),
+            values: values.collect(),
+        }
+    }
+
+    /// The messages of these rows alone.
+    pub fn cut(&mut self, rows: Range<usize>) {
+        fn keep<T>(all: &mut Vec<T>, rows: &Range<usize>) {
+            all.truncate(rows.end);
+            all.drain(..rows.start.min(all.len()));
+        }
+        keep(&mut self.numbers, &rows);
+        keep(&mut self.wall_ns, &rows);
+        keep(&mut self.recorded_ns, &rows);
+        keep(&mut self.tags, &rows);
+        keep(&mut self.is_shredded, &rows);
+        for values in &mut self.values {
+            match values {
+                MessageValues::Numbers(all) => keep(all, &rows),
+                MessageValues::Texts(all) => keep(all, &rows),
+            }
+        }
+    }
 }
 
 /// The codec of a program, if it has one.
@@ -147,6 +250,21 @@ pub fn decode_part(
     Ok(Bytes::from(bytes).slice(start - first * GROUP_BYTES..end - first * GROUP_BYTES))
 }
 
+/// The group of a segment in its chunk.
+fn group_of(segment: u32) -> u32 {
+    segment % SEGMENTS_PER_CHUNK / SEGMENTS_PER_GROUP
+}
+
+/// The groups of a chunk from one segment to another, and the segments of these groups.
+fn groups_around(chunk: DataChunk, segments: RangeInclusive<u32>) -> (Range<u32>, Range<u32>) {
+    let begin = chunk.first_segment();
+    let last = (*segments.end()).min(begin + (SEGMENTS_PER_CHUNK - 1));
+    let groups = group_of(*segments.start())..group_of(last) + 1;
+    let segments =
+        begin + groups.start * SEGMENTS_PER_GROUP..begin + groups.end * SEGMENTS_PER_GROUP;
+    (groups, segments)
+}
+
 fn within_chunk(offset: u64, len: usize) -> Range<usize> {
     let start = usize::try_from(offset).unwrap_or(usize::MAX).min(CHUNK_BYTES);
     start..start.saturating_add(len).min(CHUNK_BYTES)
@@ -160,11 +278,21 @@ struct Recent {
     bytes: Bytes,
 }
 
+/// Values of some fields out of a chunk in columns, from [`ColumnDisk::fields_around`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DecodedFields {
+    /// The segments that hold these rows: whole groups of one chunk.
+    pub segments: Range<u32>,
+    /// The bytes of each field, row after row, in the order in which the fields were asked for.
+    pub values: Vec<Vec<u8>>,
+}
+
 /// A disk on which chunks may be in columns. Clones are the same disk.
 #[derive(Clone)]
 pub struct ColumnDisk<D> {
     disk: D,
     codec: InstalledCodec,
+    layouts: InstalledLayouts,
     /// The chunks that are in columns alone, with the lengths of their files. Another process may
     /// change the disk of a reader, which then finds out by a file that is not there.
     columnar: Arc<Mutex<BTreeMap<DataChunk, u64>>>,
@@ -209,7 +337,14 @@ impl<D: Disk> ColumnDisk<D> {
             }
         }
         let columnar = Arc::new(Mutex::new(columnar));
-        Ok(Self { disk, codec, columnar, switching: Arc::default(), recent: Arc::default() })
+        let (switching, recent, layouts) = (Arc::default(), Arc::default(), None);
+        Ok(Self { disk, codec, layouts, columnar, switching, recent })
+    }
+
+    /// The disk on which the messages of recordings are shredded by these layouts when they are
+    /// encoded.
+    pub fn with_layouts(self, layouts: InstalledLayouts) -> Self {
+        Self { layouts, ..self }
     }
 
     /// Removes what a switch that was cut short has left beside raw chunks.
@@ -284,9 +419,49 @@ impl<D: Disk> ColumnDisk<D> {
         let (Some(codec), Some(stored)) = (self.codec, self.read_columns(chunk)?) else {
             return Ok(None);
         };
-        let group = segment % SEGMENTS_PER_CHUNK / SEGMENTS_PER_GROUP;
+        let group = group_of(segment);
         let bytes = codec.decode(&stored, group, &columnar_name(chunk))?;
         Ok(Some((chunk.first_segment() + group * SEGMENTS_PER_GROUP, bytes)))
+    }
+
+    /// These fields in the rows of the groups from one segment to another, when the chunk of the
+    /// first segment is in columns. The groups end with that chunk.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], and the errors of the disk.
+    pub fn fields_around(
+        &self,
+        file: FileId,
+        segments: RangeInclusive<u32>,
+        fields: &[usize],
+    ) -> Result<Option<DecodedFields>> {
+        let chunk = DataChunk { file, number: segment_place(*segments.start()).0 };
+        let (Some(codec), Some(stored)) = (self.codec, self.read_columns(chunk)?) else {
+            return Ok(None);
+        };
+        let (groups, segments) = groups_around(chunk, segments);
+        let values = codec.decode_fields(&stored, groups, fields, &columnar_name(chunk))?;
+        Ok(values.map(|values| DecodedFields { segments, values }))
+    }
+
+    /// As [`fields_around`](Self::fields_around), with values of messages. `None` for a chunk whose
+    /// messages were not shredded, too.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], and the errors of the disk.
+    pub fn messages_around(
+        &self,
+        file: FileId,
+        segments: RangeInclusive<u32>,
+        fields: &[MessageField],
+    ) -> Result<Option<(Range<u32>, ShreddedColumns)>> {
+        let chunk = DataChunk { file, number: segment_place(*segments.start()).0 };
+        let (Some(codec), Some(stored)) = (self.codec, self.read_columns(chunk)?) else {
+            return Ok(None);
+        };
+        let (groups, segments) = groups_around(chunk, segments);
+        let found = codec.decode_messages(&stored, groups, fields, &columnar_name(chunk))?;
+        Ok(found.map(|found| (segments, found)))
     }
 
     /// Encodes a whole raw chunk, and writes and syncs the columns under a name of their own.
@@ -302,7 +477,8 @@ impl<D: Disk> ColumnDisk<D> {
         if raw.len() < CHUNK_BYTES {
             return Ok(None);
         }
-        let Some(stored) = codec.encode(schema, chunk, &raw)? else { return Ok(None) };
+        let encoded = codec.encode(schema, chunk, &raw, self.layouts)?;
+        let Some(stored) = encoded else { return Ok(None) };
         let name = staged_name(chunk);
         // What an earlier try has left may be longer.
         self.disk.remove(&name)?;

@@ -151,6 +151,9 @@ pub fn parse_catalog_name(name: &str) -> Option<(FileId, u32)> {
     (catalog_name(file, token) == name).then_some((file, token))
 }
 
+/// The name of the file without records that keeps blocks of the disk for the next journal.
+pub const RESERVE: &str = "RESERVE";
+
 /// The name of a journal file.
 pub fn journal_name(number: u64) -> String {
     format!("J-{number:016x}")

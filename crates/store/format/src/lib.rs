@@ -18,11 +18,13 @@
 //! | [`reader`] | the reading end: by number, by time, by range, and summaries |
 //! | [`journal`] | commits of all streams of a disk, in one file |
 //! | [`columnar`] | chunks in columns, which read as the raw chunks that they were |
+//! | [`messages`] | messages of recordings as values of columns, and back |
 //! | [`volume`] | one disk: journal, chunks, checkpoints, recovery, verification |
 //! | [`metadata`] | the published state of each file, in blocks of nodes |
 //! | [`publication`] | writes chunks, tails and metadata to the object store, and reads them |
 //! | [`ordering`] | sorts late records and drops duplicates before an append |
 //! | [`cache`] | the cache of segments in memory |
+//! | [`age_clock`] | the clock by which ages count, and which no step of the wall clock moves |
 //! | [`retention`] | the rules by which old chunks are removed |
 //!
 //! The crate opens no files and starts no threads. A disk and an object store are the traits
@@ -57,6 +59,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod age_clock;
 pub mod appender;
 pub mod cache;
 pub mod columnar;
@@ -64,6 +67,7 @@ pub mod error;
 pub mod index;
 pub mod journal;
 pub mod layout;
+pub mod messages;
 pub mod metadata;
 pub mod ordering;
 pub mod publication;

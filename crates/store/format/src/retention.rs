@@ -2,7 +2,8 @@
 //!
 //! A policy removes whole chunks from the old end of a file, by age or by bytes. The last chunk
 //! always stays, so that a file has its newest record. First the metadata drops the records, and
-//! then the objects are deleted, so that a reader never follows a name to a deleted object.
+//! then the objects are deleted, so that a reader never follows a name to a deleted object. Objects
+//! whose records grew too old stay for [`OBJECTS_STAY_NS`] longer, for readers that have begun.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,10 +13,16 @@ use crate::layout::{CHUNK_BYTES, Layout, SEGMENTS_PER_CHUNK};
 /// day that can be written. Records with these times have no age.
 pub const TIMES_OF_DAY_END_NS: i64 = 100 * 3_600 * 1_000_000_000;
 
+/// How much older than the age records are when their objects are deleted: a day. A reader of
+/// objects alone that began before finds them, and so does an operator who notices that an age was
+/// too short. The disk gets its room at once.
+pub const OBJECTS_STAY_NS: i64 = 86_400 * 1_000_000_000;
+
 /// The limits of a file's age and size. Without limits, everything is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retention {
-    /// Records that are older than this by the wall clock may go, in nanoseconds.
+    /// Records that are older than this by the [vetted clock](crate::age_clock) may go, in
+    /// nanoseconds.
     pub age_ns_max: Option<u64>,
     /// Bytes of chunks above this may go.
     pub bytes_max: Option<u64>,
@@ -34,7 +41,7 @@ impl Retention {
         by_age.max(by_bytes).min(full.saturating_sub(1))
     }
 
-    /// The time before which records may go at `now_ns` of the wall clock; `None` of a file whose
+    /// The time before which records may go at `now_ns` of the vetted clock; `None` of a file whose
     /// newest record has a time of day alone. The horizon does not depend on the newest record. A
     /// time stamp from the future must not remove old records, and records of a file without
     /// appends must still grow old.

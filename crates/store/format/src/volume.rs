@@ -5,6 +5,7 @@
 //!                └──── full segments ──> chunk files ──> sync (flush) ──> may leave memory
 //!
 //!  checkpoint: flush; the next journal takes what fills no segment; the old one is spare
+//!  full disk:  the reserve becomes the next journal, so that chunks can leave
 //! ```
 //!
 //! The volume believes that a write is on the disk only when a sync behind the write has succeeded.
@@ -28,17 +29,19 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use bytes::Bytes;
 use evenfall_core::{Disk, StorageError};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::journal::{self, Batch, Origin};
 use crate::layout::{
-    DataChunk, FileId, Kind, Layout, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, chunk_name, journal_name,
-    segment_place,
+    CHUNK_BYTES, DataChunk, FileId, Kind, Layout, RESERVE, SEGMENT_BYTES, SEGMENTS_PER_CHUNK,
+    chunk_name, journal_name, segment_place,
 };
 use crate::segment::{self, Sealed};
 
 /// Spare journal files. While one journal is written, the previous one waits for a sync of its
 /// chunks, and the next must exist already.
 const SPARES: usize = 2;
+/// Length of the reserve: many statements that a chunk may leave, of which the first makes room.
+const RESERVE_BYTES: usize = 64 << 10;
 /// Limit of the bytes of records in one frame. Several frames fit into one commit, so a file with
 /// many records does not fill the commit alone.
 const FRAME_RECORDS_BYTES_MAX: usize = 8 << 20;
@@ -172,6 +175,12 @@ pub struct Volume<D> {
     old: Vec<OldJournal>,
     /// Journal files with a synced mark as spare.
     spares: Vec<u64>,
+    /// Whether the file system of the disk runs low.
+    is_low: bool,
+    /// Whether the reserve is on the disk: a file without records whose blocks become those of a
+    /// journal when the disk is full. Whatever makes room needs a commit first, and a full disk
+    /// takes no commit elsewhere.
+    has_reserve: bool,
 }
 
 /// Gives the records of a file from this number to its end. `None` means that the records cannot be
@@ -219,6 +228,28 @@ impl<D: Disk> Volume<D> {
         !self.old.is_empty()
             || self.offset > self.config.journal_bytes_max.max(4 * self.base_bytes)
             || self.unstated_bytes > UNSTATED_BYTES_MAX
+            || self.is_low && self.offset.max(self.unstated_bytes) > self.low_bytes_max()
+    }
+
+    /// Bytes of a journal, or of segments behind the ends that it states, after which a checkpoint
+    /// is due on a disk that runs low.
+    fn low_bytes_max(&self) -> u64 {
+        (CHUNK_BYTES as u64).max(4 * self.base_bytes)
+    }
+
+    /// Notes whether the file system of the disk runs low. While it does, journals are short, and
+    /// no file of a journal is kept as a spare. Short journals also state early that chunks are
+    /// synced, so that these can leave a disk on which nothing can be written any more.
+    ///
+    /// # Errors
+    /// `Error::Storage`; a spare that could not be removed stays.
+    pub fn set_low(&mut self, is_low: bool) -> Result<()> {
+        self.is_low = is_low;
+        while let Some(slot) = self.spares.last().copied().filter(|_| is_low) {
+            self.disk.remove(&journal_name(slot))?;
+            self.spares.pop();
+        }
+        Ok(())
     }
 
     /// Writes and syncs one commit. On success, everything in the batch survives a crash.
@@ -271,6 +302,39 @@ impl<D: Disk> Volume<D> {
         Ok(())
     }
 
+    /// A commit of what makes room. When the disk is full, the commit goes to the reserve.
+    fn commit_to_make_room(&mut self, batch: &mut Batch) -> Result<()> {
+        match self.commit(batch) {
+            Err(error) if is_full(&error) && self.draw_on_reserve() => self.commit(batch),
+            done => done,
+        }
+    }
+
+    /// Makes the reserve the file of the next journal. A write over its blocks needs no room on
+    /// file systems that write in place, such as ext4, XFS and tmpfs; Btrfs and ZFS do not.
+    fn draw_on_reserve(&mut self) -> bool {
+        // Behind a commit that failed, no journal has begun.
+        if self.offset > 0 || !std::mem::take(&mut self.has_reserve) {
+            return false;
+        }
+        let is_renamed = self.disk.rename(RESERVE, &journal_name(self.number)).is_ok();
+        self.spares.extend(is_renamed.then_some(self.number));
+        is_renamed
+    }
+
+    /// Makes the reserve again. Without room, the next checkpoint tries again.
+    fn keep_reserve(&mut self) {
+        if self.has_reserve {
+            return;
+        }
+        let made = self.disk.write(RESERVE, 0, &[0; RESERVE_BYTES]);
+        self.has_reserve = made.and_then(|()| self.disk.sync(RESERVE)).is_ok();
+        if !self.has_reserve {
+            // What a failed write has left takes room.
+            let _ = self.disk.remove(RESERVE);
+        }
+    }
+
     /// Makes the file of a journal a spare, or removes the file. The mark of a spare is synced
     /// before anything else is written to the file. Otherwise a crash could leave the old header in
     /// front of the first new commits, and the rest of the old commits would look like damage.
@@ -280,7 +344,7 @@ impl<D: Disk> Volume<D> {
         };
         let (number, slot) = (*number, *slot);
         let name = journal_name(slot);
-        if *is_reusable && self.spares.len() < SPARES {
+        if *is_reusable && self.spares.len() < SPARES && !self.is_low {
             let header = journal::header(number, self.config.node, true);
             let marked = self.disk.write(&name, 0, &header).and_then(|()| self.disk.sync(&name));
             if let Err(error) = marked {
@@ -417,6 +481,7 @@ impl<D: Disk> Volume<D> {
         while is_whole && !self.old.is_empty() {
             self.dispose_oldest()?;
         }
+        self.keep_reserve();
         Ok(())
     }
 
@@ -482,7 +547,11 @@ impl<D: Disk> Volume<D> {
             self.disk.remove(&journal_name(*slot))?;
             self.spares.pop();
         }
-        self.checkpoint(tails)
+        let flushed = self.checkpoint(tails)?;
+        if std::mem::take(&mut self.has_reserve) {
+            self.disk.remove(RESERVE)?;
+        }
+        Ok(flushed)
     }
 
     /// Reads and checks a segment of a chunk; `None` when it is not there.
@@ -529,7 +598,7 @@ impl<D: Disk> Volume<D> {
         let Some(shelf) = self.files.get(&file).copied() else { return Ok(()) };
         let mut batch = Batch::default();
         batch.push_deletion(shelf.origin);
-        self.commit(&mut batch)?;
+        self.commit_to_make_room(&mut batch)?;
         self.unsynced.retain(|sealed| sealed.file != file);
         self.flushing.retain(|sealed| sealed.file != file);
         for kind in [Kind::Data, Kind::Index] {
@@ -539,6 +608,7 @@ impl<D: Disk> Volume<D> {
             }
         }
         self.files.remove(&file);
+        self.keep_reserve();
         Ok(())
     }
 
@@ -551,11 +621,13 @@ impl<D: Disk> Volume<D> {
     /// `Error::Storage`; nothing is removed then.
     pub fn evict_chunk(&mut self, file: FileId, chunk: u32) -> Result<bool> {
         // The newest synced segment stays: recovery looks behind it.
-        if !self.state_behind(file, (u64::from(chunk) + 1) * u64::from(SEGMENTS_PER_CHUNK) + 1)? {
+        let segments = (u64::from(chunk) + 1) * u64::from(SEGMENTS_PER_CHUNK) + 1;
+        if !self.state_behind(file, segments, Self::commit_to_make_room)? {
             return Ok(false);
         }
         self.disk.remove(&chunk_name(Kind::Data, file, chunk))?;
         self.chunks.remove((Kind::Data, file, chunk));
+        self.keep_reserve();
         Ok(true)
     }
 
@@ -566,11 +638,16 @@ impl<D: Disk> Volume<D> {
     /// `Error::Storage`.
     pub fn state_chunk(&mut self, chunk: DataChunk) -> Result<bool> {
         let segments = (u64::from(chunk.number) + 1) * u64::from(SEGMENTS_PER_CHUNK);
-        self.state_behind(chunk.file, segments)
+        self.state_behind(chunk.file, segments, Self::commit)
     }
 
     /// States the synced end of a file whose first `segments` segments are synced.
-    fn state_behind(&mut self, file: FileId, segments: u64) -> Result<bool> {
+    fn state_behind(
+        &mut self,
+        file: FileId,
+        segments: u64,
+        commit: fn(&mut Self, &mut Batch) -> Result<()>,
+    ) -> Result<bool> {
         let Some(shelf) = self.files.get(&file).copied() else { return Ok(false) };
         let layout = Layout::new(usize::from(shelf.origin.record_bytes))?;
         if u64::from(layout.full_segments(shelf.synced)) < segments {
@@ -579,7 +656,7 @@ impl<D: Disk> Volume<D> {
         if u64::from(layout.full_segments(shelf.stated)) < segments {
             let mut batch = Batch::default();
             batch.push_node(shelf.origin, shelf.synced);
-            self.commit(&mut batch)?;
+            commit(self, &mut batch)?;
             if let Some(kept) = self.files.get_mut(&file) {
                 kept.stated = shelf.synced;
             }
@@ -591,6 +668,10 @@ impl<D: Disk> Volume<D> {
     pub fn count_columnar(&mut self, chunk: DataChunk, stored: u64) {
         self.chunks.shrink(chunk, stored);
     }
+}
+
+fn is_full(error: &Error) -> bool {
+    matches!(error, Error::Storage(StorageError::Full { .. }))
 }
 
 /// Records as parts that fit into a commit, each with the number of its first record.

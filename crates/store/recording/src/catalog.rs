@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use evenfall_store_engine::{
-    Archive, Client, Listed, Names, RecordSource, RemoteSource, Store, StoreConfig, StoreError,
+    Archive, Client, ConnectOptions, Listed, Names, RecordSource, RemoteSource, Store, StoreConfig,
+    StoreError, user_key_from_environment,
 };
 use evenfall_store_format::Schema;
 use evenfall_store_format::schema::Arrival;
@@ -29,7 +30,7 @@ pub struct RecordingFiles {
     pub arrival: Arrival,
     /// Files of messages, by stream.
     streams: BTreeMap<u32, Vec<Listed>>,
-    /// Files of frames and of UTC.
+    /// Files of frames, of trades and quotes, and of UTC.
     beside: Vec<Listed>,
 }
 
@@ -47,6 +48,12 @@ impl RecordingFiles {
     /// Records of messages. A message of many bytes has several records.
     pub fn records(&self) -> u64 {
         self.streams.values().flatten().map(|file| file.records).sum()
+    }
+
+    /// Whether a file of this name belongs to the recording.
+    #[cfg(feature = "arrow")]
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.files().any(|file| file.name == name)
     }
 
     /// Every file, those beside the messages too.
@@ -191,13 +198,8 @@ impl Recordings {
 /// # Errors
 /// When there is no such store, and the errors of opening it.
 pub fn open_source(place: &str) -> Result<Arc<dyn RecordSource>, StoreError> {
-    if let Some(address) = place.strip_prefix("tcp://") {
-        let wrong = |error: std::net::AddrParseError| StoreError::Remote {
-            what: format!("{place}: {error}: write tcp://127.0.0.1:7410"),
-            is_retryable: false,
-        };
-        let client = Client::connect(address.parse().map_err(wrong)?)?;
-        return Ok(Arc::new(RemoteSource::new(client)));
+    if place.starts_with("tcp://") {
+        return Ok(Arc::new(RemoteSource::new(connect_to(place)?)));
     }
     if place.contains("://") {
         return Ok(Arc::new(Archive::open(place)?));
@@ -210,6 +212,22 @@ pub fn open_source(place: &str) -> Result<Arc<dyn RecordSource>, StoreError> {
         config.objects = Some(objects);
     }
     Ok(Arc::new(Store::open_to_read(config)?.store))
+}
+
+/// Connects to the server at `tcp://127.0.0.1:7410`, for appends; as the user whose key the
+/// variable `EVENFALL_STORE_KEY` names, when it does.
+///
+/// # Errors
+/// A place of another form, and the errors of the connection.
+pub fn connect_to(place: &str) -> Result<Client, StoreError> {
+    let wrong = |why: String| StoreError::Remote {
+        what: format!("{place}: {why}: write tcp://127.0.0.1:7410"),
+        is_retryable: false,
+    };
+    let address = place.strip_prefix("tcp://").ok_or_else(|| wrong("takes no appends".into()))?;
+    let address = address.parse();
+    let address = address.map_err(|error: std::net::AddrParseError| wrong(error.to_string()))?;
+    Client::connect_with(address, &ConnectOptions::with_key(user_key_from_environment()?))
 }
 
 fn expect_free(name: &str, by: &'static str, is_taken: bool) -> Result<(), StoreError> {

@@ -74,6 +74,23 @@ impl MessageDecoder {
         Ok((MessageRow { stream: from.stream.stream(), recorded, event }, is_named))
     }
 
+    /// Names the security of an event that was read out of columns.
+    ///
+    /// # Errors
+    /// As [`decode`](Self::decode).
+    #[cfg(feature = "arrow")]
+    pub(crate) fn name_security(
+        &mut self,
+        from: DecodedStream<'_>,
+        event: &mut Event,
+    ) -> Result<(), StoreError> {
+        self.events.name_security(event);
+        if let Some(locate) = unnamed_locate(event) {
+            event.symbol = self.earlier_symbol(from, locate)?;
+        }
+        Ok(())
+    }
+
     /// The symbol that the last message before the decoded ones names for a locate.
     fn earlier_symbol(
         &mut self,

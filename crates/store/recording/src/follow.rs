@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use evenfall_store_engine::{RecordSource, StoreError};
+use evenfall_store_engine::{KnownEnd, RecordSource, StoreError};
 
 use crate::catalog::Catalog;
 use crate::decode::{DecodedStream, MessageDecoder};
@@ -16,6 +16,12 @@ const HOLE_CLOSES: Duration = Duration::from_secs(2);
 /// How often the files of the recording are listed. A file appears with the first message of its
 /// size.
 const LIST_EVERY: Duration = Duration::from_secs(1);
+/// Least time between two looks at a recording that grows all the time. A look costs some dozens of
+/// requests per stream, which the recorder itself answers.
+const LOOKS_APART_MIN: Duration = Duration::from_millis(5);
+/// Time from one look to the next, in times of what the first took. A follower of many streams thus
+/// keeps the recorder busy for a quarter of the time.
+const LOOKS_APART_PER_LOOK: u32 = 4;
 
 /// One stream that is followed.
 struct StreamFollower {
@@ -32,6 +38,12 @@ pub struct RecordingFollower {
     listed_at: Instant,
     name: String,
     streams: BTreeMap<u32, StreamFollower>,
+    /// How far the files of messages reached at the last look; `None` before it.
+    seen: Option<Vec<KnownEnd>>,
+    /// When the last look began, and how long it took to learn how far the recording reaches.
+    /// Reading the messages is no part of that, because it costs as much in fewer looks.
+    looked_at: Instant,
+    look_took: Duration,
 }
 
 impl RecordingFollower {
@@ -59,8 +71,32 @@ impl RecordingFollower {
             listed_at: Instant::now(),
             name: snapshot.name().to_owned(),
             streams: streams.collect(),
+            seen: None,
+            looked_at: Instant::now(),
+            look_took: Duration::ZERO,
             source,
         })
+    }
+
+    /// Waits until there may be messages that [`read_new`](Self::read_new) has not given, or until
+    /// the moment. A message wakes the wait; see [`RecordSource::wait_past`] for sources that
+    /// cannot wake. The wait also ends when it is time to look for new files or for lost messages.
+    ///
+    /// # Errors
+    /// The errors of the source.
+    pub fn wait_new(&mut self, until: Instant) -> Result<(), StoreError> {
+        let mut until = until.min(self.listed_at + LIST_EVERY);
+        let holes = self.streams.values().filter_map(|stream| stream.hole);
+        // A hole that was closed at the last look has no later message in the store, and another
+        // look would find none either.
+        for closes in holes.map(|hole| hole + HOLE_CLOSES).filter(|at| *at > self.looked_at) {
+            until = until.min(closes);
+        }
+        let Some(seen) = &self.seen else { return Ok(()) };
+        let apart = LOOKS_APART_MIN.max(self.look_took * LOOKS_APART_PER_LOOK);
+        let earliest = until.min(self.looked_at + apart);
+        std::thread::sleep(earliest.saturating_duration_since(Instant::now()));
+        self.source.wait_past(seen, until).map(drop)
     }
 
     /// Gives the messages that have come. The files of a recording grow one after the other, so a
@@ -72,12 +108,18 @@ impl RecordingFollower {
         &mut self,
         each: &mut dyn FnMut(MessageRow) -> Result<(), E>,
     ) -> Result<(), E> {
+        self.looked_at = Instant::now();
         if self.listed_at.elapsed() >= LIST_EVERY {
             self.catalog = Catalog::read(&*self.source)?;
             self.listed_at = Instant::now();
         }
-        let Some(files) = self.catalog.recording(&self.name) else { return Ok(()) };
+        let Some(files) = self.catalog.recording(&self.name) else {
+            self.seen = Some(Vec::new());
+            return Ok(());
+        };
         let now = RecordingSnapshot::open(Arc::clone(&self.source), files)?;
+        self.look_took = self.looked_at.elapsed();
+        self.seen = Some(now.known_ends(files));
         for stream in now.streams() {
             let numbers = stream.numbers();
             let new = || StreamFollower { decoder: None, next: numbers.start, hole: None };

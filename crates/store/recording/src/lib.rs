@@ -12,7 +12,11 @@
 //! | [`replay`] | [`StreamReplay`]: the messages of a stream, in order |
 //! | [`snapshot`] | [`RecordingSnapshot`]: a recording at one moment; rows by time and symbol |
 //! | `depth` | `BookDepth`: the order book of a symbol at a time |
+//! | `derived` | `DerivedWriter`: trades and quotes as files beside the messages |
 //! | [`follow`] | [`RecordingFollower`]: messages of a recording that still grows |
+//! | [`record_append`] | [`RecordAppender`]: rows of users' tables into a file with a schema |
+//! | [`late_window`] | [`LateWindow`]: records that come late, sorted or refused |
+//! | `layouts` | how the fields of messages lie in their bytes, for the columns of sealed chunks |
 //! | [`rows`] | messages as rows: CSV, JSON, and batches of columns |
 //! | [`tables`] | `Tables` and `Snapshot`: recordings and files as tables of Arrow columns |
 //! | `times` | times as people write them |
@@ -25,11 +29,16 @@ pub mod catalog;
 mod decode;
 #[cfg(feature = "arrow")]
 pub mod depth;
+#[cfg(feature = "arrow")]
+pub mod derived;
 pub mod files;
 pub mod follow;
 #[cfg(feature = "feeds")]
 pub mod intake;
+pub mod late_window;
+pub mod layouts;
 pub mod names;
+pub mod record_append;
 pub mod records;
 pub mod replay;
 pub mod rows;
@@ -43,10 +52,16 @@ pub mod times;
 pub mod verify;
 pub mod writer;
 
-pub use catalog::{Catalog, RecordingFiles, Recordings, open_source};
+pub use catalog::{Catalog, RecordingFiles, Recordings, connect_to, open_source};
 #[cfg(feature = "arrow")]
 pub use depth::{BookDepth, DepthTime};
+#[cfg(feature = "arrow")]
+pub use derived::DerivedWriter;
+#[cfg(feature = "arrow")]
+pub use evenfall_feed_formats::books::BooksConfig;
 pub use follow::RecordingFollower;
+pub use late_window::LateWindow;
+pub use record_append::{RecordAppendError, RecordAppender};
 pub use records::RecordedMessage;
 pub use replay::StreamReplay;
 pub use rows::MessageRow;

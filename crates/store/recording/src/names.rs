@@ -1,4 +1,37 @@
-//! Names that a person may have meant.
+//! Names that a person may have meant, and names that a new file may have.
+
+use std::fmt::{self, Display};
+
+use evenfall_store_engine::protocol::NAME_BYTES_MAX;
+
+/// Bytes of a name that are left for what a recording adds to it: side, stream and class.
+const ADDED_BYTES_MAX: usize = 64;
+
+/// A name that no new file and no recording may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewNameError;
+
+impl Display for NewNameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let max = NAME_BYTES_MAX - ADDED_BYTES_MAX;
+        write!(f, "must be 1 to {max} bytes without control characters")
+    }
+}
+
+impl std::error::Error for NewNameError {}
+
+/// Checks the name of a new file or recording. A server could not list a store with a longer name,
+/// and a name with the end of a line would be two names in a list.
+///
+/// # Errors
+/// [`NewNameError`].
+pub fn check_new_name(text: &str) -> Result<(), NewNameError> {
+    let max = NAME_BYTES_MAX - ADDED_BYTES_MAX;
+    match text.is_empty() || text.len() > max || text.chars().any(char::is_control) {
+        true => Err(NewNameError),
+        false => Ok(()),
+    }
+}
 
 /// Names in the end of an error: more would not be read.
 const NAMES_SHOWN: usize = 5;

@@ -33,20 +33,17 @@
 //! kept.
 
 use evenfall_feed_formats::Format;
+pub(crate) use evenfall_store_format::messages::OWN_TIME;
+use evenfall_store_format::messages::PART;
 use evenfall_store_format::schema::Arrival;
 use evenfall_store_format::{Field, FieldType, Schema};
 
 /// Bytes in front of the message.
-pub(crate) const HEAD_BYTES: usize = 19;
+pub(crate) use evenfall_store_format::messages::MESSAGE_AT as HEAD_BYTES;
 /// Bytes in front of the message in a recording without formats, one byte fewer.
 pub(crate) const UNTAGGED_HEAD_BYTES: usize = 18;
-/// Flag in the length of a message whose own time follows it. The largest record is shorter than
-/// this value.
-pub(crate) const OWN_TIME: u16 = 1 << 15;
 /// Bytes of the message's own time.
 pub(crate) const OWN_TIME_BYTES: usize = 8;
-/// Flag in the length of a part of a message. The length of a whole message is below this value.
-const PART: u16 = 1 << 14;
 /// In the place of the length of a message's first part.
 const FIRST_PART: u16 = 0x3fff;
 /// In the place of the length of a part between the first and the last part.

@@ -11,7 +11,7 @@ use crate::records::{PartKind, RecordView, RecordedMessage, head_bytes, number_o
 const READ_BYTES: u64 = 256 << 10;
 
 /// One class of a stream while it is merged.
-struct ClassCursor {
+pub(crate) struct ClassCursor {
     name: String,
     size: usize,
     head_bytes: usize,
@@ -22,7 +22,7 @@ struct ClassCursor {
 }
 
 impl ClassCursor {
-    fn new(file: &Listed, numbers: Range<u64>) -> Self {
+    pub(crate) fn new(file: &Listed, numbers: Range<u64>) -> Self {
         Self {
             name: file.name.clone(),
             size: usize::from(file.schema.record_bytes),
@@ -34,8 +34,26 @@ impl ClassCursor {
         }
     }
 
+    /// The records that are to be read next, when the cursor has none in memory; none at the end.
+    #[cfg(feature = "arrow")]
+    pub(crate) fn unread_records(&self) -> Option<Range<u64>> {
+        (self.at >= self.records.len()).then_some(self.next..self.end)
+    }
+
+    /// Passes over records that were read in another way.
+    #[cfg(feature = "arrow")]
+    pub(crate) fn pass_over(&mut self, records: u64) {
+        self.next = self.end.min(self.next + records);
+    }
+
+    /// Name of the file.
+    #[cfg(feature = "arrow")]
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The record at the cursor.
-    fn head(&mut self, source: &dyn RecordSource) -> Result<Option<&[u8]>, StoreError> {
+    pub(crate) fn head(&mut self, source: &dyn RecordSource) -> Result<Option<&[u8]>, StoreError> {
         if self.at >= self.records.len() {
             if self.next >= self.end {
                 return Ok(None);
@@ -49,7 +67,10 @@ impl ClassCursor {
 
     /// Takes the message at the cursor. `None` for parts of a message whose other parts are gone or
     /// not there yet.
-    fn take(&mut self, source: &dyn RecordSource) -> Result<Option<RecordedMessage>, StoreError> {
+    pub(crate) fn take(
+        &mut self,
+        source: &dyn RecordSource,
+    ) -> Result<Option<RecordedMessage>, StoreError> {
         let (head_bytes, size) = (self.head_bytes, self.size);
         let mut before = Vec::new();
         let mut number = None;
@@ -80,6 +101,18 @@ impl ClassCursor {
     }
 }
 
+/// The last record of a file, where there is any.
+///
+/// # Errors
+/// The errors of the store.
+pub fn last_record(source: &dyn RecordSource, file: &str) -> Result<Option<Vec<u8>>, StoreError> {
+    let numbers = source.between(file, i64::MIN, i64::MAX)?;
+    match numbers.is_empty() {
+        true => Ok(None),
+        false => source.numbers(file, numbers.end - 1..numbers.end).map(Some),
+    }
+}
+
 /// The first record for which `holds` is true, when `holds` is also true for all records after it.
 /// Without such a record, the end of the records.
 pub fn first_where(
@@ -100,14 +133,41 @@ pub fn first_where(
     Ok(low)
 }
 
+/// Those of these records of a file that have a time from one to another, both included.
+///
+/// # Errors
+/// The errors of the source, and [`NoRecord`](evenfall_store_format::Error::NoRecord) when
+/// retention has removed records since these were found, and may have removed some of these times.
+/// An answer without them would look whole.
+pub(crate) fn records_of_times(
+    source: &dyn RecordSource,
+    file: &str,
+    records: Range<u64>,
+    times: &RangeInclusive<i64>,
+) -> Result<Range<u64>, StoreError> {
+    let timed = source.between(file, *times.start(), *times.end())?;
+    if timed.start > records.start {
+        let kept = source.between(file, i64::MIN, i64::MAX)?;
+        // Records are in order of time. Where a kept record lies in front of the times, so does
+        // every record that was removed.
+        if kept.start > records.start && timed.start <= kept.start {
+            let record = format!("{}: retention deleted it while it was read", records.start);
+            let (first, end) = (kept.start, kept.end);
+            return Err(evenfall_store_format::Error::NoRecord { record, first, end }.into());
+        }
+    }
+    let start = timed.start.clamp(records.start, records.end);
+    Ok(start..timed.end.clamp(start, records.end))
+}
+
 /// The messages of a stream, in order of their numbers.
 pub struct StreamReplay<'a> {
     source: &'a dyn RecordSource,
-    cursors: Vec<ClassCursor>,
+    pub(crate) cursors: Vec<ClassCursor>,
     /// The number after the last message that was given out.
     next: Option<u64>,
     /// The number before which the replay ends.
-    end: u64,
+    pub(crate) end: u64,
 }
 
 impl<'a> StreamReplay<'a> {

@@ -5,13 +5,13 @@ use std::sync::{Arc, OnceLock};
 
 use evenfall_feed_formats::Format;
 use evenfall_feed_formats::codec::{self, Clock};
-use evenfall_store_engine::{Listed, RecordSource, StoreError};
+use evenfall_store_engine::{KnownEnd, Listed, RecordSource, StoreError};
 use evenfall_store_format::layout::record_time;
 
 use crate::catalog::RecordingFiles;
 use crate::decode::{DecodedStream, MessageDecoder};
 use crate::records::{PartKind, RecordView, head_bytes, number_of};
-use crate::replay::{StreamReplay, first_where};
+use crate::replay::{StreamReplay, first_where, records_of_times};
 use crate::rows::MessageRow;
 
 /// Messages that decide the format of messages for which the writer stated none.
@@ -84,7 +84,8 @@ pub struct StreamSnapshot {
 }
 
 impl StreamSnapshot {
-    fn open(
+    /// The stream of these files as it is now.
+    pub(crate) fn open(
         source: &dyn RecordSource,
         recording: &RecordingFiles,
         stream: u32,
@@ -187,9 +188,7 @@ impl StreamSnapshot {
         for (file, records) in &self.files {
             let mut records = records.clone();
             if *times != ALL_TIMES {
-                let timed = source.between(&file.name, *times.start(), *times.end())?;
-                let start = timed.start.clamp(records.start, records.end);
-                records = start..timed.end.clamp(start, records.end);
+                records = records_of_times(source, &file.name, records, times)?;
             }
             files.push((file, records));
         }
@@ -205,13 +204,12 @@ impl StreamSnapshot {
     ) -> Result<Range<u64>, StoreError> {
         let mut found: Option<Range<u64>> = None;
         for (file, records) in &self.files {
-            let timed = source.between(&file.name, *times.start(), *times.end())?;
-            let (start, end) = (timed.start.max(records.start), timed.end.min(records.end));
-            if start >= end {
+            let timed = records_of_times(source, &file.name, records.clone(), times)?;
+            if timed.is_empty() {
                 continue;
             }
-            let first = number_of(&source.numbers(&file.name, start..start + 1)?);
-            let last = number_of(&source.numbers(&file.name, end - 1..end)?);
+            let first = number_of(&source.numbers(&file.name, timed.start..timed.start + 1)?);
+            let last = number_of(&source.numbers(&file.name, timed.end - 1..timed.end)?);
             let (from, to) = found.map_or((first, last + 1), |numbers| {
                 (numbers.start.min(first), numbers.end.max(last + 1))
             });
@@ -221,6 +219,27 @@ impl StreamSnapshot {
         let start = found.start.clamp(self.numbers.start, self.numbers.end);
         Ok(start..found.end.clamp(start, self.numbers.end))
     }
+}
+
+/// The format of the messages of these streams for which the writer stated none.
+pub(crate) fn untagged_format_of(
+    source: &dyn RecordSource,
+    streams: &[StreamSnapshot],
+) -> Result<Format, StoreError> {
+    let mut untagged = Vec::new();
+    for stream in streams {
+        let mut replay = stream.replay(source, 0..u64::MAX, &ALL_TIMES)?;
+        let mut left = FORMAT_MESSAGES;
+        while left > 0
+            && let Some(recorded) = replay.next_message()?
+        {
+            left -= 1;
+            if recorded.format.is_none() {
+                untagged.push(recorded.bytes);
+            }
+        }
+    }
+    Ok(codec::of_untagged(untagged.iter().map(|bytes| &bytes[..])))
 }
 
 /// A recording at one moment. Every message whose append had returned is in it.
@@ -251,9 +270,31 @@ impl RecordingSnapshot {
         &self.name
     }
 
+    /// Ends a stream in front of a message: later messages are not in the snapshot.
+    #[cfg(feature = "arrow")]
+    pub(crate) fn end_stream(&mut self, place: usize, end: u64) {
+        if let Some(stream) = self.streams.get_mut(place) {
+            stream.numbers.end = end.clamp(stream.numbers.start, stream.numbers.end);
+        }
+    }
+
     /// The streams, in order.
     pub fn streams(&self) -> &[StreamSnapshot] {
         &self.streams
+    }
+
+    /// How far the files of the streams reach in this snapshot. Files without records reach to 0.
+    pub(crate) fn known_ends(&self, recording: &RecordingFiles) -> Vec<KnownEnd> {
+        let of_stream = |stream: &StreamSnapshot| {
+            let end_of = |name: &str| {
+                let file = stream.files.iter().find(|(file, _)| file.name == name);
+                file.map_or(0, |(_, records)| records.end)
+            };
+            let files = recording.of_stream(stream.stream).iter();
+            let ends = files.map(|file| (file.name.clone(), end_of(&file.name)));
+            ends.map(|(name, end)| KnownEnd { name, end }).collect::<Vec<_>>()
+        };
+        self.streams.iter().flat_map(of_stream).collect()
     }
 
     /// Streams with the number of their first row.
@@ -263,6 +304,15 @@ impl RecordingSnapshot {
             *next += stream.numbers.end - stream.numbers.start;
             Some((place, stream))
         })
+    }
+
+    /// The rows of some messages of the stream at this place.
+    #[cfg(feature = "arrow")]
+    pub(crate) fn rows_of(&self, place: usize, numbers: Range<u64>) -> Option<Range<u64>> {
+        let (first, stream) = self.placed().nth(place)?;
+        let clamp = |number: u64| number.clamp(stream.numbers.start, stream.numbers.end);
+        let row = |number: u64| first + clamp(number) - stream.numbers.start;
+        Some(row(numbers.start)..row(numbers.end)).filter(|rows| !rows.is_empty())
     }
 
     /// All rows.
@@ -368,20 +418,7 @@ impl RecordingSnapshot {
         if let Some(known) = self.untagged.get() {
             return Ok(*known);
         }
-        let mut untagged = Vec::new();
-        for stream in &self.streams {
-            let mut replay = stream.replay(&*self.source, 0..u64::MAX, &ALL_TIMES)?;
-            let mut left = FORMAT_MESSAGES;
-            while left > 0
-                && let Some(recorded) = replay.next_message()?
-            {
-                left -= 1;
-                if recorded.format.is_none() {
-                    untagged.push(recorded.bytes);
-                }
-            }
-        }
-        let found = codec::of_untagged(untagged.iter().map(|bytes| &bytes[..]));
+        let found = untagged_format_of(&*self.source, &self.streams)?;
         Ok(*self.untagged.get_or_init(|| found))
     }
 

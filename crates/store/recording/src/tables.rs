@@ -12,14 +12,18 @@
 //! | `r.quotes` | the best bid and ask of a symbol, at each nanosecond that changed them |
 //! | `r.raw` | every message, with all columns of an export, the bytes of the message too |
 //!
-//! `trades` and `quotes` are not stored beside the messages yet. Order books make both of them out
-//! of the messages while they are read. Each scan therefore reads all messages of a stream in front
-//! of the rows that it gives, one part holds whole streams, and the number of rows is unknown
-//! ([`TableInfo::rows`]). The store will keep both tables later.
+//! A recorder writes `trades` and `quotes` beside the messages (the module `derived`), and
+//! `evenfall store derive` makes them for recordings that lack them. Where the store has no rows,
+//! order books make both tables out of the messages while they are read. Such a scan reads all
+//! messages of a stream in front of the rows that it gives, and one part holds whole streams. The
+//! number of rows is unknown either way ([`TableInfo::rows`]): rows are selected by the numbers of
+//! messages.
 
 mod batches;
 mod books;
 mod columns;
+mod opened;
+mod shredded;
 
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, RangeInclusive};
@@ -29,15 +33,19 @@ use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::{ArrowError, SchemaRef};
 use evenfall_feed_formats::books::BooksConfig;
 use evenfall_feed_formats::itch::Stock;
-use evenfall_store_engine::columns::Columns;
-use evenfall_store_engine::{Listed, RecordSource, StoreError};
+use evenfall_store_engine::columns::{Columns, arrow_schema, record_batch};
+use evenfall_store_engine::{FieldColumns, Listed, RecordSource, StoreError};
+use evenfall_store_format::{Field, Schema};
 
-use self::batches::MessageTable;
+use self::batches::{MessageTable, fields_of};
 use self::books::{BookSnapshot, BookTable};
 pub use self::columns::PRICE_DIGITS;
+use self::opened::{OpenedRecording, StillEdges};
+use self::shredded::read_events;
 use crate::catalog::Catalog;
 use crate::depth::{BookDepth, DepthTime};
 use crate::names::near_names;
+use crate::replay::records_of_times;
 use crate::rows::MessageRow;
 use crate::snapshot::{RecordingSnapshot, RowSelection};
 use crate::times::{RangeEnd, TimeArg, TimeRangeError, is_of_day};
@@ -227,7 +235,13 @@ pub struct RowSummary {
 
 /// The tables of a store.
 pub trait Tables: Send + Sync {
-    /// Every table.
+    /// The name of every table. None of them is opened.
+    ///
+    /// # Errors
+    /// The errors of the store.
+    fn names(&self) -> Result<Vec<TableName>, TableError>;
+
+    /// Every table. Each is opened for its times and its size.
     ///
     /// # Errors
     /// The errors of the store.
@@ -295,7 +309,8 @@ pub trait Snapshot: Send + Sync {
     fn summary(&self, rows: &RowSelection) -> Result<RowSummary, TableError>;
 
     /// Gives these columns of the rows in batches of at most [`BATCH_ROWS`] rows, until `each`
-    /// breaks. `each` may read from the same tables. Other columns are not decoded.
+    /// breaks. `each` may read from the same tables. Other columns are not decoded. A scan that
+    /// finds no row for long gives batches without rows, so that `each` can break.
     ///
     /// # Errors
     /// [`TableError::UnknownColumn`], and the errors of the store.
@@ -314,15 +329,18 @@ pub struct StoreTables {
     books: BooksConfig,
     /// The recordings that a statement has opened; `None` for tables of no single statement.
     moment: Option<Arc<Mutex<OpenedRecordings>>>,
+    /// Recordings whose rows nobody writes any more.
+    still: Arc<StillEdges>,
 }
 
 /// Recordings at one moment, by name.
-type OpenedRecordings = BTreeMap<String, Arc<RecordingSnapshot>>;
+type OpenedRecordings = BTreeMap<String, Arc<OpenedRecording>>;
 
 impl StoreTables {
     /// Tables over this source.
     pub fn new(source: Arc<dyn RecordSource>) -> Self {
-        Self { source, books: BooksConfig::default(), moment: None }
+        let still = Arc::new(StillEdges::default());
+        Self { source, books: BooksConfig::default(), moment: None, still }
     }
 
     /// Sets the limit of the books out of which trades and quotes are made.
@@ -341,11 +359,10 @@ impl StoreTables {
         &self,
         catalog: &Catalog,
         name: &str,
-    ) -> Result<Option<Arc<RecordingSnapshot>>, TableError> {
-        let open = || -> Result<Option<Arc<RecordingSnapshot>>, TableError> {
+    ) -> Result<Option<Arc<OpenedRecording>>, TableError> {
+        let open = || -> Result<Option<Arc<OpenedRecording>>, TableError> {
             let Some(files) = catalog.recording(name) else { return Ok(None) };
-            let opened = RecordingSnapshot::open(Arc::clone(&self.source), files)?;
-            Ok(Some(Arc::new(opened)))
+            Ok(Some(Arc::new(OpenedRecording::open(&self.source, files, &self.still)?)))
         };
         let Some(moment) = &self.moment else { return open() };
         // The lock is held while the recording is opened, so that two tables of a statement which
@@ -363,14 +380,14 @@ impl StoreTables {
 
     fn recording(
         &self,
-        snapshot: Arc<RecordingSnapshot>,
+        opened: Arc<OpenedRecording>,
         table: RecordingTable,
     ) -> Result<Arc<dyn Snapshot>, TableError> {
         Ok(match table {
-            RecordingTable::Message(table) => Arc::new(MessageSnapshot::open(snapshot, table)?),
-            RecordingTable::Book(table) => {
-                Arc::new(BookSnapshot::open(snapshot, table, self.books)?)
+            RecordingTable::Message(table) => {
+                Arc::new(MessageSnapshot::open(Arc::clone(&opened.snapshot), table)?)
             }
+            RecordingTable::Book(table) => Arc::new(BookSnapshot::open(opened, table, self.books)?),
         })
     }
 }
@@ -405,6 +422,16 @@ impl RecordingTable {
 }
 
 impl Tables for StoreTables {
+    fn names(&self) -> Result<Vec<TableName>, TableError> {
+        let catalog = Catalog::read(&*self.source)?;
+        let files = catalog.files().map(|file| TableName::of_file(&file.name));
+        let of_recordings = catalog.recordings().flat_map(|recording| {
+            let tables = RecordingTable::ALL.into_iter();
+            tables.map(|table| TableName::of_recording(&recording.name, table.name()))
+        });
+        Ok(files.chain(of_recordings).collect())
+    }
+
     fn tables(&self) -> Result<Vec<TableInfo>, TableError> {
         let catalog = Catalog::read(&*self.source)?;
         let mut all = Vec::new();
@@ -412,8 +439,7 @@ impl Tables for StoreTables {
             all.push(self.file(file)?.info);
         }
         for recording in catalog.recordings() {
-            let opened = RecordingSnapshot::open(Arc::clone(&self.source), recording)?;
-            let opened = Arc::new(opened);
+            let opened = Arc::new(OpenedRecording::to_list(&self.source, recording)?);
             for table in RecordingTable::ALL {
                 all.push(self.recording(Arc::clone(&opened), table)?.info().clone());
             }
@@ -449,7 +475,8 @@ impl Tables for StoreTables {
             let known = catalog.recordings().map(|recording| recording.name.clone()).collect();
             return Err(TableError::UnknownRecording { name: name.clone(), known });
         };
-        let at = DepthTime::Stated(moment_of(&opened, asked.time)?);
+        let opened = &opened.snapshot;
+        let at = DepthTime::Stated(moment_of(opened, asked.time)?);
         let symbol = asked.symbol.as_deref();
         // A text that is no symbol of any venue is a symbol that no message names.
         let stock = symbol.map(Stock::new);
@@ -541,7 +568,7 @@ impl FileSnapshot {
         };
         let info = TableInfo {
             name: TableName::of_file(&file.name),
-            schema: evenfall_store_engine::columns::arrow_schema(&file.schema),
+            schema: arrow_schema(&file.schema),
             sorted_by: Vec::from(["time"]),
             rows: Some(numbers.end - numbers.start),
             times,
@@ -549,13 +576,18 @@ impl FileSnapshot {
         Ok(Self { info, source: Arc::clone(source), file: file.clone(), numbers })
     }
 
+    fn records_of_times(
+        &self,
+        times: &RangeInclusive<i64>,
+    ) -> Result<std::ops::Range<u64>, StoreError> {
+        records_of_times(&*self.source, &self.file.name, self.numbers.clone(), times)
+    }
+
     /// The numbers of records that are selected.
     fn selected(&self, rows: &RowSelection) -> Result<Vec<std::ops::Range<u64>>, StoreError> {
         let within = match rows.times == crate::snapshot::ALL_TIMES {
             true => self.numbers.clone(),
-            false => {
-                self.source.between(&self.file.name, *rows.times.start(), *rows.times.end())?
-            }
+            false => self.records_of_times(&rows.times)?,
         };
         let cut = |range: &std::ops::Range<u64>| {
             range.start.max(within.start).max(self.numbers.start)
@@ -575,10 +607,8 @@ impl Snapshot for FileSnapshot {
     }
 
     fn between(&self, from_ns: i64, to_ns: i64) -> Result<RowSelection, TableError> {
-        let found = self.source.between(&self.file.name, from_ns, to_ns)?;
         // Records that were appended since the snapshot are no part of it.
-        let start = found.start.clamp(self.numbers.start, self.numbers.end);
-        let numbers = start..found.end.clamp(start, self.numbers.end);
+        let numbers = self.records_of_times(&(from_ns..=to_ns))?;
         Ok(RowSelection::of(Vec::from([numbers])))
     }
 
@@ -622,6 +652,14 @@ impl Snapshot for FileSnapshot {
         for numbers in self.selected(rows)? {
             let mut next = numbers.start;
             while next < numbers.end {
+                let found = self.source.read_fields(&self.file.name, next..numbers.end, columns)?;
+                if let Some(found) = found {
+                    next += found.records;
+                    if give_fields(&schema, &found, each)?.is_break() {
+                        return Ok(());
+                    }
+                    continue;
+                }
                 let until = (next + at_once).min(numbers.end);
                 let batch = if columns.is_empty() {
                     of_rows((until - next) as usize)?
@@ -638,6 +676,35 @@ impl Snapshot for FileSnapshot {
         }
         Ok(())
     }
+}
+
+/// Gives records whose fields lie field by field, in batches.
+fn give_fields(
+    schema: &Schema,
+    found: &FieldColumns,
+    each: &mut dyn FnMut(RecordBatch) -> ControlFlow<()>,
+) -> Result<ControlFlow<()>, TableError> {
+    let arrow = arrow_schema(schema);
+    // A field by itself is a record that has nothing else.
+    let alone = |field: &Field| {
+        let (record_bytes, field) = (field.len, Field { offset: 0, ..field.clone() });
+        Schema { record_bytes, fields: Vec::from([field]), ..schema.clone() }
+    };
+    let alone: Vec<Schema> = schema.fields.iter().map(alone).collect();
+    let records = found.records as usize;
+    for from in (0..records).step_by(BATCH_ROWS) {
+        let to = (from + BATCH_ROWS).min(records);
+        let columns = alone.iter().zip(&found.fields).map(|(schema, bytes)| {
+            let len = usize::from(schema.record_bytes);
+            let batch = record_batch(schema, &bytes[from * len..to * len])?;
+            Ok(Arc::clone(batch.column(0)))
+        });
+        let columns = columns.collect::<Result<Vec<_>, ArrowError>>()?;
+        if each(RecordBatch::try_new(Arc::clone(&arrow), columns)?).is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+    }
+    Ok(ControlFlow::Continue(()))
 }
 
 /// `messages` or `raw` of a recording at one moment.
@@ -703,7 +770,7 @@ impl Snapshot for MessageSnapshot {
             gathered.clear();
             Ok(each(batch))
         };
-        self.recording.read::<TableError>(rows, None, &mut |row| {
+        let mut take = |row: MessageRow| -> Result<ControlFlow<()>, TableError> {
             gathered.push(row);
             if gathered.len() < BATCH_ROWS {
                 return Ok(ControlFlow::Continue(()));
@@ -711,7 +778,14 @@ impl Snapshot for MessageSnapshot {
             let answer = give(&mut gathered)?;
             has_ended = answer.is_break();
             Ok(answer)
-        })?;
+        };
+        match self.table {
+            MessageTable::Messages => {
+                let fields = fields_of(columns);
+                read_events(&self.recording, rows, &fields, &mut take)?;
+            }
+            MessageTable::Raw => self.recording.read(rows, None, &mut take)?,
+        }
         if !has_ended && !gathered.is_empty() {
             let _ = give(&mut gathered)?;
         }

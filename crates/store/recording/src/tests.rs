@@ -8,8 +8,11 @@ use evenfall_store_format::{Field, FieldType, Schema};
 
 use crate::{Catalog, RecordingSnapshot, RecordingWriter, StreamReplay};
 
+mod appends;
 #[cfg(feature = "arrow")]
 mod books;
+#[cfg(feature = "arrow")]
+mod derived;
 mod snapshots;
 
 const NOW_NS: i64 = 1_790_000_000_000_000_000;

@@ -28,6 +28,40 @@ struct PendingFile {
     last_ns: i64,
     /// Number of the first message that the class does not have yet.
     next: u64,
+    /// Whether readers see messages of which no flush was begun.
+    is_ahead: bool,
+}
+
+/// A flush that was begun: the store has the messages, and does not acknowledge them yet.
+#[derive(Debug)]
+pub struct BegunFlush {
+    waiting: Vec<(Arc<StoreFile>, (u64, u64))>,
+    messages: u64,
+}
+
+impl BegunFlush {
+    /// Messages that the writer had taken when the flush was begun.
+    pub fn messages(&self) -> u64 {
+        self.messages
+    }
+}
+
+/// A message that a recording has taken.
+#[derive(Clone, Copy, Debug)]
+pub struct TakenMessage<'a> {
+    /// Its stream.
+    pub stream: u32,
+    /// Its number in the stream.
+    pub number: u64,
+    /// The time by which the recording finds the message, in nanoseconds since 1970; `None` when an
+    /// earlier process recorded it.
+    pub indexed_ns: Option<i64>,
+    /// The time of its release.
+    pub time_ns: i64,
+    /// Its format.
+    pub format: Format,
+    /// Its bytes.
+    pub bytes: &'a [u8],
 }
 
 /// Writes a recording.
@@ -37,6 +71,8 @@ pub struct RecordingWriter<'a> {
     level: Level,
     files: BTreeMap<(u32, u16), PendingFile>,
     messages: u64,
+    /// The time by which the last message is indexed; `None` when an earlier process recorded it.
+    indexed_ns: Option<i64>,
     arrival: Arrival,
     /// Bytes in front of a message. A recording that an earlier version began has fewer.
     head_bytes: usize,
@@ -86,6 +122,7 @@ impl<'a> RecordingWriter<'a> {
             level,
             files: BTreeMap::new(),
             messages: 0,
+            indexed_ns: None,
             arrival,
             head_bytes,
             is_stopping: None,
@@ -124,6 +161,7 @@ impl<'a> RecordingWriter<'a> {
         let fits =
             |class: &u16| *class == largest || head_bytes + message.len() <= usize::from(*class);
         let mut is_full = false;
+        self.indexed_ns = None;
         for class in CLASSES.into_iter().filter(fits) {
             let pending = self.pending(stream, class)?;
             if number < pending.next {
@@ -138,6 +176,7 @@ impl<'a> RecordingWriter<'a> {
             unwritten.put(class, head_bytes, &mut pending.bytes);
             (pending.next, pending.last_ns) = (number + 1, indexed_ns);
             is_full = pending.bytes.len() >= BATCH_BYTES;
+            self.indexed_ns = Some(indexed_ns);
             break;
         }
         self.messages += 1;
@@ -164,7 +203,8 @@ impl<'a> RecordingWriter<'a> {
                     }
                     None => 0,
                 };
-                Ok(free.insert(PendingFile { file, bytes: Vec::new(), last_ns, next }))
+                let (bytes, is_ahead) = (Vec::new(), false);
+                Ok(free.insert(PendingFile { file, bytes, last_ns, next, is_ahead }))
             }
         }
     }
@@ -175,19 +215,66 @@ impl<'a> RecordingWriter<'a> {
     /// # Errors
     /// The errors of the store.
     pub fn flush(&mut self) -> Result<(), StoreError> {
-        let mut waiting = Vec::new();
-        let is_stopping = self.is_stopping;
+        let begun = self.begin_flush()?;
+        self.end_flush(begun)
+    }
+
+    /// Shows the gathered messages to readers. They are on the disk with the next flush, or half a
+    /// second later.
+    ///
+    /// # Errors
+    /// The errors of the store.
+    pub fn show(&mut self) -> Result<(), StoreError> {
+        let (store, is_stopping) = (self.store, self.is_stopping);
         for pending in self.files.values_mut().filter(|pending| !pending.bytes.is_empty()) {
-            let (store, level) = (self.store, self.level);
+            let (file, bytes) = (&pending.file, &pending.bytes);
+            append_when_admitted(store, file, bytes, Level::Memory, is_stopping)?;
+            pending.bytes.clear();
+            pending.is_ahead = true;
+        }
+        Ok(())
+    }
+
+    /// The first half of a flush, which waits for no disk. Readers see every message so far.
+    ///
+    /// # Errors
+    /// The errors of the store.
+    pub fn begin_flush(&mut self) -> Result<BegunFlush, StoreError> {
+        let mut waiting = Vec::new();
+        let (store, level, is_stopping) = (self.store, self.level, self.is_stopping);
+        let is_due = |pending: &&mut PendingFile| pending.is_ahead || !pending.bytes.is_empty();
+        for pending in self.files.values_mut().filter(is_due) {
+            // No bytes: the messages that were shown before are still to be committed.
             let begun =
                 append_when_admitted(store, &pending.file, &pending.bytes, level, is_stopping)?;
             pending.bytes.clear();
-            waiting.push((&pending.file, begun));
+            pending.is_ahead = false;
+            waiting.push((Arc::clone(&pending.file), begun));
         }
-        for (file, begun) in waiting {
-            self.store.append_end(file, begun, self.level)?;
+        Ok(BegunFlush { waiting, messages: self.messages })
+    }
+
+    /// Whether [`end_flush`](Self::end_flush) returns without waiting.
+    pub fn is_flushed(&self, begun: &BegunFlush) -> bool {
+        // Commits are made in the order of their tickets.
+        let last = begun.waiting.iter().map(|(_, (_, ticket))| *ticket).max();
+        last.is_none_or(|ticket| self.store.is_reached(ticket, self.level))
+    }
+
+    /// The second half of a flush: returns when its messages are acknowledged.
+    ///
+    /// # Errors
+    /// The errors of the store.
+    pub fn end_flush(&self, begun: BegunFlush) -> Result<(), StoreError> {
+        for (file, ticket) in begun.waiting {
+            self.store.append_end(&file, ticket, self.level)?;
         }
         Ok(())
+    }
+
+    /// The time by which the message that was pushed last is indexed.
+    pub fn indexed_ns(&self) -> Option<i64> {
+        self.indexed_ns
     }
 
     /// Messages that the recorder has taken.

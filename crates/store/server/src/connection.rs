@@ -1,11 +1,15 @@
 //! One connection: reads its requests in order, and writes replies as they become ready.
 
+mod entrance;
+mod pushes;
+mod replies;
+
 use std::collections::BTreeMap;
-use std::io::{self, Read, Write};
+use std::io::{self, Read as _};
 use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -13,13 +17,17 @@ use bytes::Bytes;
 use evenfall_core::StorageError;
 use evenfall_store_format::{FileId, Schema};
 
-use super::{Idle, Served};
+use self::pushes::{AwaitedFile, LaterReply, PushTable, PushThread};
+use self::replies::ReplyWriter;
+use super::users::{FileRight, StoreUser, UserSession};
+use super::{ConnectionState, Served};
 use evenfall_store_engine::names::membership::Membership;
 use evenfall_store_engine::protocol::{
     BODY_BYTES_MAX, HEADER_BYTES, Header, Malformed, NAME_BYTES_MAX, Reply, Request,
-    SCHEMA_BYTES_MAX, VERSION, frame, listed_bytes, schema_bytes,
+    SCHEMA_BYTES_MAX, VERSION, VERSION_MIN, frame, listed_bytes, schema_bytes,
 };
-use evenfall_store_engine::{Entry, Level, Listed, Store, StoreError, StoreFile, lock};
+use evenfall_store_engine::wire_socket::SocketReader;
+use evenfall_store_engine::{Entry, Level, Listed, Store, StoreError, StoreFile};
 use evenfall_store_recording::Catalog;
 
 /// Limit of the bytes of a client's requests without a last reply, about one group commit of a slow
@@ -35,8 +43,6 @@ const FILES_MAX: usize = 65_536;
 const LISTED_MAX: usize = 256;
 /// First size of the buffer that requests are read into.
 const READ_BYTES: usize = 256 << 10;
-/// Replies above this are written at once.
-const WRITE_BYTES: usize = 256 << 10;
 /// How long an append that a stage refused is tried again: a shared disk may take nothing for
 /// seconds, and the client waits for credit meanwhile.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -44,9 +50,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a client may take from its hello to its first request.
 const SILENT_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a client that is turned away may take to send its first request. The port accepts no
-/// other connection meanwhile.
-const TURN_AWAY_TIMEOUT: Duration = Duration::from_millis(50);
 /// A client that reads nothing for this long is taken for dead.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -56,80 +59,24 @@ enum Broken {
     Socket,
     /// The client was silent for too long.
     Silent,
+    /// A record of the client does not open.
+    Forged,
+    /// The server does not serve this user, or not any more. The user was told why.
+    Refused,
 }
 
 impl From<io::Error> for Broken {
-    fn from(_: io::Error) -> Self {
-        Self::Socket
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::InvalidData => Self::Forged,
+            _ => Self::Socket,
+        }
     }
 }
 
 impl From<Malformed> for Broken {
     fn from(_: Malformed) -> Self {
         Self::Malformed
-    }
-}
-
-/// Replies that wait to be sent, and the client's used credit. After a failed write it is unknown
-/// how many bytes left, and the client would take a later reply for the rest of the failed one.
-/// Nothing is therefore written after a failure.
-struct Replies {
-    served: Arc<Served>,
-    stream: TcpStream,
-    bytes: Vec<u8>,
-    spent: u64,
-    requests: u64,
-    is_broken: bool,
-    idle: Arc<Idle>,
-}
-
-impl Replies {
-    fn spend(&mut self, cost: u64) -> Result<(), Malformed> {
-        self.spent += cost;
-        self.requests += 1;
-        self.idle.end();
-        match self.spent > CREDIT_BYTES || self.requests > REQUESTS_MAX {
-            true => Err(Malformed("requests over the credit")),
-            false => Ok(()),
-        }
-    }
-
-    fn last(&mut self, request: u32, cost: u64, reply: &Reply<'_>) {
-        self.spent -= cost;
-        self.requests -= 1;
-        if self.requests == 0 {
-            self.idle.begin();
-        }
-        self.put(request, cost, reply);
-    }
-
-    /// Adds a reply to those that the next flush sends.
-    fn put(&mut self, request: u32, grant: u64, reply: &Reply<'_>) {
-        if !self.is_broken {
-            reply.encode(request, grant as u32, &mut self.bytes);
-        }
-    }
-
-    fn failed(&mut self, request: u32, cost: u64, error: &StoreError) {
-        let what = error.to_string();
-        let is_retryable = error.is_retryable();
-        self.last(request, cost, &Reply::Failed { is_retryable, what: &what });
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        if self.is_broken {
-            return Err(io::ErrorKind::BrokenPipe.into());
-        }
-        let written = self.stream.write_all(&self.bytes);
-        if written.is_err() {
-            self.is_broken = true;
-            // The shutdown also wakes the thread that waits for a request of this client.
-            let _ = self.stream.shutdown(Shutdown::Both);
-        } else {
-            self.served.counters.sent_bytes.fetch_add(self.bytes.len() as u64, Relaxed);
-        }
-        self.bytes.clear();
-        written
     }
 }
 
@@ -151,93 +98,141 @@ struct OpenFile {
     is_stopped: bool,
 }
 
+pub(super) use self::entrance::turn_away;
+
 pub(super) struct Connection {
     served: Arc<Served>,
-    replies: Arc<Mutex<Replies>>,
+    replies: Arc<ReplyWriter>,
     files: Vec<OpenFile>,
     numbers: BTreeMap<FileId, u32>,
     pending: Option<(SyncSender<Pending>, JoinHandle<()>)>,
+    /// Subscriptions and waits, and their thread, from the first of them on.
+    pushes: Option<PushThread>,
     is_greeted: bool,
+    state: Arc<ConnectionState>,
+    /// Who the client says that it is. The first record that opens has proved it.
+    user: Option<Arc<StoreUser>>,
+    /// The connection as it counts for its user.
+    session: Option<UserSession>,
 }
 
 impl Connection {
     /// Serves a connection until it ends. Returns whether malformed bytes of the client ended it.
-    pub(super) fn serve(served: &Arc<Served>, stream: TcpStream, idle: Arc<Idle>) -> bool {
-        let Ok(writing) = stream.try_clone() else { return false };
+    pub(super) fn serve(
+        served: &Arc<Served>,
+        stream: TcpStream,
+        state: Arc<ConnectionState>,
+    ) -> bool {
         let _ = stream.set_nodelay(true);
         let _ = stream.set_write_timeout(Some(WRITE_TIMEOUT));
-        let _ = stream.set_read_timeout(Some(GREETING_TIMEOUT));
-        let replies = Replies {
-            served: Arc::clone(served),
-            stream: writing,
-            bytes: Vec::new(),
-            spent: 0,
-            requests: 0,
-            is_broken: false,
-            idle,
+        let until = Instant::now() + GREETING_TIMEOUT;
+        let Ok(closing) = stream.try_clone() else { return false };
+        let Some(entered) = entrance::enter(served, stream, until) else {
+            // The list of connections has the socket too, so that dropping it closes nothing.
+            let _ = closing.shutdown(Shutdown::Both);
+            return false;
         };
+        drop(closing);
+        let user = entered.user;
+        let writer = ReplyWriter::new(served, entered.writer, Arc::clone(&state), user.clone());
         let mut connection = Self {
             served: Arc::clone(served),
-            replies: Arc::new(Mutex::new(replies)),
+            replies: Arc::new(writer),
             files: Vec::new(),
             numbers: BTreeMap::new(),
             pending: None,
+            pushes: None,
             is_greeted: false,
+            state,
+            user,
+            session: None,
         };
-        let ended = connection.run(&stream);
+        let mut reader = entered.reader;
+        let ended = connection.run(&mut reader, until);
+        if let Some(pushes) = connection.pushes.take() {
+            pushes.end();
+        }
         // Running requests are still answered, if the client still reads.
         if let Some((sender, thread)) = connection.pending.take() {
             drop(sender);
             let _ = thread.join();
         }
-        let _ = lock(&connection.replies).flush();
-        let _ = stream.shutdown(Shutdown::Both);
-        if matches!(ended, Err(Broken::Silent)) {
-            served.counters.timed_out.fetch_add(1, Relaxed);
-        }
-        matches!(ended, Err(Broken::Malformed))
+        let _ = connection.replies.flush();
+        connection.replies.end();
+        let _ = reader.as_socket().shutdown(Shutdown::Both);
+        connection.count_end(&ended)
     }
 
-    fn run(&mut self, mut stream: &TcpStream) -> Result<(), Broken> {
+    /// Counts how the connection ended. Returns whether malformed bytes ended it.
+    fn count_end(&self, ended: &Result<(), Broken>) -> bool {
+        let counters = &self.served.counters;
+        let is_stranger = self.user.is_some() && !self.is_greeted;
+        match ended {
+            Err(Broken::Silent) => counters.timed_out.fetch_add(1, Relaxed),
+            // A client with a wrong key ends by itself, or its first record does not open.
+            Ok(()) | Err(Broken::Socket | Broken::Forged) if is_stranger => {
+                counters.refused_handshakes.fetch_add(1, Relaxed)
+            }
+            _ => 0,
+        };
+        let is_forged = matches!(ended, Err(Broken::Forged)) && !is_stranger;
+        is_forged || matches!(ended, Err(Broken::Malformed))
+    }
+
+    fn run(&mut self, reader: &mut SocketReader, until: Instant) -> Result<(), Broken> {
         let mut buffer = vec![0; READ_BYTES];
         let mut filled = 0;
         let mut has_asked = false;
-        let started = Instant::now();
+        let greeting = until.saturating_duration_since(Instant::now());
+        reader.as_socket().set_read_timeout(Some(greeting.max(Duration::from_millis(1))))?;
         loop {
-            let read = match stream.read(&mut buffer[filled..]) {
+            if self.served.is_stopping.load(Relaxed) {
+                return Ok(());
+            }
+            let read = match reader.read(&mut buffer[filled..]) {
                 Ok(0) => return Ok(()),
                 Ok(read) => read,
+                // A read with a time limit is interrupted when the process goes on after a stop.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) if is_timeout(&error) => {
                     // The client may be waiting for the disk too.
-                    if self.is_greeted && lock(&self.replies).requests > 0 {
+                    if self.is_greeted && self.replies.requests() > 0 {
                         continue;
                     }
                     return Err(Broken::Silent);
                 }
                 Err(error) => return Err(error.into()),
             };
-            if !self.is_greeted && started.elapsed() > GREETING_TIMEOUT {
+            if !self.is_greeted && Instant::now() > until {
                 return Err(Broken::Silent);
             }
             filled += read;
+            if let Some(user) = &self.user {
+                self.served.rest(user.charge_bytes(read));
+            }
+            if !self.is_greeted && entrance::refuse_key(self, &buffer[..filled]) {
+                return Err(Broken::Malformed);
+            }
             let mut at = 0;
             while let Some((header, body)) = frame(&buffer[at..filled])? {
-                lock(&self.replies).spend(header.cost())?;
                 let request = Request::decode(&header, body)?;
+                if request.has_reply() {
+                    self.replies.spend(header.cost())?;
+                }
                 let was_greeted = self.is_greeted;
                 self.answer(&header, request)?;
                 // A client that has never asked for anything is not kept as long as a client that
                 // has.
-                let timeout = self.served.idle_timeout;
+                let timeout = self.served.limits.idle_timeout;
                 if self.is_greeted && !was_greeted {
-                    stream.set_read_timeout(Some(timeout.min(SILENT_TIMEOUT)))?;
+                    reader.as_socket().set_read_timeout(Some(timeout.min(SILENT_TIMEOUT)))?;
                 } else if !has_asked {
-                    stream.set_read_timeout(Some(timeout))?;
+                    reader.as_socket().set_read_timeout(Some(timeout))?;
                     has_asked = true;
                 }
                 at += HEADER_BYTES + body.len();
             }
-            lock(&self.replies).flush()?;
+            write_replies(&self.replies, self.pushes.as_ref())?;
             buffer.copy_within(at..filled, 0);
             filled -= at;
             if filled == buffer.len() {
@@ -256,7 +251,12 @@ impl Connection {
         if self.served.is_for_readers && is_write(&request) {
             let what = "this server takes no records: it answers readers of a recorder".to_owned();
             let error = StoreError::Remote { what, is_retryable: false };
-            lock(&self.replies).failed(header.request, header.cost(), &error);
+            self.replies.put_failed(header.request, header.cost(), &error);
+            return Ok(());
+        }
+        if let Err(error) = self.check_right(&request) {
+            self.served.counters.refused_rights.fetch_add(1, Relaxed);
+            self.replies.put_failed(header.request, header.cost(), &error);
             return Ok(());
         }
         let done = match request {
@@ -266,32 +266,78 @@ impl Connection {
             Request::Copy { file, first, records } => {
                 return self.copy(header, file, first, records);
             }
+            Request::Grant { credit } => {
+                self.pushes
+                    .iter()
+                    .for_each(|pushes| pushes.table.add_credit(header.request, credit));
+                return Ok(());
+            }
+            Request::Unsubscribe => {
+                self.pushes.iter().for_each(|pushes| pushes.table.end_subscription(header.request));
+                return Ok(());
+            }
+            Request::Subscribe { file, first, credit } => {
+                let later = LaterReply { request: header.request, cost: header.cost() };
+                match self.files.get(file as usize).map(|open| Arc::clone(&open.file)) {
+                    Some(file) => {
+                        self.push_table()?.begin_subscription(later, &file, first, credit)
+                    }
+                    None => Err(unopened(file)),
+                }
+            }
+            Request::Wait { time_ms, ends } => {
+                let later = LaterReply { request: header.request, cost: header.cost() };
+                let time = Duration::from_millis(time_ms.into());
+                // The names are looked up before the thread starts, and before its readers are
+                // locked: another node's file takes a question to the directory of names.
+                match AwaitedFile::find_all(&self.served.store, &ends) {
+                    Ok(files) => self.push_table()?.begin_wait(later, files, time),
+                    Err(error) => Err(error),
+                }
+            }
             Request::Follow { name, entry } => self.follow(header, name, &entry),
             Request::Open { name, schema } => self.open(header, name, schema),
             Request::List { after } => self.list(header, after),
             other => self.read(header, &other),
         };
         if let Err(error) = done {
-            lock(&self.replies).failed(header.request, header.cost(), &error);
+            self.replies.put_failed(header.request, header.cost(), &error);
         }
         Ok(())
     }
 
+    fn push_table(&mut self) -> io::Result<&PushTable> {
+        let pushes = match self.pushes.take() {
+            Some(pushes) => pushes,
+            None => PushThread::start(&self.served, &self.replies)?,
+        };
+        Ok(&self.pushes.insert(pushes).table)
+    }
+
     fn greet(&mut self, header: &Header, version: u32) -> Result<(), Broken> {
-        let mut replies = lock(&self.replies);
-        if self.is_greeted || version != VERSION {
-            let what =
-                format!("hello of version {version}: say hello once, with version {VERSION}");
+        if self.is_greeted || !(VERSION_MIN..=VERSION).contains(&version) {
+            let what = format!(
+                "hello of version {version}: say hello once, with a version from {VERSION_MIN} to \
+                 {VERSION}"
+            );
             let error = StoreError::Remote { what, is_retryable: false };
-            replies.failed(header.request, header.cost(), &error);
+            self.replies.put_failed(header.request, header.cost(), &error);
             return Err(Broken::Malformed);
         }
+        if let Some(user) = self.user.clone() {
+            match self.served.admit(&user, &self.state) {
+                Ok(session) => self.session = Some(session),
+                Err(error) => {
+                    self.replies.put_failed(header.request, header.cost(), &error);
+                    self.is_greeted = true;
+                    return Err(Broken::Refused);
+                }
+            }
+        }
         self.is_greeted = true;
-        replies.spent = 0;
-        replies.requests = 0;
-        replies.idle.begin();
+        self.replies.reset_credit();
         let hello = Reply::Hello { version, requests_max: REQUESTS_MAX as u32 };
-        replies.put(header.request, CREDIT_BYTES, &hello);
+        self.replies.put(header.request, CREDIT_BYTES, &hello);
         Ok(())
     }
 
@@ -308,6 +354,7 @@ impl Connection {
         let file = match schema {
             Some(schema) => {
                 if store.file(name).is_err() {
+                    self.expect_may_create(name)?;
                     Catalog::read(&**store)?.expect_free(name, &schema)?;
                 }
                 store.create(name, &schema)?
@@ -320,7 +367,7 @@ impl Connection {
         let number = self.number(&file, 0)?;
         let (numbers, schema) = (file.first()..file.records(), (*file.schema).clone());
         let reply = Reply::Opened { file: number, numbers, schema };
-        lock(&self.replies).last(header.request, header.cost(), &reply);
+        self.replies.put_last(header.request, header.cost(), &reply);
         Ok(())
     }
 
@@ -350,7 +397,7 @@ impl Connection {
         // Records that are not synced here do not count as copied, so the primary sends them again.
         let numbers = 0..file.durable.load(Relaxed);
         let reply = Reply::Followed { file: number, numbers, node };
-        lock(&self.replies).last(header.request, header.cost(), &reply);
+        self.replies.put_last(header.request, header.cost(), &reply);
         Ok(())
     }
 
@@ -390,7 +437,7 @@ impl Connection {
         let (request, cost) = (header.request, header.cost());
         match begun {
             Ok((first, _)) if level.waits().is_empty() => {
-                lock(&self.replies).last(request, cost, &Reply::Appended { first });
+                self.replies.put_last(request, cost, &Reply::Appended { first });
                 Ok(())
             }
             Ok((first, ticket)) => {
@@ -400,7 +447,7 @@ impl Connection {
             }
             Err(error) => {
                 self.served.counters.failed_appends.fetch_add(1, Relaxed);
-                lock(&self.replies).failed(request, cost, &error);
+                self.replies.put_failed(request, cost, &error);
                 Ok(())
             }
         }
@@ -425,7 +472,7 @@ impl Connection {
             });
             let is_stopping = self.served.is_stopping.load(Relaxed);
             if is_retryable && started.elapsed() < PATIENCE && !is_stopping {
-                let _ = lock(&self.replies).flush();
+                let _ = write_replies(&self.replies, self.pushes.as_ref());
                 std::thread::sleep(Duration::from_millis(1));
                 continue;
             }
@@ -448,7 +495,11 @@ impl Connection {
 
     fn list(&self, header: &Header, after: &str) -> Result<(), StoreError> {
         let files = self.served.store.files();
+        let may_read = |name: &str| {
+            self.user.as_ref().is_none_or(|u| u.user_rights().has_right(FileRight::Read, name))
+        };
         let behind = files.iter().filter(|file| file.name.as_str() > after);
+        let behind = behind.filter(|file| may_read(&file.name));
         let mut listed = Vec::new();
         let mut bytes = 0;
         for file in behind.take(LISTED_MAX) {
@@ -464,7 +515,7 @@ impl Connection {
             listed.push(one);
         }
         let reply = Reply::Listed { files: listed };
-        lock(&self.replies).last(header.request, header.cost(), &reply);
+        self.replies.put_last(header.request, header.cost(), &reply);
         Ok(())
     }
 
@@ -491,22 +542,29 @@ impl Connection {
             _ => file.first()..file.records(),
         };
         let reply = Reply::Numbers { numbers };
-        lock(&self.replies).last(header.request, header.cost(), &reply);
+        self.replies.put_last(header.request, header.cost(), &reply);
         Ok(())
     }
 
     fn send(&self, request: u32, bytes: &[u8]) -> evenfall_store_format::Result<()> {
-        let mut replies = lock(&self.replies);
-        replies.put(request, 0, &Reply::Records { bytes });
-        if !replies.is_broken && replies.bytes.len() < WRITE_BYTES {
+        if !self.replies.put(request, 0, &Reply::Records { bytes }) {
             return Ok(());
         }
         let gone = |error: io::Error| StorageError::Failed {
             name: "connection".into(),
             what: error.to_string(),
         };
-        Ok(replies.flush().map_err(gone)?)
+        Ok(self.replies.flush().map_err(gone)?)
     }
+}
+
+/// Writes the replies so far. A connection that pushes records does not wait for its client here.
+fn write_replies(replies: &ReplyWriter, pushes: Option<&PushThread>) -> io::Result<()> {
+    let Some(pushes) = pushes else { return replies.flush() };
+    if replies.flush_ready()? {
+        pushes.table.wake();
+    }
+    Ok(())
 }
 
 /// Whether a request changes the store.
@@ -518,20 +576,6 @@ fn is_write(request: &Request<'_>) -> bool {
             | Request::Follow { .. }
             | Request::Open { schema: Some(_), .. }
     )
-}
-
-/// Sends a client the reason for which it is not served.
-pub(super) fn turn_away(mut stream: TcpStream, connections: usize) {
-    let _ = stream.set_read_timeout(Some(TURN_AWAY_TIMEOUT));
-    let _ = stream.set_write_timeout(Some(TURN_AWAY_TIMEOUT));
-    // Closing a socket with unread bytes would discard the answer, so the request is read first.
-    let mut asked = [0; 256];
-    let read = stream.read(&mut asked).unwrap_or(0);
-    let Ok(Some((header, _))) = frame(&asked[..read]) else { return };
-    let what = format!("{connections} connections have requests under way here: try later");
-    let mut reply = Vec::new();
-    Reply::Failed { is_retryable: true, what: &what }.encode(header.request, 0, &mut reply);
-    let _ = stream.write_all(&reply);
 }
 
 fn is_timeout(error: &io::Error) -> bool {
@@ -553,30 +597,26 @@ fn unopened(number: u32) -> StoreError {
 }
 
 /// Answers appends in order as their commits are done.
-fn acknowledge(served: &Served, replies: &Mutex<Replies>, receiver: &Receiver<Pending>) {
+fn acknowledge(served: &Served, replies: &ReplyWriter, receiver: &Receiver<Pending>) {
     loop {
         let pending = match receiver.try_recv() {
             Ok(pending) => pending,
             Err(TryRecvError::Disconnected) => return,
             Err(TryRecvError::Empty) => {
-                let _ = lock(replies).flush();
+                let _ = replies.flush();
                 let Ok(pending) = receiver.recv() else { return };
                 pending
             }
         };
         if !served.store.is_reached(pending.ticket, pending.level) {
-            let _ = lock(replies).flush();
+            let _ = replies.flush();
         }
         let begun = (pending.first, pending.ticket);
         let done = served.store.append_end(&pending.file, begun, pending.level);
         let (request, cost) = (pending.request, pending.cost);
-        let mut replies = lock(replies);
         match done {
-            Ok(()) => replies.last(request, cost, &Reply::Appended { first: pending.first }),
-            Err(error) => replies.failed(request, cost, &error),
+            Ok(()) => replies.put_last(request, cost, &Reply::Appended { first: pending.first }),
+            Err(error) => replies.put_failed(request, cost, &error),
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

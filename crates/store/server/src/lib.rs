@@ -4,7 +4,12 @@
 //! higher levels than `memory` when their commit is done. An append that a stage refuses is tried
 //! again for ten seconds, while the connection reads nothing and the client runs out of credit.
 //! Then the append fails, and the file takes no append on that connection until the file is opened
-//! again: later appends must not overtake the failed append.
+//! again: later appends must not overtake the failed append. A third thread pushes records to
+//! subscribers and answers requests that wait for appends.
+//!
+//! A server without users listens on loopback alone. With [`users`] each connection is sealed under
+//! the key of a user, and may come from another machine. Until its first record has opened, a
+//! connection is that of a stranger, and takes one of few places for strangers alone.
 
 mod connection;
 #[cfg(feature = "service")]
@@ -13,25 +18,58 @@ pub mod role;
 pub mod service;
 #[cfg(feature = "service")]
 pub mod settings;
+pub mod users;
 
 use std::collections::BTreeMap;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use self::connection::Connection;
-use evenfall_store_engine::{Store, StoreError, expect_loopback, lock};
+use self::users::{StoreUser, StoreUsers, UserSession};
+use evenfall_store_engine::{Store, StoreError, expect_closed, lock};
 
-/// Limit of connections. Each connection takes one or two threads and some megabytes.
+/// Limit of connections. Each connection takes one to three threads and some megabytes.
 const CONNECTIONS_MAX: usize = 256;
+/// Limit of connections that have proved no key, in a server with users: beside those above, so
+/// that strangers take no place of a user. A handshake takes a round trip, and the oldest of 64
+/// goes first. It has been silent for longer, unless 64 come within a round trip.
+const STRANGERS_MAX: usize = 64;
+/// Longest part of a rest, after which a thread looks whether the server stops.
+const REST_PART: Duration = Duration::from_millis(50);
 
 /// Time without requests after which a connection may be closed for a new one. A more recent
 /// request suggests that the client is still active.
 const IDLE_MIN: Duration = Duration::from_secs(1);
 /// A connection that asks for nothing for this long, and waits for nothing, is closed.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(3_600);
+
+/// A subscriber that grants no bytes for this long is told so, and its subscription ends. The
+/// socket shows when a client has gone. This limit finds a program that runs and has forgotten its
+/// subscription, which takes one of the sixteen places of its connection. Ten minutes let a program
+/// stop in a debugger and go on.
+pub const CREDIT_TIMEOUT: Duration = Duration::from_secs(600);
+/// How long a server that stops gives its connections to send their last replies. Loopback takes
+/// them in milliseconds from a client that reads. A client that does not read would hold up the
+/// stop for 30 s, which is the timeout of a write.
+const LAST_REPLIES: Duration = Duration::from_secs(1);
+
+/// How long a server waits for its clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientPatience {
+    /// For a request, on a connection that waits for nothing.
+    pub idle_timeout: Duration,
+    /// For credit of a subscriber that has none.
+    pub credit_timeout: Duration,
+}
+
+impl Default for ClientPatience {
+    fn default() -> Self {
+        Self { idle_timeout: IDLE_TIMEOUT, credit_timeout: CREDIT_TIMEOUT }
+    }
+}
 
 /// Counts of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -46,10 +84,18 @@ pub struct ServerCounts {
     pub malformed: u64,
     /// Connections closed because their client said nothing for too long.
     pub timed_out: u64,
+    /// Subscriptions begun.
+    pub subscriptions: u64,
+    /// Subscriptions that ended because their reader gave no credit.
+    pub starved_subscriptions: u64,
     /// Appends that failed.
     pub failed_appends: u64,
     /// Bytes of replies sent.
     pub sent_bytes: u64,
+    /// Connections without a key, or without the key of a user.
+    pub refused_handshakes: u64,
+    /// Requests for which their user lacks the right.
+    pub refused_rights: u64,
 }
 
 #[derive(Default)]
@@ -59,47 +105,161 @@ struct Counters {
     made_room: AtomicU64,
     malformed: AtomicU64,
     timed_out: AtomicU64,
+    subscriptions: AtomicU64,
+    starved_subscriptions: AtomicU64,
     failed_appends: AtomicU64,
     sent_bytes: AtomicU64,
+    refused_handshakes: AtomicU64,
+    refused_rights: AtomicU64,
 }
 
 /// What the threads share.
 struct Served {
     store: Arc<Store>,
     counters: Counters,
-    idle_timeout: Duration,
+    limits: ClientPatience,
     /// Whether requests that change the store are refused.
     is_for_readers: bool,
+    /// Who may connect; without users, every program on this machine.
+    users: Option<Arc<StoreUsers>>,
     is_stopping: AtomicBool,
     open: Mutex<BTreeMap<u64, Open>>,
+}
+
+impl Served {
+    /// Lets a thread rest, for a rate of bytes.
+    fn rest(&self, time: Duration) {
+        let until = Instant::now() + time;
+        while !self.is_stopping.load(Relaxed) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            std::thread::sleep(left.min(REST_PART));
+        }
+    }
+
+    /// Counts a connection for the user who has proved a key, and makes room for it.
+    fn admit(
+        &self,
+        user: &Arc<StoreUser>,
+        state: &ConnectionState,
+    ) -> Result<UserSession, StoreError> {
+        let session = user.connect()?;
+        let open = lock(&self.open);
+        let is_of_user = |one: &&Open| one.state.user().is_some() && !one.state.is_leaving();
+        if open.values().filter(is_of_user).count() >= CONNECTIONS_MAX {
+            let idle = open.values().filter(is_of_user);
+            let idle = idle.filter_map(|one| Some((one.state.idle_since()?, one)));
+            match idle.min_by_key(|(since, _)| *since) {
+                Some((since, one)) if since.elapsed() >= IDLE_MIN => {
+                    one.leave();
+                    self.counters.made_room.fetch_add(1, Relaxed);
+                }
+                _ => {
+                    self.counters.turned_away.fetch_add(1, Relaxed);
+                    let what = busy_words();
+                    return Err(StoreError::Remote { what, is_retryable: true });
+                }
+            }
+        }
+        // Users are revoked before their connections are closed, under this lock.
+        if user.is_revoked() {
+            return Err(failed(format!("user {} was taken out or changed just now", user.name())));
+        }
+        state.set_user(user);
+        Ok(session)
+    }
+
+    /// Closes the oldest stranger when there are as many as may be.
+    fn limit_strangers(&self, open: &BTreeMap<u64, Open>) {
+        let strangers = open.values().filter(|one| one.state.user().is_none());
+        let mut strangers = strangers.filter(|one| !one.state.is_leaving());
+        if let Some(oldest) = strangers.next()
+            && strangers.count() + 1 >= STRANGERS_MAX
+        {
+            oldest.leave();
+            self.counters.made_room.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+fn busy_words() -> String {
+    format!("{CONNECTIONS_MAX} connections have requests under way here: try later")
 }
 
 /// A connection that is served.
 struct Open {
     stream: TcpStream,
     thread: JoinHandle<()>,
-    idle: Arc<Idle>,
+    state: Arc<ConnectionState>,
 }
 
-/// The time since which a connection has no running requests.
-struct Idle(Mutex<Option<Instant>>);
+impl Open {
+    /// Closes the connection, whose thread then ends by itself.
+    fn leave(&self) {
+        self.state.is_leaving.store(true, Relaxed);
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+}
 
-impl Idle {
+/// What the server knows of a connection.
+struct ConnectionState {
+    /// Since when the connection has no running requests.
+    idle_since: Mutex<Option<Instant>>,
+    /// The user who has proved the key.
+    user: OnceLock<Arc<StoreUser>>,
+    /// The connection is closed, and its thread has not ended yet.
+    is_leaving: AtomicBool,
+}
+
+impl ConnectionState {
     fn new() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Some(Instant::now()))))
+        let (user, is_leaving) = (OnceLock::new(), AtomicBool::new(false));
+        Arc::new(Self { idle_since: Mutex::new(Some(Instant::now())), user, is_leaving })
     }
 
-    fn begin(&self) {
-        lock(&self.0).get_or_insert_with(Instant::now);
+    fn begin_idleness(&self) {
+        lock(&self.idle_since).get_or_insert_with(Instant::now);
     }
 
-    fn end(&self) {
-        *lock(&self.0) = None;
+    fn end_idleness(&self) {
+        *lock(&self.idle_since) = None;
     }
 
-    fn since(&self) -> Option<Instant> {
-        *lock(&self.0)
+    fn idle_since(&self) -> Option<Instant> {
+        *lock(&self.idle_since)
     }
+
+    fn user(&self) -> Option<&Arc<StoreUser>> {
+        self.user.get()
+    }
+
+    fn set_user(&self, user: &Arc<StoreUser>) {
+        let _ = self.user.set(Arc::clone(user));
+    }
+
+    fn is_leaving(&self) -> bool {
+        self.is_leaving.load(Relaxed)
+    }
+}
+
+/// The advice for an address that other machines reach, without users.
+pub const LISTEN_ADVICE: &str = "give a file of users with keys (--users FILE, store.users_file), \
+                                 or use 127.0.0.1 and a tunnel";
+
+/// Who may connect.
+enum ServedClients {
+    /// Programs on this machine.
+    Programs,
+    /// Programs on this machine that change nothing.
+    Readers,
+    /// Users with keys.
+    #[cfg_attr(
+        not(feature = "users"),
+        allow(dead_code, reason = "no build without seals has users")
+    )]
+    Users(Arc<StoreUsers>),
 }
 
 /// A store on a port, until it is stopped or dropped.
@@ -120,19 +280,33 @@ impl Server {
     /// When the address is not loopback, because connections have no key, and without a key nothing
     /// leaves loopback. When the address cannot be bound.
     pub fn start(store: Arc<Store>, listen: SocketAddr) -> Result<Self, StoreError> {
-        Self::start_with(store, listen, IDLE_TIMEOUT)
+        Self::start_with(store, listen, ClientPatience::default())
     }
 
-    /// As [`start`](Self::start), with another idle timeout.
+    /// As [`start`](Self::start), with other waits for clients.
     ///
     /// # Errors
     /// As [`start`](Self::start).
     pub fn start_with(
         store: Arc<Store>,
         listen: SocketAddr,
-        idle_timeout: Duration,
+        limits: ClientPatience,
     ) -> Result<Self, StoreError> {
-        Self::listen(store, listen, idle_timeout, false)
+        Self::listen(store, listen, limits, ServedClients::Programs)
+    }
+
+    /// As [`start_with`](Self::start_with), for users with keys. The address may be any address.
+    ///
+    /// # Errors
+    /// When the address cannot be bound.
+    #[cfg(feature = "users")]
+    pub fn start_for_users(
+        store: Arc<Store>,
+        listen: SocketAddr,
+        limits: ClientPatience,
+        users: Arc<StoreUsers>,
+    ) -> Result<Self, StoreError> {
+        Self::listen(store, listen, limits, ServedClients::Users(users))
     }
 
     /// As [`start`](Self::start), for a store that another part of the process writes: readers are
@@ -141,16 +315,22 @@ impl Server {
     /// # Errors
     /// As [`start`](Self::start).
     pub fn start_for_readers(store: Arc<Store>, listen: SocketAddr) -> Result<Self, StoreError> {
-        Self::listen(store, listen, IDLE_TIMEOUT, true)
+        Self::listen(store, listen, ClientPatience::default(), ServedClients::Readers)
     }
 
     fn listen(
         store: Arc<Store>,
         listen: SocketAddr,
-        idle_timeout: Duration,
-        is_for_readers: bool,
+        limits: ClientPatience,
+        clients: ServedClients,
     ) -> Result<Self, StoreError> {
-        expect_loopback("listen address", listen).map_err(|error| failed(error.to_string()))?;
+        let is_for_readers = matches!(clients, ServedClients::Readers);
+        let users = match clients {
+            ServedClients::Users(users) => Some(users),
+            ServedClients::Programs | ServedClients::Readers => None,
+        };
+        expect_closed("listen address", listen, users.is_some(), LISTEN_ADVICE)
+            .map_err(|error| failed(error.to_string()))?;
         let said = |error| failed(format!("listen on {listen}: {error}"));
         let listener = TcpListener::bind(listen).map_err(said)?;
         let address = listener.local_addr().map_err(said)?;
@@ -158,8 +338,12 @@ impl Server {
             store,
             counters: Counters::default(),
             // A socket takes a timeout of zero for no timeout.
-            idle_timeout: idle_timeout.max(Duration::from_millis(1)),
+            limits: ClientPatience {
+                idle_timeout: limits.idle_timeout.max(Duration::from_millis(1)),
+                ..limits
+            },
             is_for_readers,
+            users,
             is_stopping: AtomicBool::new(false),
             open: Mutex::default(),
         });
@@ -183,9 +367,23 @@ impl Server {
             made_room: counters.made_room.load(Relaxed),
             malformed: counters.malformed.load(Relaxed),
             timed_out: counters.timed_out.load(Relaxed),
+            subscriptions: counters.subscriptions.load(Relaxed),
+            starved_subscriptions: counters.starved_subscriptions.load(Relaxed),
             failed_appends: counters.failed_appends.load(Relaxed),
             sent_bytes: counters.sent_bytes.load(Relaxed),
+            refused_handshakes: counters.refused_handshakes.load(Relaxed),
+            refused_rights: counters.refused_rights.load(Relaxed),
         }
+    }
+
+    /// Closes the connections of users who were taken out of the users file, or changed there.
+    /// Returns how many connections.
+    pub fn close_revoked(&self) -> usize {
+        let open = lock(&self.served.open);
+        let is_revoked = |one: &&Open| one.state.user().is_some_and(|user| user.is_revoked());
+        let revoked: Vec<&Open> = open.values().filter(is_revoked).collect();
+        revoked.iter().for_each(|one| one.leave());
+        revoked.len()
     }
 
     /// Closes the port and every connection, and waits for their threads; nothing holds the store
@@ -203,6 +401,14 @@ impl Server {
             let _ = acceptor.join();
         }
         let open = std::mem::take(&mut *lock(&self.served.open));
+        // Each connection reads no further request, and sends its last replies.
+        for one in open.values() {
+            let _ = one.stream.shutdown(Shutdown::Read);
+        }
+        let until = Instant::now() + LAST_REPLIES;
+        while open.values().any(|one| !one.thread.is_finished()) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         for one in open.into_values() {
             let _ = one.stream.shutdown(Shutdown::Both);
             let _ = one.thread.join();
@@ -219,7 +425,7 @@ impl Drop for Server {
 /// Removes and returns the connection that has been idle for longest, if there is one. Otherwise
 /// 256 silent clients could lock out a new client.
 fn longest_idle(open: &mut BTreeMap<u64, Open>) -> Option<Open> {
-    let idle = open.iter().filter_map(|(number, one)| Some((one.idle.since()?, *number)));
+    let idle = open.iter().filter_map(|(number, one)| Some((one.state.idle_since()?, *number)));
     let (since, number) = idle.min()?;
     if since.elapsed() < IDLE_MIN {
         return None;
@@ -240,7 +446,9 @@ fn accept(served: &Arc<Served>, listener: &TcpListener) {
         };
         let mut open = lock(&served.open);
         open.retain(|_, one| !one.thread.is_finished());
-        if open.len() >= CONNECTIONS_MAX {
+        if served.users.is_some() {
+            served.limit_strangers(&open);
+        } else if open.len() >= CONNECTIONS_MAX {
             match longest_idle(&mut open) {
                 Some(one) => {
                     let _ = one.stream.shutdown(Shutdown::Both);
@@ -250,7 +458,7 @@ fn accept(served: &Arc<Served>, listener: &TcpListener) {
                 None => {
                     drop(open);
                     served.counters.turned_away.fetch_add(1, Relaxed);
-                    connection::turn_away(stream, CONNECTIONS_MAX);
+                    connection::turn_away(stream, &busy_words());
                     continue;
                 }
             }
@@ -258,8 +466,8 @@ fn accept(served: &Arc<Served>, listener: &TcpListener) {
         let shared = Arc::clone(served);
         let thread = std::thread::Builder::new().name("store-connection".into());
         let Ok(kept) = stream.try_clone() else { continue };
-        let idle = Idle::new();
-        let seen = Arc::clone(&idle);
+        let state = ConnectionState::new();
+        let seen = Arc::clone(&state);
         let run = move || {
             if Connection::serve(&shared, stream, seen) {
                 shared.counters.malformed.fetch_add(1, Relaxed);
@@ -267,7 +475,7 @@ fn accept(served: &Arc<Served>, listener: &TcpListener) {
         };
         if let Ok(thread) = thread.spawn(run) {
             served.counters.accepted.fetch_add(1, Relaxed);
-            open.insert(number, Open { stream: kept, thread, idle });
+            open.insert(number, Open { stream: kept, thread, state });
         }
     }
 }

@@ -12,11 +12,14 @@ use evenfall_host::interrupt;
 use evenfall_runtime::service::Observed;
 use evenfall_runtime::telemetry::Metrics;
 use evenfall_store_engine::{NamesError, Occupancy, Store, StoreError};
+use evenfall_store_format::age_clock::ClockStep;
 use evenfall_store_format::volume::Loss;
 use serde_json::{Value, json};
 
 use crate::settings::StoreSettings;
-use crate::{Server, ServerCounts};
+#[cfg(feature = "users")]
+use crate::users::{UsersError, users_file::WatchedUsers};
+use crate::{ClientPatience, Server, ServerCounts};
 
 /// How often the process looks for a signal.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -74,8 +77,24 @@ impl Observed for ServedStore {
                 counts.malformed,
             ),
             ("store_timed_out_total", "Connections closed as silent.", counts.timed_out),
+            ("store_subscriptions_total", "Subscriptions begun.", counts.subscriptions),
+            (
+                "store_starved_subscriptions_total",
+                "Subscriptions ended for want of credit.",
+                counts.starved_subscriptions,
+            ),
             ("store_failed_appends_total", "Appends that failed.", counts.failed_appends),
             ("store_sent_bytes_total", "Bytes of replies.", counts.sent_bytes),
+            (
+                "store_refused_handshakes_total",
+                "Connections without the key of a user.",
+                counts.refused_handshakes,
+            ),
+            (
+                "store_refused_rights_total",
+                "Requests for which their user lacks the right.",
+                counts.refused_rights,
+            ),
             ("store_refused_appends_total", "Appends that a stage refused.", sizes.refused),
             ("store_commits_total", "Turns of the disk thread.", sizes.commits),
             ("store_disk_errors_total", "Failed requests of the disk.", sizes.disk_errors),
@@ -108,6 +127,12 @@ impl Observed for ServedStore {
         ] {
             m.gauge(name, help, 0, value as f64);
         }
+        m.gauge(
+            "store_clock_step_seconds",
+            "Step of the wall clock for which retention by age stands still.",
+            0,
+            sizes.clock_step_seconds as f64,
+        );
         let away = f64::from(u8::from(sizes.is_replica_away));
         m.gauge("store_replica_away", "1 while the second node is absent.", 0, away);
     }
@@ -140,19 +165,27 @@ pub fn serve(
     voice: &Voice<'_>,
     occupancy_every: Option<Duration>,
 ) -> Result<ServerCounts, Box<dyn Error>> {
+    let mut users = ServerUsers::open(settings)?;
+    if settings.names.is_some() && listen.ip().is_unspecified() {
+        // The other nodes and the readers of the cluster learn this address from the names.
+        let why =
+            format!("listen address {listen}: name the address at which other nodes reach it");
+        return Err(why.into());
+    }
     loop {
         let opened = Store::open(settings.config(directory)?)?;
         opened.losses.iter().for_each(voice.tell);
         let store = Arc::new(opened.store);
-        let server = Server::start_with(Arc::clone(&store), listen, settings.idle_timeout)?;
-        let server = Arc::new(server);
+        let idle_timeout = settings.idle_timeout;
+        let limits = ClientPatience { idle_timeout, ..ClientPatience::default() };
+        let server = Arc::new(users.start(Arc::clone(&store), listen, limits)?);
         listen = server.address();
         served.set(Some((Arc::downgrade(&store), Arc::clone(&server))));
         (voice.say)(&format!("serving tcp://{listen}"));
         if let Some(member) = store.member() {
             member.serve_at(Some(listen.to_string()))?;
         }
-        let end = attend(&store, &server, settings.take_over, voice, occupancy_every);
+        let end = attend(&store, &server, settings.take_over, &mut users, voice, occupancy_every);
         served.set(None);
         let counts = stop(server);
         close(store)?;
@@ -162,6 +195,80 @@ pub fn serve(
         }
         return Ok(end.map(|_| counts)?);
     }
+}
+
+/// The users of the server of a process, in a build that has them.
+#[cfg(feature = "users")]
+struct ServerUsers {
+    watched: Option<WatchedUsers>,
+    looked_at: Instant,
+}
+
+#[cfg(feature = "users")]
+impl ServerUsers {
+    /// How often the file is looked at.
+    const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+    fn open(settings: &StoreSettings) -> Result<Self, UsersError> {
+        let watched = settings.users_file.as_deref().map(WatchedUsers::open).transpose()?;
+        Ok(Self { watched, looked_at: Instant::now() })
+    }
+
+    fn start(
+        &self,
+        store: Arc<Store>,
+        listen: SocketAddr,
+        limits: ClientPatience,
+    ) -> Result<Server, StoreError> {
+        match &self.watched {
+            Some(watched) => {
+                Server::start_for_users(store, listen, limits, Arc::clone(&watched.users))
+            }
+            None => Server::start_with(store, listen, limits),
+        }
+    }
+
+    /// Takes a changed file in. Users who were taken out lose their connections.
+    fn refresh(&mut self, server: &Server, voice: &Voice<'_>) {
+        let Some(watched) = &mut self.watched else { return };
+        if self.looked_at.elapsed() < Self::LOOK_EVERY {
+            return;
+        }
+        self.looked_at = Instant::now();
+        match watched.refresh() {
+            Ok(true) => {
+                let closed = server.close_revoked();
+                (voice.note)(&format!("note: the users have changed, {closed} connections closed"));
+            }
+            Ok(false) => {}
+            Err(error) => (voice.note)(&format!("note: {error}; the users stay as they were")),
+        }
+    }
+}
+
+/// A build without users serves programs on this machine.
+#[cfg(not(feature = "users"))]
+struct ServerUsers;
+
+#[cfg(not(feature = "users"))]
+impl ServerUsers {
+    fn open(settings: &StoreSettings) -> Result<Self, String> {
+        match settings.users_file {
+            Some(_) => Err("users are not in this build, build the feature users".into()),
+            None => Ok(Self),
+        }
+    }
+
+    fn start(
+        &self,
+        store: Arc<Store>,
+        listen: SocketAddr,
+        limits: ClientPatience,
+    ) -> Result<Server, StoreError> {
+        Server::start_with(store, listen, limits)
+    }
+
+    fn refresh(&mut self, _: &Server, _: &Voice<'_>) {}
 }
 
 /// How long a reader of the pages may hold a store or a server that ends.
@@ -186,7 +293,7 @@ fn stop(server: Arc<Server>) -> ServerCounts {
 }
 
 fn close(store: Arc<Store>) -> Result<(), Box<dyn Error>> {
-    Ok(only(store).ok_or("a connection holds the store")?.close()?)
+    Ok(only(store).ok_or("a connection holds the store")?.stop()?)
 }
 
 /// Why a store is closed.
@@ -202,13 +309,17 @@ fn attend(
     store: &Store,
     server: &Server,
     take_over: bool,
+    users: &mut ServerUsers,
     voice: &Voice<'_>,
     occupancy_every: Option<Duration>,
 ) -> Result<End, StoreError> {
     let (mut looked_at, mut printed_at) = (Instant::now(), Instant::now());
     let mut said = BTreeSet::new();
+    let mut has_stepped = false;
     while !interrupt::raised() {
         std::thread::sleep(LOOK_EVERY);
+        has_stepped = say_step(store.clock_step(), has_stepped, voice);
+        users.refresh(server, voice);
         if occupancy_every.is_some_and(|every| printed_at.elapsed() >= every) {
             printed_at = Instant::now();
             let mut sizes = serde_json::to_value(store.occupancy()).unwrap_or_default();
@@ -229,6 +340,17 @@ fn attend(
         }
     }
     Ok(End::Signal)
+}
+
+/// Says once that the wall clock has stepped, and once that it is back. Returns whether it has
+/// stepped.
+fn say_step(step: Option<ClockStep>, has_stepped: bool, voice: &Voice<'_>) -> bool {
+    match step {
+        Some(step) if !has_stepped => (voice.note)(&format!("note: {step}")),
+        None if has_stepped => (voice.note)("note: the wall clock is back, and files age again"),
+        _ => {}
+    }
+    step.is_some()
 }
 
 /// Takes over files of nodes that are gone. `said` has the files whose failure the user knows.

@@ -8,11 +8,13 @@ use evenfall_runtime::settings::{
     Document, KnownTable, Mistake, Node, Run, SettingsError, check_addresses, check_nodes,
 };
 use evenfall_store_engine::{
-    ChunkForm, NamesError, StoreConfig, StorePlaces, TIME_AHEAD_MAX, chunk_codec, expect_loopback,
+    ChunkForm, StoreConfig, StoreError, StorePlaces, TIME_AHEAD_MAX, chunk_codec, expect_closed,
+    read_user_key,
 };
+use evenfall_store_recording::layouts::message_layouts;
 use serde::{Deserialize, Serialize};
 
-use crate::IDLE_TIMEOUT;
+use crate::{IDLE_TIMEOUT, LISTEN_ADVICE};
 
 /// The value of `role` in `[[node]]`.
 pub const STORE: &str = "store";
@@ -44,6 +46,14 @@ pub struct StoreSettings {
     /// The server of a second node, which gets a copy of each append at the level `replica`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replica: Option<SocketAddr>,
+    /// File of the key of a user of the second node. With it, the second node may be on another
+    /// machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replica_key_file: Option<PathBuf>,
+    /// File of the users with keys, who alone may connect then. With it, the servers may listen on
+    /// any address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub users_file: Option<PathBuf>,
     /// Bytes of records that are on no disk yet. Beyond this limit appends wait, and are then
     /// refused.
     pub memory_bytes: u64,
@@ -56,6 +66,9 @@ pub struct StoreSettings {
     /// Bytes that each file without a retention of its own keeps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_bytes: Option<u64>,
+    /// Whether the wall clock is right at each opening, by the word of an operator. Retention by
+    /// age then goes on after a step of the clock.
+    pub confirm_clock: bool,
     /// A connection that asks for nothing for this long is closed.
     #[serde(with = "humantime_serde")]
     pub idle_timeout: Duration,
@@ -72,11 +85,14 @@ impl Default for StoreSettings {
             take_over: false,
             time_ahead: TIME_AHEAD_MAX,
             replica: None,
+            replica_key_file: None,
+            users_file: None,
             memory_bytes: limits.memory_bytes_max,
             local_bytes: limits.local_bytes_max,
             chunks: limits.chunks,
             cache_bytes: limits.cache_bytes,
             keep_bytes: None,
+            confirm_clock: false,
             idle_timeout: IDLE_TIMEOUT,
         }
     }
@@ -86,8 +102,8 @@ impl StoreSettings {
     /// The configuration of a store in this directory.
     ///
     /// # Errors
-    /// As [`StoreConfig::placed`].
-    pub fn config(&self, directory: &std::path::Path) -> Result<StoreConfig, NamesError> {
+    /// As [`StoreConfig::placed`], and those of the key of the second node.
+    pub fn config(&self, directory: &std::path::Path) -> Result<StoreConfig, StoreError> {
         let (lease, take_over) = (self.lease, self.take_over);
         let (objects, names) = (self.objects.clone(), self.names.clone());
         let places = StorePlaces { objects, names, lease, take_over };
@@ -96,12 +112,15 @@ impl StoreSettings {
             config.objects = None;
         }
         config.replica = self.replica;
+        config.replica_key = self.replica_key_file.as_deref().map(read_user_key).transpose()?;
         config.time_ahead_max = self.time_ahead;
         config.memory_bytes_max = self.memory_bytes;
         config.local_bytes_max = self.local_bytes;
         config.chunks = self.chunks;
+        config.layouts = message_layouts();
         config.cache_bytes = self.cache_bytes;
         config.keep.bytes_max = self.keep_bytes;
+        config.confirm_clock = self.confirm_clock;
         Ok(config)
     }
 
@@ -116,10 +135,20 @@ impl StoreSettings {
         if !self.upload && self.objects.is_some() {
             return wrong("store.upload", "is false, and store.objects says where to upload");
         }
-        match self.replica.map(|replica| expect_loopback("store.replica", replica)) {
-            Some(Err(error)) => Err(Mistake::new("store.replica", error.to_string())),
-            _ => Ok(()),
+        if self.users_file.is_some() && !cfg!(feature = "users") {
+            return wrong(
+                "store.users_file",
+                "users are not in this build, build the feature users",
+            );
         }
+        let is_keyed = self.replica_key_file.is_some();
+        let advice = "name the key of a user of that store (store.replica_key_file), or use \
+                      127.0.0.1 and a tunnel";
+        let closed = |replica| {
+            expect_closed("store.replica", replica, is_keyed, advice)
+                .map_err(|error| Mistake::new("store.replica", error.to_string()))
+        };
+        self.replica.map_or(Ok(()), closed)
     }
 }
 
@@ -170,6 +199,9 @@ impl Settings {
         run.rebase(document.base());
         let mut store: StoreSettings = document.part("store")?;
         store.check().map_err(refuse)?;
+        for file in [&mut store.users_file, &mut store.replica_key_file] {
+            *file = file.take().map(|file| document.base().join(file));
+        }
         let is_path = |place: &String| !place.contains("://");
         if let Some(place) = store.objects.as_mut().filter(|place| is_path(place)) {
             *place = document.base().join(&*place).display().to_string();
@@ -183,15 +215,18 @@ impl Settings {
         Ok(Self { run, store, nodes })
     }
 
-    /// Refuses servers that are open to more than this machine, because connections of the store
-    /// have no key.
+    /// Refuses servers that are open to more than this machine without users, because connections
+    /// then have no key.
     ///
     /// # Errors
     /// The first of them, and what to do.
     pub fn check_closed(&self) -> Result<(), Mistake> {
         let plain: Vec<Node> = self.nodes.iter().map(|node| node.plain.clone()).collect();
         check_addresses(&plain)?;
-        let open = plain.iter().find_map(|node| expect_loopback(&node.name, node.address).err());
+        let has_users = self.store.users_file.is_some();
+        let open = plain.iter().find_map(|node| {
+            expect_closed(&node.name, node.address, has_users, LISTEN_ADVICE).err()
+        });
         open.map_or(Ok(()), |error| Err(Mistake::new("node", error.to_string())))
     }
 }

@@ -1,3 +1,5 @@
+mod subscriptions;
+
 use std::io::{Read as _, Write as _};
 use std::ops::Range;
 use std::path::Path;
@@ -6,7 +8,7 @@ use std::time::Instant;
 use evenfall_store_format::Schema;
 
 use super::*;
-use evenfall_store_engine::{Client, Level, StoreConfig};
+use evenfall_store_engine::{Client, ConnectOptions, Level, StoreConfig};
 
 fn start(path: &Path) -> Server {
     let store = Arc::new(Store::open(StoreConfig::new(path)).unwrap().store);
@@ -146,8 +148,9 @@ fn a_request_that_does_not_fit_leaves_the_connection_as_it_was() {
 fn who_says_nothing_is_let_go_and_who_works_is_not() {
     let dir = tempfile::tempdir().unwrap();
     let store = Arc::new(Store::open(StoreConfig::new(dir.path())).unwrap().store);
-    let idle = Duration::from_millis(500);
-    let server = Server::start_with(store, "127.0.0.1:0".parse().unwrap(), idle).unwrap();
+    let idle_timeout = Duration::from_millis(500);
+    let limits = ClientPatience { idle_timeout, ..ClientPatience::default() };
+    let server = Server::start_with(store, "127.0.0.1:0".parse().unwrap(), limits).unwrap();
     let mut silent = TcpStream::connect(server.address()).unwrap();
     let mut idle_client = Client::connect(server.address()).unwrap();
     assert_eq!(silent.read(&mut [0; 1]).unwrap(), 0, "closed without a word");
@@ -216,7 +219,8 @@ fn a_stranger_with_a_token_that_no_primary_has_fences_nobody() {
 fn a_server_that_does_not_answer_is_given_up_in_words() {
     let deaf = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let timeout = Duration::from_millis(50);
-    let error = Client::connect_within(deaf.local_addr().unwrap(), timeout).err().unwrap();
+    let options = ConnectOptions { timeout, key: None };
+    let error = Client::connect_with(deaf.local_addr().unwrap(), &options).err().unwrap();
     assert!(error.to_string().contains("has not answered within 50ms"), "{error}");
 }
 

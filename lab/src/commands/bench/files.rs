@@ -20,7 +20,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use evenfall_core::Prng;
-use evenfall_files_service::{Client, Source};
+use evenfall_files_service::{BytesSource, FilesClient};
 use evenfall_host::{ports, process, procstat};
 use evenfall_runtime::program::Outcome;
 use serde_json::{Map, Value, json};
@@ -126,8 +126,8 @@ impl Servers {
         Ok(servers)
     }
 
-    fn client(&self, args: &Args) -> Client {
-        Client::new(&self.address, &args.user, PATIENCE)
+    fn client(&self, args: &Args) -> FilesClient {
+        FilesClient::new(&self.address, &args.user, PATIENCE)
     }
 
     /// Processor seconds that the servers and this process have taken so far.
@@ -193,8 +193,8 @@ fn timed(
 /// Calls `work` for each of the small files, from several threads. Each thread has a client.
 fn small(
     args: &Args,
-    client: &Client,
-    work: impl Fn(&Client, &str) -> Result<(), Failure> + Sync,
+    client: &FilesClient,
+    work: impl Fn(&FilesClient, &str) -> Result<(), Failure> + Sync,
 ) -> Result<(), Failure> {
     std::thread::scope(|scope| {
         let one = |from: usize| {
@@ -249,7 +249,7 @@ fn round(
     let path = |n: usize| format!("{FOLDER}/large-{n}");
     let put = timed(servers, || {
         (0..args.files).try_for_each(|n| {
-            let source = Source::File(local.to_owned());
+            let source = BytesSource::File(local.to_owned());
             Ok(client.put(source, &path(n), true, copies, &mut |_| {})?)
         })
     })?;
@@ -270,7 +270,7 @@ fn round(
         let body = [7_u8; 1_000];
         let write = timed(servers, || {
             small(args, &client, |client, path| {
-                let source = Source::Stream(Box::new(Cursor::new(body)));
+                let source = BytesSource::Stream(Box::new(Cursor::new(body)));
                 Ok(client.put(source, path, true, copies, &mut |_| {})?)
             })
         })?;

@@ -76,8 +76,6 @@ pub struct Spec {
     pub resend_after: Duration,
     /// See [`ShuffleConfig::silence_max`].
     pub silence_max: Duration,
-    /// See [`ShuffleConfig::key`].
-    pub key: Option<[u8; 16]>,
     /// How long the rank may delay the report of its rounds, because the reader of reports needs a
     /// core.
     pub say_after: Duration,
@@ -93,7 +91,6 @@ impl Spec {
             pace: self.bits_per_s.map(|rate| pace(rate, BURST)).unwrap_or_default(),
             resend_after: self.resend_after,
             silence_max: self.silence_max,
-            key: self.key,
             ..ShuffleConfig::default()
         };
         GroupSettings { shuffle, epoch: self.epoch, ..GroupSettings::default() }
@@ -198,7 +195,8 @@ pub fn main(args: &Args) -> Outcome {
 fn run(args: &Args) -> Outcome {
     interrupt::install()?;
     let options = GroupSocketOptions {
-        keyed: args.lab,
+        key: None,
+        in_lab: args.lab,
         mark: args.lab,
         inject: args.inject.clone(),
         watch_queue: !args.lab,

@@ -240,13 +240,12 @@ impl Args {
         // The time is far above the longest queue that grants allow.
         let granted_bytes = self.overcommit * f64::from(rtt_packets) * f64::from(packet);
         let queue = rate.map_or(0.0, |rate| granted_bytes * 8.0 / rate as f64);
-        let mut epoch = [0; 20];
+        let mut epoch = [0; 4];
         evenfall_host::random::fill(&mut epoch)?;
-        let (epoch, key) = epoch.split_at(4);
         Ok(Spec {
             rank: 0,
             members,
-            epoch: u32::from_le_bytes(epoch.try_into().unwrap_or_default()),
+            epoch: u32::from_le_bytes(epoch),
             seed: self.seed,
             row: Vec::new(),
             rounds: self.warm_up + self.rounds,
@@ -260,7 +259,6 @@ impl Args {
             bits_per_s: if self.lab { rate.map(|rate| rate + rate / 20) } else { rate },
             resend_after: Duration::from_secs_f64(4.0 * queue).max(Duration::from_millis(20)),
             silence_max: self.silence,
-            key: self.lab.then(|| key.try_into().unwrap_or_default()),
             // In a lab, buffers are looked at until the first rounds are over.
             say_after: if self.lab || self.kill.is_some() { Duration::ZERO } else { SAY_AFTER },
         })

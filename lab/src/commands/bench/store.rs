@@ -5,6 +5,7 @@ mod figures;
 mod raw;
 mod remote;
 mod scan;
+mod subscribe;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -54,6 +55,9 @@ pub struct Args {
     /// Directory below which a fresh store is made, and removed afterwards.
     #[arg(long, default_value = ".")]
     dir: PathBuf,
+    /// Connect as a user with a key, over sealed connections.
+    #[arg(long, conflicts_with_all = ["embedded", "scan"])]
+    sealed: bool,
     /// Keep all chunks on the local disk, and upload nothing.
     #[arg(long)]
     no_objects: bool,
@@ -78,6 +82,10 @@ pub struct Args {
     /// of the index search in a read.
     #[arg(long)]
     scan: bool,
+    /// Measure how far a subscriber is behind the appends of one file, and beside it a reader that
+    /// polls ten times a second. Needs --rate.
+    #[arg(long, requires = "rate", conflicts_with_all = ["scan", "burst", "raw"])]
+    subscribe: bool,
     /// Measure a figure of the thesis on Kawkab, and print the figure as a table.
     #[arg(long)]
     figure: Option<figures::Figure>,
@@ -134,6 +142,7 @@ pub fn main(args: &Args) -> Outcome {
 fn one(args: &Args, dir: &Path) -> Result<Value, Failure> {
     let measured = match (args.scan, args.embedded) {
         (true, _) => scan::run(args, dir),
+        (false, false) if args.subscribe => subscribe::run(args, dir),
         (false, true) => embedded::run(args, dir),
         (false, false) => remote::run(args, dir),
     };

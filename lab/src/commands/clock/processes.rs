@@ -16,8 +16,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-use evenfall_clock_service::laboratory::{Found, Host, Planted, Turned, compared, options};
-use evenfall_clock_service::{ClockSettings, Member};
+use evenfall_clock_service::laboratory::{
+    Host, LaboratoryResults, Planted, Turned, compared, options,
+};
+use evenfall_clock_service::{ClockSettings, MeshMember};
 use evenfall_core::{SharedKey, Timestamp};
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::interrupt;
@@ -74,7 +76,7 @@ impl Drop for Nodes {
 ///
 /// # Errors
 /// When a node cannot be started, fails, or a signal came.
-pub fn run(lab: &Lab, planted: &Planted, mesh: u16) -> Result<Found, String> {
+pub fn run(lab: &Lab, planted: &Planted, mesh: u16) -> Result<LaboratoryResults, String> {
     let mut key = [0; 32];
     evenfall_host::random::fill(&mut key).map_err(|error| format!("a key: {error}"))?;
     let since = MonotonicClock::now();
@@ -166,7 +168,7 @@ pub fn node() -> Outcome {
     let own = *addresses.get(place as usize).ok_or("a place without an address")?;
     let key = SharedKey::new(KEY_ID, key);
     let port = evenfall_port::open(own, options().keyed())?;
-    let member = Member { addresses, place };
+    let member = MeshMember { addresses, place };
     let host = Host::new(&clock, member, port, Some(&key), Timestamp::from_nanos(since_ns));
     let is_on = Arc::new(AtomicBool::new(true));
     let heard = Arc::clone(&is_on);

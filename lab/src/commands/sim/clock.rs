@@ -1,5 +1,6 @@
 //! `evenfall sim clock`: one time for all nodes, in the simulator.
 
+use std::str::FromStr;
 use std::time::Duration;
 
 use evenfall_runtime::program::Outcome;
@@ -7,6 +8,8 @@ use evenfall_runtime::progress::Progress;
 use humantime::{format_duration, parse_duration};
 
 use super::seeds;
+use crate::clock::parts::PartsLeftOut;
+use crate::clock::paths::FabricSpec;
 use crate::clock::{Params, Results, Spread, run};
 use crate::model::Model;
 
@@ -42,6 +45,16 @@ pub struct Args {
     /// model.
     #[arg(long, value_name = "NAME|FILE", value_parser = Model::named)]
     model: Option<Model>,
+    /// Hosts stand in racks of ten below four core switches, and a hash of two hosts picks the core
+    /// switch of each way. Ports have loads of 0 to twice --load.
+    #[arg(long, conflicts_with_all = ["model", "asymmetry"])]
+    fat_tree: bool,
+    /// Compute the clocks without a part of the method, too, on the stamps of the same run: codes
+    /// (only pairs of probes that arrived 20 us apart count), hulls (the widest band between the
+    /// probes of both ways) or loops (least squares over the mesh); several as in codes+hulls.
+    /// May be repeated.
+    #[arg(long, value_name = "PARTS", value_parser = PartsLeftOut::from_str)]
+    without: Vec<PartsLeftOut>,
     /// Share of the nodes that tell each neighbour another time.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     liars: f64,
@@ -107,6 +120,9 @@ fn table(results: &Results) {
     row("proven bound", results.proven_us);
     row("error, NTP-style", results.ntp_error_us);
     row("error, PTP-style", results.ptp_error_us);
+    for (parts, errors) in &results.without_us {
+        row(&format!("whole error without {parts}"), *errors);
+    }
     println!(
         "{} readings: {:.3} % within the assumed bound, {:.3} % within the proven bound",
         results.readings,
@@ -145,10 +161,12 @@ fn params(args: &Args) -> Result<Params, Box<dyn std::error::Error>> {
         liars: share("liars", args.liars)?,
         lost: share("lost", args.lost)?,
         model: args.model.clone(),
+        without: args.without.clone(),
         ..Params::default()
     };
     params.paths.load = share("load", args.load)?;
     params.paths.asymmetry_ns = (1e3 * positive("asymmetry", args.asymmetry)?) as u64;
+    params.paths.fabric = args.fat_tree.then(FabricSpec::default);
     params.config.budget_bits_s = args.budget.saturating_mul(1_000);
     Ok(params)
 }

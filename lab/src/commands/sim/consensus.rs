@@ -3,12 +3,16 @@
 use std::time::Duration;
 
 use evenfall_runtime::program::Outcome;
+use evenfall_runtime::progress::Progress;
 use humantime::parse_duration;
 use serde_json::{Value, json};
 
+use super::seeds;
 use crate::consensus::rivals::Protocol;
 use crate::consensus::rounds::Rounds;
 use crate::consensus::wide::{self, Scenario};
+use crate::model::Model;
+use crate::seeds::in_parallel;
 
 /// Arguments of `evenfall sim consensus`.
 #[derive(clap::Args, Debug)]
@@ -27,6 +31,22 @@ pub struct Args {
     /// Three racks of this many replicas in one data centre, in place of sites.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=42))]
     rack_size: Option<u32>,
+    /// Number of racks of --rack-size replicas. Racks stand in groups of three.
+    #[arg(
+        long,
+        default_value_t = 3,
+        requires = "rack_size",
+        value_parser = clap::value_parser!(u64).range(1..=27)
+    )]
+    racks: u64,
+    /// Height of Canopus's tree: 2, or 3 with a vnode for each group of three racks or sites.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(2..=3))]
+    height: u64,
+    /// A cloud whose paths, losses and hosts take the place of equal ways inside a rack and of
+    /// hosts that only work on writes: aws, gcp, quiet, namespaces, or the path of a file of the
+    /// same form. Ways between racks and sites are longer by the same time as without a model.
+    #[arg(long, value_name = "NAME|FILE", value_parser = Model::named)]
+    model: Option<Model>,
     /// Share of writes among the requests, in percent.
     #[arg(
         long,
@@ -79,9 +99,12 @@ pub struct Args {
     /// at a low rate over sites.
     #[arg(long, value_name = "REQUESTS/S")]
     rate: Option<f64>,
-    /// Seed of the replicas.
-    #[arg(long, default_value_t = 1)]
+    /// Seed of the replicas and of the network.
+    #[arg(long, default_value_t = 1, value_parser = super::seeds::first_seed())]
     seed: u64,
+    /// Run under this many seeds, from --seed on. Prints means with 95 % intervals by Student's t.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    seeds: u32,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -89,35 +112,17 @@ pub struct Args {
 
 /// Simulates what the arguments ask for, and prints the results.
 pub fn main(args: &Args) -> Outcome {
-    let mut scenario = match args.rack_size {
-        Some(size) => Scenario::racks(size),
-        None => Scenario::sites(args.sites as usize),
-    };
-    (scenario.writes, scenario.seed) = (args.writes as f64 / 100.0, args.seed);
-    (scenario.cycle_every, scenario.write_cost) = (args.cycle_every, args.write_cost);
-    (scenario.protocol, scenario.watched) = (args.protocol, args.watched);
-    (scenario.lease_cycles, scenario.keys) = (args.lease_cycles, args.keys);
-    for (leaf, row) in scenario.one_way.iter_mut().enumerate() {
-        row[leaf] = args.inside;
-    }
-    scenario.second_round = args.rounds.second_round;
-    scenario.conflicts = args.conflicts as f64 / 100.0;
-    let mut value = match args.rate {
-        Some(rate) => {
-            scenario.requests_per_s = rate;
-            told(&scenario.run())
-        }
-        None => {
-            let (rate, _) = wide::peak(&scenario);
-            scenario.requests_per_s = rate;
-            let mut value = told(&scenario.run());
-            for share in [25, 50, 70] {
-                let requests_per_s = rate * f64::from(share) / 100.0;
-                let paced = Scenario { requests_per_s, ..scenario.clone() };
-                value[format!("at_{share}")] = told(&paced.run());
-            }
-            value
-        }
+    let scenario = scenario(args);
+    let one = |seed| measure(&Scenario { seed, ..scenario.clone() }, args.rate);
+    let mut value = if args.seeds > 1 {
+        let shown = Progress::new();
+        shown.stage("simulating seeds", Some(args.seeds.into()));
+        let done = |finished| shown.at(finished, args.seeds.into());
+        let runs = in_parallel(args.seed, args.seeds.into(), one, done);
+        shown.end();
+        seeds::combined(&runs)
+    } else {
+        one(args.seed)
     };
     value["protocol"] = json!(args.protocol.name());
     value["conflicts_percent"] = json!(args.conflicts);
@@ -127,17 +132,56 @@ pub fn main(args: &Args) -> Outcome {
     value["keys"] = json!(args.keys);
     value["replicas"] = json!(scenario.replicas());
     value["super_leaves"] = json!(scenario.leaf_sizes.len());
+    value["height"] = json!(args.height);
+    value["model"] = json!(args.model.as_ref().map(|model| &model.name));
     value["writes_percent"] = json!(args.writes);
-    value["offered_per_s"] = json!(scenario.requests_per_s);
     let per_write = scenario.write_cost.as_nanos() as f64 / 1e3 * f64::from(scenario.replicas());
     value["cpu_us_per_write"] = json!(per_write);
     value["farthest_round_trip_us"] = json!(scenario.farthest().as_micros() as u64);
     value["seed"] = json!(args.seed);
+    value["seeds"] = json!(args.seeds);
     match args.json {
         true => println!("{value}"),
         false => print(&value),
     }
     Ok(())
+}
+
+/// The replicas and the clients that the arguments ask for.
+fn scenario(args: &Args) -> Scenario {
+    let mut scenario = match args.rack_size {
+        Some(size) => Scenario::many_racks(args.racks as usize, size),
+        None => Scenario::sites(args.sites as usize),
+    };
+    scenario.writes = args.writes as f64 / 100.0;
+    (scenario.cycle_every, scenario.write_cost) = (args.cycle_every, args.write_cost);
+    (scenario.protocol, scenario.watched) = (args.protocol, args.watched);
+    (scenario.lease_cycles, scenario.keys) = (args.lease_cycles, args.keys);
+    (scenario.is_high, scenario.model) = (args.height == 3, args.model.clone());
+    for (leaf, row) in scenario.one_way.iter_mut().enumerate() {
+        row[leaf] = args.inside;
+    }
+    scenario.second_round = args.rounds.second_round;
+    scenario.conflicts = args.conflicts as f64 / 100.0;
+    scenario
+}
+
+/// The results at this rate, or at the highest rate and at shares of it.
+fn measure(scenario: &Scenario, rate: Option<f64>) -> Value {
+    let at = |requests_per_s: f64| {
+        let mut value = told(&Scenario { requests_per_s, ..scenario.clone() }.run());
+        value["offered_per_s"] = json!(requests_per_s);
+        value
+    };
+    if let Some(rate) = rate {
+        return at(rate);
+    }
+    let (rate, _) = wide::peak(scenario);
+    let mut value = at(rate);
+    for share in [25, 50, 70] {
+        value[format!("at_{share}")] = at(rate * f64::from(share) / 100.0);
+    }
+    value
 }
 
 fn told(outcome: &wide::Outcome) -> Value {
@@ -181,6 +225,15 @@ fn print(value: &Value) {
         if value.get(format!("at_{share}")).is_some() {
             row(&format!("at {share} % of it"), &format!("/at_{share}"));
         }
+    }
+    let halves = number("/requests_per_s_half_width") / 1e6;
+    if !halves.is_nan() {
+        println!(
+            "  means of {} seeds; 95 %: +- {halves:.2} M requests/s, +- {:.2} ms at the median \
+             write",
+            number("/seeds"),
+            number("/commit_us_half_width/p50") / 1e3
+        );
     }
     println!(
         "  {:.0} bytes between super-leaves for a write; the farthest round trip takes {:.1} ms",

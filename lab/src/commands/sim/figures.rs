@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use clap::ValueEnum;
 use serde_json::json;
 
 use crate::shuffle::plot;
@@ -22,16 +23,64 @@ pub struct FiguresArgs {
     /// Draw each figure into a file of this directory (for figures).
     #[arg(long, value_name = "DIR")]
     pictures: Option<PathBuf>,
+    /// How much is run (for figures): quick takes some ten CPU minutes.
+    #[arg(long, value_enum, default_value_t = FiguresEffort::Quick)]
+    effort: FiguresEffort,
+}
+
+/// How much the study of figures runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum FiguresEffort {
+    /// 1,000 messages and two seeds a row.
+    Quick,
+    /// 5,000 messages and three seeds a row, for an hour and more.
+    Full,
+}
+
+/// What is run for a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowSize {
+    /// Messages of a run with 100 receivers.
+    pub messages: u32,
+    /// Seeds.
+    pub seeds: u32,
+}
+
+impl FiguresEffort {
+    /// Seeds run side by side, so two of them take as long on two cores as one.
+    const fn size(self) -> RowSize {
+        match self {
+            Self::Quick => RowSize { messages: 1_000, seeds: 2 },
+            Self::Full => RowSize { messages: 5_000, seeds: 3 },
+        }
+    }
+}
+
+impl FiguresArgs {
+    /// What is run for a row, where the command line says nothing else.
+    pub fn row_size(&self) -> RowSize {
+        self.effort.size()
+    }
+}
+
+/// What a run of this effort leaves to `--effort full`; `None` when nothing is left.
+fn left_to_full(effort: &Effort) -> Option<String> {
+    let RowSize { messages, seeds } = FiguresEffort::Full.size();
+    (effort.messages < messages || effort.seeds < seeds).then(|| {
+        format!(
+            "left to --effort full: {messages} messages and {seeds} seeds a row, in place of {} \
+             and {}; percentiles 99 are here those of {} messages",
+            effort.messages,
+            effort.seeds,
+            effort.messages / 100
+        )
+    })
 }
 
 /// The name of the file with the curves.
 const SERIES: &str = "onyx_figure_series.csv.gz";
 /// Bytes of the curves at most, when they are unpacked. The file has a tenth of it.
 const SERIES_BYTES_MAX: u64 = 32 << 20;
-/// Messages of a run with 100 receivers.
-pub const MESSAGES: u32 = 5_000;
-/// Seeds of every row.
-pub const SEEDS: u32 = 3;
 
 /// The published curves in a directory.
 fn read(directory: &Path) -> Result<Option<PublishedSeries>, String> {
@@ -80,7 +129,10 @@ pub fn text(
     if is_json {
         let model = &effort.model.name;
         let seconds = started.elapsed().as_secs();
-        let all = json!({ "rows": figures.rows, "model": model, "seconds": seconds });
+        let left = left_to_full(effort);
+        let all = json!({
+            "rows": figures.rows, "model": model, "seconds": seconds, "left": left,
+        });
         return Ok(format!("{all}\n"));
     }
     let judged = [true, false].map(|fit| figures.table(effort, fit));
@@ -89,6 +141,7 @@ pub fn text(
     for row in figures.rows.iter().filter(|row| !row.note.is_empty()) {
         text += &format!("- {}: {}: {}\n", row.figure, row.curve, row.note);
     }
+    text.extend(left_to_full(effort).map(|left| format!("- {left}\n")));
     Ok(text)
 }
 
@@ -100,4 +153,22 @@ fn draw(directory: &Path, figures: &PublishedFigures) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Model;
+
+    #[test]
+    fn a_quick_run_says_what_it_left_and_a_full_run_leaves_nothing() {
+        let of = |effort: FiguresEffort| {
+            let RowSize { messages, seeds } = effort.size();
+            let usual = Effort::on(Model::named("aws").expect("built in"));
+            left_to_full(&Effort { messages, seeds, ..usual })
+        };
+        assert_eq!(of(FiguresEffort::Full), None);
+        let left = of(FiguresEffort::Quick).expect("a quick run leaves something");
+        assert!(left.contains("5000 messages and 3 seeds") && left.contains("of 10"), "{left}");
+    }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::files::morning::Morning;
 use crate::files::study::{self, FIGURES};
 use crate::files::{Params, Steering, TOTAL_RATIO};
+use crate::shuffle::plot;
 use crate::studies::Table;
 use evenfall_files_flow::ThreeTier;
 use evenfall_runtime::program::Outcome;
@@ -130,7 +131,8 @@ pub fn main(args: &Args) -> Outcome {
 const MORNING: (&str, &str) =
     ("morning", "A backtest's morning: eight hosts read one day at once, seconds");
 
-/// The tables of `evenfall sim study files`. The picture of the figure `morning` goes to `svg`.
+/// The tables of `evenfall sim study files`. The picture of the figure `morning` or 3.3b goes to
+/// `svg`.
 pub fn tables(
     figures: &[String],
     first: u64,
@@ -145,6 +147,14 @@ pub fn tables(
     let wanted = |number: &&str| figures.is_empty() || figures.iter().any(|name| name == number);
     let mut tables = Vec::new();
     for number in known.into_iter().filter(wanted) {
+        if number == "3.3b" {
+            let curves = study::distribution_of_reads(first, seeds, progress);
+            if let Some((path, drawing)) = svg.zip(plot::svg(&curves)) {
+                std::fs::write(path, drawing).map_err(|e| format!("{}: {e}", path.display()))?;
+            }
+            tables.push(curves.table());
+            continue;
+        }
         if number != MORNING.0 {
             tables.push(study::table(number, first, seeds, progress));
             continue;

@@ -1,13 +1,15 @@
 //! `evenfall sim study placement`: planners compared on simulated pools.
 
+use std::path::PathBuf;
 use std::time::Instant;
 
 use crate::model::Model;
+use crate::placement::archived::archived_trees;
 use crate::placement::model::fit;
 use crate::placement::tables::{self, Effort};
 use crate::studies::Table;
 use clap::ValueEnum;
-use evenfall_placement_planner::tree::Shape;
+use evenfall_placement_planner::tree::TreeShape;
 
 /// Arguments of the placement study.
 #[derive(clap::Args, Debug)]
@@ -28,6 +30,9 @@ pub struct Args {
     /// Probes of every measured pair (placement only).
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
     probes: u32,
+    /// The file with the pairs of TreeBuilder's public run (placement, table archived).
+    #[arg(long, value_name = "FILE")]
+    pairs: Option<PathBuf>,
     /// Let delays drift between measuring and judging (placement only).
     #[arg(long)]
     drift: bool,
@@ -47,6 +52,8 @@ enum Name {
     Probing,
     /// How far min-max plans are from the best possible, on one shape.
     Gap,
+    /// The trees of TreeBuilder's public run, and ours on the same pairs.
+    Archived,
 }
 
 /// Default number of messages that judge a tree. With 5,000 messages, the p90 of the worst leaf is
@@ -68,7 +75,7 @@ pub fn table(
     let messages = messages.unwrap_or(MESSAGES).max(1);
     let Args { probes, drift, .. } = *args;
     let seeds = u64::from(pools.unwrap_or(POOLS));
-    let shape = Shape { depth: args.depth, fanout: args.fanout };
+    let shape = TreeShape { depth: args.depth, fanout: args.fanout };
     if drift && model.path.reroutes.is_none() {
         return Err(format!(
             "--drift: model {} has no changes of routes; add [path.reroutes] to its file",
@@ -83,6 +90,12 @@ pub fn table(
         Name::Shape => {
             let began = Instant::now();
             tables::shape(args.pool, shape, &effort, &|| began.elapsed(), progress)
+        }
+        Name::Archived => {
+            let path = args.pairs.as_deref().ok_or("--table archived: give --pairs FILE")?;
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| format!("--pairs {}: {error}", path.display()))?;
+            archived_trees(&text, seeds)
         }
         Name::Gap => tables::gaps(&[(args.pool, shape)], &effort, progress),
         Name::Probing => tables::probing(&effort, progress),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use clap::ValueEnum;
 use evenfall_query_burst::partition::LEVELS_MAX;
 use evenfall_query_burst::pivots::SplitterRule;
+use evenfall_query_burst::placement::KeyPlacement;
 use evenfall_query_burst::query::Duplicates;
 use evenfall_query_burst::rows::{KeyDraw, QueryName, find_rule};
 use evenfall_runtime::program::Outcome;
@@ -12,13 +13,16 @@ use evenfall_runtime::progress::Progress;
 use serde_json::{Value, json};
 
 use crate::sort::balance::table_2_2;
+use crate::sort::figures::{self, ThesisNumber};
+use crate::sort::scene::SimShuffle;
 use crate::sort::study::table_2_5;
 use crate::sort::{BurstOutcome, BurstScene, scene};
 
 /// Servers of a simulated burst at most: ten times those of the thesis.
 const SERVERS_MAX: usize = 2_800;
-/// Records of all servers at most: the data of a run lie in memory four times.
-const RECORDS_MAX: usize = 20_000_000;
+/// Records of all servers at most. The data of a run lie in memory four times, 12 GB at the limit;
+/// the largest sort of the thesis has 26 million.
+const RECORDS_MAX: usize = 30_000_000;
 
 /// Arguments of `evenfall sim sort`.
 #[derive(clap::Args, Debug)]
@@ -42,9 +46,16 @@ pub struct SimSortArgs {
     /// How keys are drawn: uniform, gaussian, few (a hundred keys) or equal.
     #[arg(long, default_value = "uniform")]
     keys: KeyDraw,
+    /// How the servers shuffle.
+    #[arg(long, value_enum, default_value = "grpf")]
+    shuffle: SimShuffle,
     /// Print a table of the thesis beside ours instead.
     #[arg(long, value_enum)]
     table: Option<Table>,
+    /// Print the numbers of a figure of the thesis beside ours instead. 2.5 runs some hundred
+    /// bursts.
+    #[arg(long, value_enum, conflicts_with = "table")]
+    figure: Option<Figure>,
     /// With --table: runs of each row, of which the medians are printed. The thesis has 1,000 for
     /// 2.2, and 200 for 2.5.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=10_000))]
@@ -63,9 +74,38 @@ enum Table {
     /// The largest partition of 120 servers.
     #[value(name = "2.2")]
     Balance,
+    /// The most records in 1 ms: some hundred bursts.
+    #[value(name = "2.4")]
+    Largest,
     /// The phases of 120 and 240 servers.
     #[value(name = "2.5")]
     Phases,
+    /// Records a millisecond of a server and of a core.
+    #[value(name = "2.6")]
+    Efficiency,
+}
+
+/// A figure of the thesis.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Figure {
+    /// The most records in .5, 1 and 2 ms.
+    #[value(name = "2.5")]
+    Budgets,
+    /// The time of a sort by records a server.
+    #[value(name = "2.6")]
+    SortTimes,
+    /// The time of the queries by rows a server.
+    #[value(name = "2.7")]
+    QueryTimes,
+    /// A shuffle alone by the length of its messages.
+    #[value(name = "2.8")]
+    Shuffles,
+    /// The partition by servers and levels.
+    #[value(name = "2.9")]
+    Partitions,
+    /// The points to which the rows of the queries are fitted.
+    #[value(name = "fit")]
+    Fit,
 }
 
 /// Arguments of `evenfall sim burst`.
@@ -82,6 +122,13 @@ pub struct SimBurstArgs {
     /// When equal rows become one: before a shuffle and behind it, or only after.
     #[arg(long, default_value = "before")]
     duplicates: Duplicates,
+    /// How rows find the server that adds them up: by a hash of their key, or by a range of keys,
+    /// which the servers agree on first.
+    #[arg(long, default_value = "hash")]
+    partition: KeyPlacement,
+    /// How the servers shuffle.
+    #[arg(long, value_enum, default_value = "grpf")]
+    shuffle: SimShuffle,
     /// Seed of the run. The same seed gives the same run on any machine.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -94,7 +141,7 @@ fn check_size(servers: usize, records: usize) -> Result<(), String> {
     if servers == 0 || servers > SERVERS_MAX {
         return Err(format!("--servers {servers}: between 1 and {SERVERS_MAX}"));
     }
-    if servers * records > RECORDS_MAX {
+    if servers.saturating_mul(records) > RECORDS_MAX {
         return Err(format!(
             "--records {records}: {servers} servers can have {} each",
             RECORDS_MAX / servers
@@ -105,29 +152,53 @@ fn check_size(servers: usize, records: usize) -> Result<(), String> {
 
 /// Sorts, or prints a table.
 pub fn run_sort(args: &SimSortArgs) -> Outcome {
-    match args.table {
-        Some(Table::Balance) => return print_balance(args),
-        Some(Table::Phases) => return print_phases(args),
-        None => check_size(args.servers, args.records)?,
+    let shuffle = args.shuffle;
+    match (args.table, args.figure) {
+        (Some(Table::Balance), _) => return print_balance(args),
+        (Some(Table::Phases), _) => return print_phases(args),
+        (Some(Table::Largest), _) => return print_rows(args, || figures::table_2_4(shuffle)),
+        (Some(Table::Efficiency), _) => return print_rows(args, || figures::table_2_6(shuffle)),
+        (None, Some(figure)) => {
+            return print_rows(args, || match figure {
+                Figure::Budgets => figures::figure_2_5(shuffle),
+                Figure::SortTimes => figures::figure_2_6(shuffle),
+                Figure::QueryTimes => figures::figure_2_7(shuffle),
+                Figure::Shuffles => figures::figure_2_8(),
+                Figure::Partitions => figures::figure_2_9(shuffle),
+                Figure::Fit => figures::fitted_points(shuffle),
+            });
+        }
+        (None, None) => check_size(args.servers, args.records)?,
     }
     let scene = BurstScene {
         levels: args.levels.into(),
         rule: args.splitters.clone(),
         keys: args.keys,
+        shuffle,
         ..BurstScene::new(args.servers, args.records, args.seed)
     };
     let outcome = scene::run_sort(&scene)?;
-    let more = json!({"servers": args.servers, "levels": args.levels, "seed": args.seed});
+    let more = json!({
+        "servers": args.servers, "levels": args.levels, "seed": args.seed,
+        "shuffle": shuffle.name(),
+    });
     tell_outcome(&outcome, more, args.json, "sorted")
 }
 
 /// Answers a query.
 pub fn run_query(args: &SimBurstArgs) -> Outcome {
     check_size(args.servers, args.records)?;
-    let scene = BurstScene::new(args.servers, args.records, args.seed);
-    let outcome = scene::run_query(&scene, args.query, args.duplicates)?;
+    let scene = BurstScene {
+        shuffle: args.shuffle,
+        ..BurstScene::new(args.servers, args.records, args.seed)
+    };
+    let outcome = scene::run_query(&scene, args.query, args.duplicates, args.partition)?;
     // The run fails when the answer is another one.
-    let more = json!({"servers": args.servers, "seed": args.seed, "answer_equals_plain": true});
+    let more = json!({
+        "servers": args.servers, "seed": args.seed, "answer_equals_plain": true,
+        "partition": args.partition.name(), "duplicates": args.duplicates.name(),
+        "shuffle": args.shuffle.name(),
+    });
     tell_outcome(&outcome, more, args.json, "answered")
 }
 
@@ -183,8 +254,30 @@ fn print_balance(args: &SimSortArgs) -> Outcome {
     Ok(())
 }
 
+fn print_rows(
+    args: &SimSortArgs,
+    study: impl FnOnce() -> Result<Vec<ThesisNumber>, String>,
+) -> Outcome {
+    let shown = Progress::new();
+    shown.stage("simulating", None);
+    let rows = study();
+    shown.end();
+    let rows = rows?;
+    if args.json {
+        println!("{}", json!({"shuffle": args.shuffle.name(), "rows": rows}));
+        return Ok(());
+    }
+    for ThesisNumber { what, ours, published, unit } in rows {
+        let thesis = published.map_or_else(String::new, |published| {
+            format!("  (thesis {published}: {:+.0} %)", 100.0 * (ours / published - 1.0))
+        });
+        println!("{what:<44} {ours:>12.3} {unit}{thesis}");
+    }
+    Ok(())
+}
+
 fn print_phases(args: &SimSortArgs) -> Outcome {
-    let rows = table_2_5(args.runs)?;
+    let rows = table_2_5(args.runs, args.shuffle)?;
     if args.json {
         println!("{}", json!({"runs": args.runs, "rows": rows}));
         return Ok(());

@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use evenfall_consensus_machine::{Request, Requests};
+use evenfall_consensus_machine::{ClientRequest, Requests};
 use evenfall_sim::campaign::Outline;
 use evenfall_sim::{
     Bounds, Campaign, FaultKind, HostSpec, NodeIndex, Observer, Plan, Run, Seen, Strict,
@@ -47,7 +47,7 @@ fn register(token: u64) -> u8 {
 
 /// The requests of a register.
 fn of(requests: &Requests, register: u8) -> Requests {
-    let all: Vec<Request> =
+    let all: Vec<ClientRequest> =
         requests.iter().filter(|request| request.body.first() == Some(&register)).collect();
     all.iter().collect()
 }
@@ -91,7 +91,7 @@ impl Owner {
         *count += 1;
         let mut requests = batch.writes.clone();
         if self.mutant == Some(Mutant::ReversesSets) && seen.node.0 == 0 {
-            let mut all: Vec<Request> = requests.iter().collect();
+            let mut all: Vec<ClientRequest> = requests.iter().collect();
             all.reverse();
             requests = all.iter().collect();
         }
@@ -118,7 +118,7 @@ impl Observer<Subject, Wire> for Owner {
             return self.history(token).read_at_once(seen, token);
         }
         let client = u64::from(seen.node.0);
-        let request = Request { client, sequence: token, body: history::body(token) };
+        let request = ClientRequest { client, sequence: token, body: history::body(token) };
         let is_in = subject.input(seen.local, |replica| {
             let is_in = match is_write {
                 true => replica.write(seen.local, request),
@@ -175,9 +175,9 @@ impl Campaign for Rivals {
             ],
             counts_min: &[("cycles", 1_000), ("writes answered", 1_000), ("reads answered", 1_000)],
             mutants: &[
-                (Mutant::RepeatsCycles, Check::Order, 10),
-                (Mutant::ReversesSets, Check::Agreement, 20),
-                (Mutant::ReadsAtOnce, Check::Linearizable, 20),
+                (Mutant::RepeatsCycles, Check::Order, 0..10),
+                (Mutant::ReversesSets, Check::Agreement, 0..20),
+                (Mutant::ReadsAtOnce, Check::Linearizable, 0..20),
             ],
         }
     }

@@ -15,7 +15,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenfall_consensus_machine::Request;
+use evenfall_consensus_machine::ClientRequest;
 use evenfall_core::{Malformed, Prng, Timestamp};
 
 use super::wire::{Batch, Field as _, messages};
@@ -105,9 +105,9 @@ pub struct Leader {
     /// Batches of this replica's clients that are not executed.
     own: VecDeque<Batch>,
     /// Reads that wait for a question; questions without answer; reads that wait for an entry.
-    unasked: Vec<Request>,
-    asked: VecDeque<(u64, Vec<Request>)>,
-    answered: VecDeque<(u64, Vec<Request>)>,
+    unasked: Vec<ClientRequest>,
+    asked: VecDeque<(u64, Vec<ClientRequest>)>,
+    answered: VecDeque<(u64, Vec<ClientRequest>)>,
     questions: u64,
     ask_pace: Pace,
     /// Questions that wait for the lease.
@@ -403,7 +403,7 @@ impl Rival for Leader {
         }
     }
 
-    fn read(&mut self, out: &mut Outside, read: Request) -> Option<Request> {
+    fn read(&mut self, out: &mut Outside, read: ClientRequest) -> Option<ClientRequest> {
         match self.reads {
             Reads::Ordered => return Some(read),
             Reads::Leased => self.unasked.push(read),

@@ -34,7 +34,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_consensus_machine::config::REQUEST_HEAD_BYTES;
-use evenfall_consensus_machine::{Request, Requests};
+use evenfall_consensus_machine::{ClientRequest, Requests};
 use evenfall_core::{Arrival, Clock, ClockReading, Machine, Malformed, Timestamp, Transmit};
 
 use epaxos::Epaxos;
@@ -187,7 +187,7 @@ impl Outside {
     }
 
     /// Answers reads from the executed batches.
-    pub fn answer(&mut self, reads: impl Iterator<Item = Request>) {
+    pub fn answer(&mut self, reads: impl Iterator<Item = ClientRequest>) {
         self.told.push_back(Told::Read(reads.map(|read| read.sequence).collect()));
     }
 }
@@ -205,7 +205,7 @@ pub trait Rival: fmt::Debug + Send {
     fn propose(&mut self, out: &mut Outside, batch: Batch);
 
     /// Takes a read. A protocol that orders reads like writes gives the read back.
-    fn read(&mut self, out: &mut Outside, read: Request) -> Option<Request> {
+    fn read(&mut self, out: &mut Outside, read: ClientRequest) -> Option<ClientRequest> {
         let _ = out;
         Some(read)
     }
@@ -262,8 +262,8 @@ pub struct Replica {
     rival: Box<dyn Rival>,
     out: Outside,
     /// The writes and reads of the next batch.
-    writes: Vec<Request>,
-    reads: Vec<Request>,
+    writes: Vec<ClientRequest>,
+    reads: Vec<ClientRequest>,
     bytes: usize,
     bytes_max: usize,
     batches: u64,
@@ -302,16 +302,16 @@ impl Replica {
     /// Takes a write of a client. [`Told`] answers the write under its sequence. Returns whether
     /// the replica has room for the write. After one or many requests, the caller calls
     /// [`settle`](Self::settle).
-    pub fn write(&mut self, now: Timestamp, request: Request) -> bool {
+    pub fn write(&mut self, now: Timestamp, request: ClientRequest) -> bool {
         self.take(now, request, true)
     }
 
     /// Takes a read of a client, in the same way as [`write`](Self::write) takes a write.
-    pub fn read(&mut self, now: Timestamp, request: Request) -> bool {
+    pub fn read(&mut self, now: Timestamp, request: ClientRequest) -> bool {
         self.take(now, request, false)
     }
 
-    fn take(&mut self, now: Timestamp, request: Request, is_write: bool) -> bool {
+    fn take(&mut self, now: Timestamp, request: ClientRequest, is_write: bool) -> bool {
         if self.out.links.are_full() {
             return false;
         }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use evenfall_core::{Disk as _, Machine, StorageError, any_machine};
-use evenfall_files_machine::chunk::{self, Appends};
+use evenfall_files_machine::chunk::{self, AppendReader};
 use evenfall_files_machine::{
     DataConfig, Dataserver, FileId, NameConfig, Nameserver, dataserver, nameserver,
 };
@@ -38,7 +38,7 @@ fn read(disk: &SimDisk) -> impl FnMut(&str, u64, usize) -> Result<Bytes, Storage
 
 /// The bytes of a file up to `end`, or up to the first damaged append.
 pub fn content(disk: &SimDisk, file: FileId, chunks: &[u64], end: u64) -> Vec<u8> {
-    let (mut appends, mut bytes) = (Appends::new(file, chunks.to_vec()), Vec::new());
+    let (mut appends, mut bytes) = (AppendReader::new(file, chunks.to_vec()), Vec::new());
     while (bytes.len() as u64) < end && !chunks.is_empty() {
         match appends.read(bytes.len() as u64, &mut read(disk)) {
             Ok((at, _, body)) if at == bytes.len() as u64 => bytes.extend_from_slice(&body),
@@ -92,7 +92,7 @@ fn told(server: &mut Dataserver, disk: &SimDisk) -> Option<dataserver::Event> {
             return Some(event);
         };
         let Some(view) = server.view(file) else { continue };
-        let mut appends = Appends::new(file, view.chunks);
+        let mut appends = AppendReader::new(file, view.chunks);
         let (mut all, mut at) = (Vec::new(), offset);
         while all.len() < APPENDS_AT_ONCE
             && let Ok((begin, _, body)) = appends.read(at, &mut read(disk))

@@ -39,20 +39,20 @@ fn each_policy_reads_all_blocks_over_real_connections() {
 fn a_flow_changes_its_way_and_its_length_while_it_reads() {
     let Some(sockets) = sockets(Switches::Routers) else { return };
     let (mut topology, (tell, told)) = (spec().build(), channel());
-    let ends = [NodeIndex(0), NodeIndex(7)];
+    let ends = [TopologyNode(0), TopologyNode(7)];
     let paths = topology.paths(ends[0], ends[1]);
     let way = |route, path| Way { ends, route, path: paths.path(path) };
     let (begun, flows) = (Instant::now(), BTreeMap::new());
     let mut network = Flows { sockets: &sockets, topology, begun, flows, tell, told, heard: begun };
     let flow = FlowId(1);
-    network.start(0, flow, way(Route::Path(0), 0), 3_000_000);
+    network.start(0, flow, way(FlowRoute::Path(0), 0), 3_000_000);
     let end_of = |network: &mut Flows<'_>| loop {
         let until = network.now() + 1_000_000;
         if let (_, Some(ended)) = network.wait(until).expect("it moves") {
             break ended;
         }
     };
-    for route in [Route::Path(5), Route::Port(9)] {
+    for route in [FlowRoute::Path(5), FlowRoute::Port(9)] {
         network.reroute(0, flow, way(route, 5));
         while network.left(0, flow) > 2_500_000.0 {
             std::thread::yield_now();
@@ -75,7 +75,7 @@ fn a_flow_changes_its_way_and_its_length_while_it_reads() {
 fn a_flow_follows_its_rules_through_open_vswitch() {
     let Some(sockets) = sockets(Switches::OpenVswitch) else { return };
     let (mut topology, (tell, told)) = (spec().build(), channel());
-    let ends = [NodeIndex(0), NodeIndex(7)];
+    let ends = [TopologyNode(0), TopologyNode(7)];
     let paths = topology.paths(ends[0], ends[1]);
     let (begun, flows) = (Instant::now(), BTreeMap::new());
     let mut network = Flows { sockets: &sockets, topology, begun, flows, tell, told, heard: begun };
@@ -86,7 +86,7 @@ fn a_flow_follows_its_rules_through_open_vswitch() {
     let all = |steered: &dyn Fn(usize) -> usize| (0..10).map(steered).collect::<Vec<_>>();
     let flow = FlowId(3);
     for number in [0, 5] {
-        let way = Way { ends, route: Route::Path(number), path: paths.path(number) };
+        let way = Way { ends, route: FlowRoute::Path(number), path: paths.path(number) };
         match number {
             0 => network.start(0, flow, way, 2_000_000),
             _ => network.reroute(0, flow, way),

@@ -132,7 +132,7 @@ impl Plain {
     }
 
     fn transmit(&self, to: usize, header: &ShuffleHeader, body: Bytes) -> Transmit {
-        let head = header.encode(None, &body);
+        let head = header.encode();
         Transmit {
             class: header.class,
             to: Destination::One(self.members[to]),
@@ -174,7 +174,7 @@ impl Machine for Plain {
     type Event = ShuffleEvent;
 
     fn handle(&mut self, _: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
-        let header = ShuffleHeader::decode(&arrival.datagram, None)?;
+        let header = ShuffleHeader::decode(&arrival.datagram)?;
         match header.kind {
             ShuffleKind::Data => self.data(&header, arrival.datagram.slice(HEADER_BYTES..)),
             // The offset counts packets. The shuffle counts bytes, because its grants must not

@@ -3,24 +3,24 @@ use evenfall_core::Prng;
 use super::*;
 
 /// Clouds around a line, whose delays are `least` and more.
-fn clouds(prng: &mut Prng, n: usize, slope: f64, least: f64) -> (Vec<Point>, Vec<Point>) {
+fn clouds(prng: &mut Prng, n: usize, slope: f64, least: f64) -> (Vec<HullPoint>, Vec<HullPoint>) {
     let mut cloud = |sign: f64| {
         let point = |_| {
             let x = prng.unit() * 2_000.0;
-            Point { x, y: 700.0 + slope * x + sign * (least + prng.exponential(30.0)) }
+            HullPoint { x, y: 700.0 + slope * x + sign * (least + prng.exponential(30.0)) }
         };
         (0..n).map(point).collect::<Vec<_>>()
     };
     (cloud(-1.0), cloud(1.0))
 }
 
-fn band(lower: &mut [Point], upper: &mut [Point], most: f64) -> Band {
+fn band(lower: &mut [HullPoint], upper: &mut [HullPoint], most: f64) -> Band {
     let (l, u) = (boundary(lower, Side::Above), boundary(upper, Side::Below));
     Band::widest(&l, &u, (-most, most)).expect("both clouds have points")
 }
 
 /// The width for one slope, by looking at every point.
-fn width(lower: &[Point], upper: &[Point], slope: f64) -> f64 {
+fn width(lower: &[HullPoint], upper: &[HullPoint], slope: f64) -> f64 {
     let top = upper.iter().map(|p| p.y - slope * p.x).fold(f64::INFINITY, f64::min);
     top - lower.iter().map(|p| p.y - slope * p.x).fold(f64::NEG_INFINITY, f64::max)
 }
@@ -65,19 +65,20 @@ fn the_steepest_and_the_flattest_line_just_fit() {
 /// The dual of the machine asks for the closest points of the convex hulls of both classes.
 /// Pairwise Frank-Wolfe steps find them, and the line between the classes is perpendicular to the
 /// connection.
-fn support_vector_machine(lower: &[Point], upper: &[Point]) -> (f64, f64) {
+fn support_vector_machine(lower: &[HullPoint], upper: &[HullPoint]) -> (f64, f64) {
     let (mut p, mut q) = ((upper[0].x, upper[0].y), (lower[0].x, lower[0].y));
     let mut weights = (vec![0.0; upper.len()], vec![0.0; lower.len()]);
     (weights.0[0], weights.1[0]) = (1.0, 1.0);
     for _ in 0..400_000 {
         let w = (p.0 - q.0, p.1 - q.1);
-        let score = |point: &Point| w.0 * point.x + w.1 * point.y;
-        let by = |a: &(usize, &Point), b: &(usize, &Point)| score(a.1).total_cmp(&score(b.1));
-        let near = |class: &[Point], worst: bool, held: &[f64]| {
+        let score = |point: &HullPoint| w.0 * point.x + w.1 * point.y;
+        let by =
+            |a: &(usize, &HullPoint), b: &(usize, &HullPoint)| score(a.1).total_cmp(&score(b.1));
+        let near = |class: &[HullPoint], worst: bool, held: &[f64]| {
             let points = class.iter().enumerate().filter(|(k, _)| !worst || held[*k] > 0.0);
             points.min_by(by).map(|(k, _)| k).expect("a point")
         };
-        let far = |class: &[Point], worst: bool, held: &[f64]| {
+        let far = |class: &[HullPoint], worst: bool, held: &[f64]| {
             let points = class.iter().enumerate().filter(|(k, _)| !worst || held[*k] > 0.0);
             points.max_by(by).map(|(k, _)| k).expect("a point")
         };
@@ -129,7 +130,7 @@ fn a_linear_support_vector_machine_finds_the_same_line() {
 
 #[test]
 fn clouds_that_cross_have_a_negative_band() {
-    let at = |x: f64, y: f64| Point { x, y };
+    let at = |x: f64, y: f64| HullPoint { x, y };
     let lower = [at(0.0, 0.0), at(5.0, 9.0), at(10.0, 0.0)];
     let upper = [at(0.0, 5.0), at(10.0, 5.0)];
     let band = band(&mut lower.clone(), &mut upper.clone(), 1.0);

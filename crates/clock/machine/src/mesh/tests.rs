@@ -3,7 +3,7 @@ use core::time::Duration;
 use evenfall_core::Prng;
 
 use super::*;
-use crate::bound::Reading;
+use crate::bound::BoundedReading;
 use crate::graph;
 use crate::trace::{ZERO, ours};
 
@@ -39,7 +39,7 @@ impl Pool {
         offset as f64 + rate * at as f64
     }
 
-    fn edges(&self, end: u64, prng: &mut Prng) -> Vec<Edge> {
+    fn edges(&self, end: u64, prng: &mut Prng) -> Vec<ClockEdge> {
         let edge = |(k, &(a, b)): (usize, &(u32, u32))| {
             let difference = |at: u64| self.truth(b, at) - self.truth(a, at);
             let middle = end - 1_000_000_000;
@@ -64,22 +64,22 @@ impl Pool {
                 proven_ns: [-half, half].map(|side| (difference(end) + wrong + side) as i64),
                 proven_rate: [gain - 3e-6, gain + 3e-6],
             };
-            Edge { a, b, estimate }
+            ClockEdge { a, b, estimate }
         };
         self.pairs.iter().enumerate().map(edge).collect()
     }
 
     /// The errors of all nodes after `solves` solves, `age` after the last, with the readings.
-    fn run(&self, solves: u64, age: u64, prng: &mut Prng) -> (Vec<(f64, Reading)>, Health) {
+    fn run(&self, solves: u64, age: u64, prng: &mut Prng) -> (Vec<(f64, BoundedReading)>, Health) {
         let config = Config::default();
-        let mut mesh = Mesh::new(config.clone(), self.clocks.len() as u32, 0);
+        let mut mesh = MeshSolver::new(config.clone(), self.clocks.len() as u32, 0);
         let mut last = (Vec::new(), Health::default());
         for k in 1..=solves {
             let end = k * 2_000_000_000;
             last = mesh.solve(ours(end), &self.edges(end, prng));
         }
         let at = solves * 2_000_000_000 + age;
-        let read = |(n, verdict): (usize, Option<Verdict>)| {
+        let read = |(n, verdict): (usize, Option<ClockVerdict>)| {
             let truth = self.truth(n as u32, at);
             let shown = ZERO + i128::from(at) + truth as i128;
             let reading = verdict?.reading(Timestamp::from_nanos(shown as u64), &config);
@@ -89,7 +89,7 @@ impl Pool {
     }
 }
 
-fn worst(readings: &[(f64, Reading)]) -> f64 {
+fn worst(readings: &[(f64, BoundedReading)]) -> f64 {
     readings.iter().map(|(error, _)| error.abs()).fold(0.0, f64::max)
 }
 
@@ -129,7 +129,7 @@ fn asymmetry_by_pairs_is_averaged_and_lies_within_the_assumed_bound() {
         let pool = Pool::new(200, 2_000.0, 30.0, &mut prng);
         let (readings, _) = pool.run(6, 1_000_000_000, &mut prng);
         all += readings.len();
-        let within = |(error, reading): &&(f64, Reading)| {
+        let within = |(error, reading): &&(f64, BoundedReading)| {
             error.abs() <= reading.assumed_ns.expect("measured") as f64
         };
         inside += readings.iter().filter(within).count();
@@ -152,7 +152,7 @@ fn one_liar_in_ten_is_named_and_the_others_are_right() {
         assert!(named.iter().all(|liar| pool.lies.contains(liar)), "seed {seed}: {named:?}");
         assert!(named.len() >= 19, "seed {seed}: only {named:?}");
         assert!(worst(&readings) < 1_000.0, "seed {seed}: {}", worst(&readings));
-        let proven = |(error, reading): &(f64, Reading)| {
+        let proven = |(error, reading): &(f64, BoundedReading)| {
             error.abs() <= reading.proven_ns.expect("proven") as f64
         };
         assert!(readings.iter().all(proven), "seed {seed}");
@@ -174,10 +174,10 @@ fn an_old_verdict_runs_free_and_its_bounds_grow() {
     let pool = Pool::new(30, 0.0, 50.0, &mut prng);
     let mut before = (0, 0);
     for (age, state) in [
-        (0, State::Synchronised),
-        (3_900_000_000, State::Synchronised),
-        (4_100_000_000, State::FreeRunning),
-        (3_600_000_000_000, State::FreeRunning),
+        (0, ClockState::Synchronised),
+        (3_900_000_000, ClockState::Synchronised),
+        (4_100_000_000, ClockState::FreeRunning),
+        (3_600_000_000_000, ClockState::FreeRunning),
     ] {
         let (readings, _) = pool.run(4, age, &mut Prng::new(2));
         let reading = readings[1].1;
@@ -193,7 +193,7 @@ fn an_old_verdict_runs_free_and_its_bounds_grow() {
 fn a_clock_that_steps_between_two_solves_is_disrupted_once() {
     let mut prng = Prng::new(1);
     let config = Config::default();
-    let mut mesh = Mesh::new(config, 30, 0);
+    let mut mesh = MeshSolver::new(config, 30, 0);
     let mut pool = Pool::new(30, 0.0, 50.0, &mut prng);
     let mut states = Vec::new();
     for k in 1..=5u64 {
@@ -208,7 +208,7 @@ fn a_clock_that_steps_between_two_solves_is_disrupted_once() {
     for (k, states) in states.iter().enumerate() {
         for (n, state) in states.iter().enumerate() {
             let disrupted = k == 3 && n == 9;
-            assert_eq!(*state == State::Disrupted, disrupted, "node {n}, solve {k}");
+            assert_eq!(*state == ClockState::Disrupted, disrupted, "node {n}, solve {k}");
         }
     }
 }
@@ -223,7 +223,7 @@ fn the_assumed_bound_of_two_nodes_allows_for_a_tilted_band() {
     let mut edges = pool.edges(end, &mut prng);
     edges[0].estimate.rate += 6e-7;
     edges[0].estimate.half_ns = 400;
-    let mut mesh = Mesh::new(config.clone(), 2, 0);
+    let mut mesh = MeshSolver::new(config.clone(), 2, 0);
     let (verdicts, _) = mesh.solve(ours(end), &edges);
     let verdict = verdicts[1].expect("a pair leads to the reference");
     let local = |at: u64| {
@@ -243,7 +243,7 @@ fn the_assumed_bound_grows_with_the_bands_of_a_busy_host() {
     const LATE_NS: i64 = 3_000;
     let (config, mut prng) = (Config::default(), Prng::new(6));
     let pool = Pool::new(10, 0.0, 20.0, &mut prng);
-    let mut mesh = Mesh::new(config.clone(), 10, 0);
+    let mut mesh = MeshSolver::new(config.clone(), 10, 0);
     let mut bounds = Vec::new();
     for window in 1..=12u64 {
         let end = window * 2_000_000_000;

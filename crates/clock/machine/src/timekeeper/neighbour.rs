@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 
 use evenfall_core::Timestamp;
 
-use super::{PAIRS_PER_SECOND_MAX, Seat};
-use crate::wire::Probe;
+use super::{ClockSeat, PAIRS_PER_SECOND_MAX};
+use crate::wire::CodedProbe;
 use crate::{CodedPair, PairMeter};
 
 /// Pairs of probes that a node remembers for each neighbour, sent and received. At 20 pairs a
@@ -47,7 +47,7 @@ pub(super) struct Neighbour {
 }
 
 impl Neighbour {
-    pub(super) fn new(number: u32, seat: &Seat) -> Self {
+    pub(super) fn new(number: u32, seat: &ClockSeat) -> Self {
         Self {
             number,
             address: seat.addresses[number as usize],
@@ -61,7 +61,7 @@ impl Neighbour {
         }
     }
 
-    pub(super) fn arrived(&mut self, number: u32, probe: &Probe, at: Timestamp) {
+    pub(super) fn arrived(&mut self, number: u32, probe: &CodedProbe, at: Timestamp) {
         let half = usize::from(probe.second);
         let known = self.arrivals.iter().position(|arrival| arrival.0 == number);
         let place = known.unwrap_or_else(|| {
@@ -97,7 +97,7 @@ impl Neighbour {
     }
 
     /// The pair of this node that the neighbour has heard. Each pair is returned once.
-    pub(super) fn echoed(&mut self, probe: &Probe) -> Option<CodedPair> {
+    pub(super) fn echoed(&mut self, probe: &CodedProbe) -> Option<CodedPair> {
         if probe.heard_number == self.used.0 || probe.heard[0] == Timestamp::ZERO {
             return None;
         }

@@ -6,12 +6,12 @@ use evenfall_core::Timestamp;
 
 use crate::sources::Witness;
 use crate::wire::Claim;
-use crate::{Config, Edge, Mesh, PairEstimate, Verdict};
+use crate::{ClockEdge, ClockVerdict, Config, MeshSolver, PairEstimate};
 
 /// The state that only the reference keeps.
 #[derive(Debug)]
 pub(super) struct ReferenceState {
-    pub(super) mesh: Mesh,
+    pub(super) mesh: MeshSolver,
     pub(super) close_at: Timestamp,
     pub(super) solve_at: Option<Timestamp>,
     pub(super) closed: Timestamp,
@@ -33,7 +33,7 @@ pub(super) struct ReferenceState {
 impl ReferenceState {
     pub(super) fn new(config: &Config, nodes: u32, now: Timestamp) -> Self {
         Self {
-            mesh: Mesh::new(config.clone(), nodes, 0),
+            mesh: MeshSolver::new(config.clone(), nodes, 0),
             close_at: now + config.window,
             solve_at: None,
             closed: now,
@@ -48,7 +48,7 @@ impl ReferenceState {
     }
 
     /// Counts the pairs of each node.
-    pub(super) fn count(&mut self, edges: &[Edge]) {
+    pub(super) fn count(&mut self, edges: &[ClockEdge]) {
         self.degrees.fill(0);
         for node in edges.iter().flat_map(|edge| [edge.a, edge.b]) {
             self.degrees[node as usize] += 1;
@@ -65,7 +65,7 @@ impl ReferenceState {
 
     /// Whether the clock of the reference has jumped: most neighbours contradict the reference, and
     /// other nodes agree with each other.
-    pub(super) fn has_lost_itself(&self, edges: &[Edge]) -> bool {
+    pub(super) fn has_lost_itself(&self, edges: &[ClockEdge]) -> bool {
         let contradicting = self.crossed.iter().filter(|(a, _)| *a == 0).count();
         let agreeing = edges.iter().filter(|edge| edge.a == 0).count();
         let others = edges.iter().any(|edge| edge.a > 0);
@@ -76,7 +76,7 @@ impl ReferenceState {
     /// source plus the assumed bound of the node's clock.
     pub(super) fn witnesses(
         &mut self,
-        verdicts: &[Option<Verdict>],
+        verdicts: &[Option<ClockVerdict>],
         config: &Config,
     ) -> Vec<Witness> {
         let sources = core::mem::take(&mut self.sources);

@@ -299,6 +299,9 @@ pub struct GroupSettings {
     /// Upper half of the operation numbers. This half tells the group from an earlier group at the
     /// same addresses.
     pub epoch: u32,
+    /// A number that all ranks must state alike, such as a hash of their list of addresses. Ranks
+    /// that state different numbers fail their first call and name each other. 0 states nothing.
+    pub agreed: u32,
     /// How long a small message takes from one rank to another.
     pub latency: Duration,
     /// How long a rank is busy with a small message before it can send the next.
@@ -311,7 +314,7 @@ impl Default for GroupSettings {
         // on two cores: a message took 130 to 300 us, and a sender was busy with it for 20 to 60
         // us. The ratio of the two times shapes the tree.
         let (latency, per_message) = (Duration::from_micros(200), Duration::from_micros(40));
-        Self { shuffle: ShuffleConfig::default(), epoch: 0, latency, per_message }
+        Self { shuffle: ShuffleConfig::default(), epoch: 0, agreed: 0, latency, per_message }
     }
 }
 
@@ -352,6 +355,7 @@ pub struct ProcessGroup {
     members: Vec<SocketAddr>,
     arity: usize,
     costs: (Duration, Duration),
+    agreed: u32,
     next: u64,
     courses: BTreeMap<u64, Running>,
     events: VecDeque<CollectiveEvent>,
@@ -380,6 +384,7 @@ impl ProcessGroup {
         Ok(Self {
             arity: Knomial::best_arity(ranks, settings.latency, settings.per_message),
             costs: (settings.latency, settings.per_message),
+            agreed: settings.agreed,
             shuffle,
             rank,
             members,
@@ -481,7 +486,7 @@ impl ProcessGroup {
         let Script { sends, expects, course } = script;
         let names = among.clone().unwrap_or_default();
         let plan = ShufflePlan { operation: number, rank, members, among: names, sends, expects };
-        self.shuffle.start_as(now, plan, about)?;
+        self.shuffle.start_as(now, plan, about ^ self.agreed)?;
         self.courses.insert(number, Running { course, among, is_told: false });
         self.follow();
         Ok(())

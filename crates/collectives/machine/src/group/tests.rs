@@ -11,7 +11,7 @@ const STEP: Duration = Duration::from_micros(500);
 /// The ranks, and the datagrams between them.
 struct Net {
     ranks: Vec<ProcessGroup>,
-    wire: Vec<(usize, Arrival)>,
+    wire: Vec<(SocketAddr, Arrival)>,
     now: Timestamp,
     prng: Prng,
     events: Vec<Vec<CollectiveEvent>>,
@@ -24,17 +24,27 @@ fn address(rank: usize) -> SocketAddr {
 impl Net {
     fn new(ranks: usize, seed: u64) -> Self {
         let members: Vec<_> = (0..ranks).map(address).collect();
+        Self::with_lists(vec![members; ranks], seed)
+    }
+
+    /// Each rank has this list of addresses, and states a hash of it.
+    fn with_lists(lists: Vec<Vec<SocketAddr>>, seed: u64) -> Self {
         let shuffle = ShuffleConfig {
             packet_bytes: 64,
             resend_after: Duration::from_millis(2),
             silence_max: Duration::from_millis(100),
             ..ShuffleConfig::default()
         };
-        let settings = GroupSettings { shuffle, ..GroupSettings::default() };
-        let group =
-            |rank| ProcessGroup::new(rank, members.clone(), settings.clone()).expect("a rank");
+        let ranks = lists.len();
+        let group = |(rank, members): (usize, Vec<SocketAddr>)| {
+            let ports = members.iter().map(|member| u64::from(member.port()));
+            let agreed = ports.fold(0, |hash, port| mix(hash ^ port)) as u32;
+            let shuffle = shuffle.clone();
+            let settings = GroupSettings { shuffle, agreed, ..GroupSettings::default() };
+            ProcessGroup::new(rank, members, settings).expect("a rank")
+        };
         Self {
-            ranks: (0..ranks).map(group).collect(),
+            ranks: lists.into_iter().enumerate().map(group).collect(),
             wire: Vec::new(),
             now: Timestamp::from_nanos(1_000_000_000),
             prng: Prng::new(seed),
@@ -53,11 +63,15 @@ impl Net {
         let mut wire = core::mem::take(&mut self.wire);
         self.prng.shuffle(&mut wire);
         for (to, arrival) in wire {
-            if self.prng.chance(0.98) {
-                self.ranks[to].handle(self.now, arrival).expect("ours");
+            let here = |group: &ProcessGroup| group.members()[group.rank()] == to;
+            if let Some(group) = self.ranks.iter_mut().find(|group| here(group))
+                && self.prng.chance(0.98)
+            {
+                group.handle(self.now, arrival).expect("ours");
             }
         }
         for (rank, group) in self.ranks.iter_mut().enumerate() {
+            let from = group.members()[rank];
             if group.poll_timeout().is_some_and(|due| due <= self.now) {
                 group.handle_timeout(self.now);
             }
@@ -67,9 +81,8 @@ impl Net {
             while let Some(transmit) = group.poll_transmit(self.now) {
                 let Destination::One(to) = transmit.to else { panic!("no groups") };
                 let datagram = [transmit.head.as_slice(), &transmit.body].concat().into();
-                let (from, received) = (address(rank), self.now);
-                let arrival = Arrival::new(from, datagram, received, StampedBy::User);
-                self.wire.push((usize::from(to.port()) - 7_000, arrival));
+                let arrival = Arrival::new(from, datagram, self.now, StampedBy::User);
+                self.wire.push((to, arrival));
             }
         }
     }
@@ -115,6 +128,68 @@ fn every_call_ends_as_told_whatever_the_number_of_ranks() {
     }
 }
 
+/// The failure with which the first call of a rank has ended.
+fn failure(net: &Net, rank: usize) -> RankFailure {
+    match net.events[rank][..] {
+        [CollectiveEvent::Failed { failure, .. }] => failure,
+        _ => panic!("rank {rank}: {:?}", net.events[rank]),
+    }
+}
+
+#[test]
+fn ranks_with_different_lists_disagree_and_none_is_called_silent() {
+    let list = |ports: &[usize]| ports.iter().map(|&port| address(port)).collect::<Vec<_>>();
+    let right = list(&[0, 1, 2, 3]);
+    // Another address of a third rank, one line more, and the lines of two others changed.
+    for wrong in [list(&[0, 1, 2, 9]), list(&[0, 1, 2, 3, 4]), list(&[3, 1, 2, 0])] {
+        let lists = vec![right.clone(), wrong.clone(), right.clone(), right.clone()];
+        let mut net = Net::with_lists(lists, 7);
+        for rank in 0..4 {
+            net.call(rank, Collective::AllGather { body: Bytes::new() }).expect("begun");
+        }
+        net.run(|events| !events.is_empty());
+        for rank in 0..4 {
+            let failure = failure(&net, rank);
+            assert!(failure.is_disagreement(), "{wrong:?}, rank {rank}: {failure}");
+            // Rank 1 finds the difference, or another rank does and names it.
+            let by_1 = matches!(failure, RankFailure::Aborted { by: 1, .. });
+            let names_1 = rank == 1 || failure.rank() == 1 || by_1;
+            assert!(names_1, "{wrong:?}, rank {rank}: {failure}");
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_sends_from_another_address_is_told_so_and_is_named_with_that_address() {
+    let right = vec![address(0), address(1)];
+    let mut net = Net::with_lists(vec![right, vec![address(0), address(8)]], 3);
+    for rank in 0..2 {
+        net.call(rank, Collective::Barrier).expect("begun");
+    }
+    net.run(|events| !events.is_empty());
+    assert_eq!(failure(&net, 0), RankFailure::Elsewhere { rank: 1, address: address(8) });
+    assert_eq!(failure(&net, 1), RankFailure::Disagrees { rank: 0 });
+}
+
+#[test]
+fn a_stranger_that_claims_to_be_a_rank_changes_nothing() {
+    let mut net = Net::new(2, 4);
+    for rank in 0..2 {
+        net.call(rank, Collective::Barrier).expect("begun");
+    }
+    net.step();
+    for (to, mut arrival) in net.wire.clone() {
+        // The agreement of another list.
+        let mut datagram = arrival.datagram.to_vec();
+        datagram[28] ^= 1;
+        (arrival.from, arrival.datagram) = (address(77), datagram.into());
+        net.wire.push((to, arrival));
+    }
+    net.run(|events| !events.is_empty());
+    let is_done = |events: &Vec<CollectiveEvent>| matches!(events[0], CollectiveEvent::Done { .. });
+    assert!(net.events.iter().all(is_done), "{:?}", net.events);
+}
+
 /// Passes what arrives on to a rank, twice.
 #[derive(Debug)]
 struct Twice(Option<usize>);
@@ -146,15 +221,10 @@ fn a_call_that_sends_what_it_did_not_list_fails_and_says_why() {
             net.ranks[rank].begin(net.now, begun, script).expect("begun");
         }
         net.run(|events| !events.is_empty());
-        let [CollectiveEvent::Failed { failure, .. }] = net.events[0][..] else {
-            panic!("{:?}", net.events)
-        };
-        assert_eq!(failure, RankFailure::Unlisted { rank: 0, to: 1 });
-        assert!(failure.to_string().contains("at most one message"), "{failure}");
-        let [CollectiveEvent::Failed { failure, .. }] = net.events[1][..] else {
-            panic!("{:?}", net.events)
-        };
-        assert_eq!(failure.rank(), 0);
+        let told = failure(&net, 0);
+        assert_eq!(told, RankFailure::Unlisted { rank: 0, to: 1 });
+        assert!(told.to_string().contains("at most one message"), "{told}");
+        assert_eq!(failure(&net, 1).rank(), 0);
     }
 }
 

@@ -9,16 +9,16 @@ use evenfall_core::{
 };
 
 use super::*;
-use crate::{Config, Member, Request, SuperLeaf, Tree, journal};
+use crate::{ClientRequest, Config, LeafMember, LeafOnlyTree, SuperLeaf, journal};
 
 fn address(node: usize) -> std::net::SocketAddr {
     ([127, 0, 0, 1], 7_000 + node as u16).into()
 }
 
-fn tree() -> Tree {
-    let member = |n: usize| Member { node: NodeId(n as u32), address: address(n) };
+fn tree() -> LeafOnlyTree {
+    let member = |n: usize| LeafMember { node: NodeId(n as u32), address: address(n) };
     let leaf = SuperLeaf { path: vec![], members: (0..3).map(member).collect() };
-    Tree::new(vec![leaf]).expect("a tree")
+    LeafOnlyTree::new(vec![leaf]).expect("a tree")
 }
 
 /// Replicas, some of which are down, and datagrams that arrive at once.
@@ -112,7 +112,7 @@ impl Rack {
     }
 
     fn write(&mut self, n: usize, sequence: u64) {
-        let request = Request { client: 1, sequence, body: Bytes::from_static(b"x") };
+        let request = ClientRequest { client: 1, sequence, body: Bytes::from_static(b"x") };
         let replica = self.replicas[n].as_mut().expect("a replica that is up");
         replica.submit(self.now, request).expect("there is room");
     }
@@ -240,7 +240,7 @@ fn an_old_status_and_an_old_greeting_of_a_lost_disk_change_nothing() {
     rack.pass(50);
     let old = rack.statuses.last().expect("replica 0 spoke").clone();
     let greeting = rack.replicas[0].as_ref().map(|replica| replica.disks.own.number);
-    let greeting = Message::Greet(greeting.expect("it is up"), 0)
+    let greeting = ReplicaMessage::Greet(greeting.expect("it is up"), 0)
         .encode(NodeId(0), tree().digest(&Config::default()));
     rack.lose(0);
     rack.begin(0);

@@ -7,13 +7,13 @@ const A: NodeId = NodeId(0);
 const B: NodeId = NodeId(1);
 const C: NodeId = NodeId(2);
 
-fn proposal(cycle: u64) -> Entry {
+fn proposal(cycle: u64) -> GroupEntry {
     let set = RequestSet { node: A, incarnation: 0, number: cycle, requests: Requests::default() };
-    Entry::Proposal(Proposal { cycle, set, changes: Vec::new() })
+    GroupEntry::Proposal(Proposal { cycle, set, changes: Vec::new() })
 }
 
-fn group() -> Group {
-    Group::new(A, 0, 1, &[vec![A, B, C]])
+fn group() -> ProposalGroup {
+    ProposalGroup::new(A, 0, 1, &[vec![A, B, C]])
 }
 
 #[test]
@@ -22,10 +22,10 @@ fn an_entry_is_committed_when_a_majority_has_it() {
     assert!(group.store(&proposal(1)) && !group.store(&proposal(1)) && !group.store(&proposal(3)));
     let mine = group.mine();
     group.hear(B, &mine);
-    assert_eq!(group.part(1), Part::Open);
+    assert_eq!(group.part(1), MemberPart::Open);
     group.hear(A, &mine);
-    assert_eq!(group.part(1), Part::Proposed(&proposal(1)));
-    assert_eq!(group.part(2), Part::Open);
+    assert_eq!(group.part(1), MemberPart::Proposed(&proposal(1)));
+    assert_eq!(group.part(2), MemberPart::Open);
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn a_log_ends_where_the_elected_member_has_its_last_entry() {
     b.hear(B, &b.mine());
     assert!(!b.is_closed());
     b.hear(C, &c.mine());
-    assert_eq!((b.part(1), b.part(2)), (Part::Proposed(&proposal(1)), Part::Absent));
+    assert_eq!((b.part(1), b.part(2)), (MemberPart::Proposed(&proposal(1)), MemberPart::Absent));
 }
 
 #[test]
@@ -101,13 +101,13 @@ fn two_members_that_ask_in_one_term_know_that_the_promises_are_split() {
 #[test]
 fn a_majority_of_racks_is_a_majority_of_each_of_them() {
     let names = |from: u32| (from..from + 3).map(NodeId).collect();
-    let mut group = Group::new(owner_of(VnodeId(1)), 0, 1, &[names(0), names(3), names(6)]);
-    let report = Report { have: 2, next: 2, ..group.mine() };
+    let mut group = ProposalGroup::new(owner_of(VnodeId(1)), 0, 1, &[names(0), names(3), names(6)]);
+    let report = DurableReport { have: 2, next: 2, ..group.mine() };
     for member in [0, 1, 2, 3, 6] {
         group.hear(NodeId(member), &report);
-        assert_eq!(group.part(1), Part::Open, "a majority with node {member}");
+        assert_eq!(group.part(1), MemberPart::Open, "a majority with node {member}");
     }
     group.store(&proposal(1));
     group.hear(NodeId(8), &report);
-    assert_eq!(group.part(1), Part::Proposed(&proposal(1)));
+    assert_eq!(group.part(1), MemberPart::Proposed(&proposal(1)));
 }

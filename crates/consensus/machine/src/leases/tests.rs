@@ -4,7 +4,7 @@ use bytes::Bytes;
 use evenfall_core::{Arrival, ClockReading, Destination, Durable as _, Machine as _, StampedBy};
 
 use super::*;
-use crate::{Config, Member, SuperLeaf, Tree};
+use crate::{Config, LeafMember, LeafOnlyTree, SuperLeaf};
 
 const PIPELINE: u64 = 3;
 const KEY: LeaseKey = LeaseKey(7);
@@ -24,9 +24,9 @@ struct Rack {
 
 impl Rack {
     fn new(lease_cycles: u64) -> Self {
-        let member = |n: usize| Member { node: NodeId(n as u32), address: address(n) };
+        let member = |n: usize| LeafMember { node: NodeId(n as u32), address: address(n) };
         let leaf = SuperLeaf { path: vec![], members: (0..3).map(member).collect() };
-        let tree = Tree::new(vec![leaf]).expect("a tree");
+        let tree = LeafOnlyTree::new(vec![leaf]).expect("a tree");
         let config = Config { pipeline: PIPELINE, lease_cycles, ..Config::default() };
         let replica = |n: u32| {
             let seed = u64::from(n) + 1;
@@ -78,7 +78,7 @@ impl Rack {
     }
 
     fn write(&mut self, n: usize, client: u64, key: LeaseKey) {
-        let request = Request { client, sequence: client, body: Bytes::from_static(b"x") };
+        let request = ClientRequest { client, sequence: client, body: Bytes::from_static(b"x") };
         self.replicas[n].submit_to(self.now, request, key).expect("there is room");
     }
 
@@ -194,7 +194,7 @@ fn many_keys_take_the_lease_of_all_keys() {
         rack.write(0, client, LeaseKey(client));
     }
     rack.pass(20);
-    let all = Change::Lease(LeaseKey::ALL);
+    let all = AgreedChange::Lease(LeaseKey::ALL);
     let has_all = |event: &Event| match event {
         Event::Committed { state, .. } => state.cycle > first && state.changes.contains(&all),
         _ => false,

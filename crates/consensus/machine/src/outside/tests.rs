@@ -4,10 +4,10 @@ use evenfall_core::{ClockReading, Machine as _, durable};
 
 use super::*;
 use crate::checkpoint::Checkpoint;
-use crate::disks::Disk;
-use crate::group::Entry;
+use crate::disks::DiskRecord;
+use crate::group::GroupEntry;
 use crate::journal::{self, Commit};
-use crate::{Config, Member, State, SuperLeaf, Table, Tree};
+use crate::{Config, EmulationTable, LeafMember, LeafOnlyTree, SuperLeaf, VnodeState};
 
 const CLUSTER: u64 = 7;
 
@@ -19,16 +19,16 @@ fn list(ends: &[(u16, u32, u64)]) -> Ends {
 }
 
 /// A replica of two super-leaves of three with this log.
-fn replica(log: &[Record]) -> Canopus {
+fn replica(log: &[ReplicaRecord]) -> Canopus {
     let member = |n: u32| {
         let address = ([127, 0, 0, 1], 7_000 + n as u16).into();
-        Member { node: NodeId(n), address }
+        LeafMember { node: NodeId(n), address }
     };
     let leaf = |n: u32| SuperLeaf {
         path: vec![n as u8],
         members: (3 * n..3 * n + 3).map(member).collect(),
     };
-    let tree = Tree::new(vec![leaf(0), leaf(1)]).expect("a tree");
+    let tree = LeafOnlyTree::new(vec![leaf(0), leaf(1)]).expect("a tree");
     let config = Config { second_round: SecondRound::Outside, ..Config::default() };
     let log = evenfall_core::journal::log_of(log.iter().map(journal::body));
     Canopus::new(config, tree, NodeId(0), 1, &log).expect("a replica")
@@ -77,7 +77,8 @@ fn a_list_of_others_or_of_less_is_refused() {
     // The same number of changes, and other ones.
     assert_eq!(replica.outside(now, Some(&other)), Err(ConsensusError::Outside(LACKS)));
     assert_eq!(replica.outside(now, Some(&two)), Ok(()));
-    let said = |replica: &Canopus| replica.outside.ends.as_ref().map(|e| e.said(VnodeId(2), 1));
+    let said =
+        |replica: &Canopus| replica.others.outside.ends.as_ref().map(|e| e.said(VnodeId(2), 1));
     assert_eq!(said(&replica), Some(Said::End(9)));
     // The service lost its last change, all changes, or has others.
     for lost in [Some(&one), Some(&more), None] {
@@ -94,7 +95,7 @@ fn a_list_with_too_many_ends_of_a_super_leaf_is_refused() {
 }
 
 /// What a replica writes.
-fn written(replica: &mut Canopus) -> Vec<Record> {
+fn written(replica: &mut Canopus) -> Vec<ReplicaRecord> {
     let mut log = evenfall_core::journal::log_of::<&[u8]>([]).to_vec();
     while let Some(write) = replica.journal.poll() {
         match write.change {
@@ -115,39 +116,39 @@ fn a_replica_that_starts_again_notices_that_the_service_lost_its_list() {
     let one = Ends { cluster: first.digest, ..list(&[(2, 0, 5)]) }.encode();
     assert_eq!(first.outside(now, Some(&one)), Ok(()));
     let log = written(&mut first);
-    assert!(log.contains(&Record::List(one.clone())));
+    assert!(log.contains(&ReplicaRecord::List(one.clone())));
     let mut again = replica(&log);
-    assert!(again.outside.ends.as_ref().is_some_and(|ends| ends.has_ended(VnodeId(2), 0)));
+    assert!(again.others.outside.ends.as_ref().is_some_and(|ends| ends.has_ended(VnodeId(2), 0)));
     assert!(!again.hears_outside(now));
     assert_eq!(again.outside(now, None), Err(ConsensusError::Outside(LACKS)));
     // Compaction keeps the list.
-    again.committed = 3;
+    again.progress.committed = 3;
     assert!(again.checkpoint(b"all"));
-    assert!(written(&mut again).contains(&Record::List(one)));
+    assert!(written(&mut again).contains(&ReplicaRecord::List(one)));
 }
 
 /// The tables of two super-leaves of which the first came back once, and takes part from cycle 25
 /// on. The table is that after cycle 30.
-fn table_after_a_return(replica: &Canopus) -> Table {
-    let mut table = Table::new(&replica.tree);
+fn table_after_a_return(replica: &Canopus) -> EmulationTable {
+    let mut table = EmulationTable::new(&replica.tree);
     let config = &replica.config;
-    table.apply(Change::Retire(VnodeId(1), 0, Reason::Vanished), 10, config);
+    table.apply(AgreedChange::Retire(VnodeId(1), 0, LeavingReason::Vanished), 10, config);
     for node in 0..3 {
-        table.apply(Change::Join(NodeId(node), 1), 21, config);
+        table.apply(AgreedChange::Join(NodeId(node), 1), 21, config);
     }
     table.forget(30);
     table
 }
 
 /// The record of a state of super-leaf 2.
-fn state(cycle: u64) -> Record {
+fn state(cycle: u64) -> ReplicaRecord {
     let commit = Commit { cycle, number: 1, changes: Vec::new(), sets: Vec::new() };
-    Record::State(VnodeId(2), 0, commit)
+    ReplicaRecord::State(VnodeId(2), 0, commit)
 }
 
 /// The log of a replica that promised something under incarnation 0 of its super-leaf, which came
 /// back, and that has voted up to cycle 32 since then.
-fn log_after_a_return() -> Vec<Record> {
+fn log_after_a_return() -> Vec<ReplicaRecord> {
     let new = replica(&[]);
     let checkpoint = Checkpoint {
         cycle: 30,
@@ -155,30 +156,37 @@ fn log_after_a_return() -> Vec<Record> {
         ends: Vec::new(),
         snapshot: Bytes::new(),
     };
-    let report = Report { have: 31, next: 31, promised: (1, NodeId(0)), end: None, closed: false };
-    let group = Record::Group(owner_of(VnodeId(2)), 0, report);
+    let report =
+        DurableReport { have: 31, next: 31, promised: (1, NodeId(0)), end: None, closed: false };
+    let group = ReplicaRecord::Group(owner_of(VnodeId(2)), 0, report);
     let mut disk = new.disks.own.clone();
     disk.votes = true;
-    vec![Record::Checkpoint(checkpoint), Record::Disk(disk), group, state(31), state(32)]
+    vec![
+        ReplicaRecord::Checkpoint(checkpoint),
+        ReplicaRecord::Disk(disk),
+        group,
+        state(31),
+        state(32),
+    ]
 }
 
 #[test]
 fn votes_behind_a_promise_that_holds_no_more_are_remembered() {
     let owner = owner_of(VnodeId(2));
-    let report = |log: &[Record]| {
+    let report = |log: &[ReplicaRecord]| {
         let mine = replica(log).groups[&owner].mine();
         (mine.have, mine.next)
     };
     let mut log = log_after_a_return();
     assert_eq!(report(&log), (33, 33));
     // The own super-leaf is out again.
-    if let Some(Record::Checkpoint(checkpoint)) = log.first_mut() {
-        let vanish = Change::Retire(VnodeId(1), 1, Reason::Vanished);
+    if let Some(ReplicaRecord::Checkpoint(checkpoint)) = log.first_mut() {
+        let vanish = AgreedChange::Retire(VnodeId(1), 1, LeavingReason::Vanished);
         checkpoint.table.apply(vanish, 26, &Config::default());
     }
     assert_eq!(report(&log), (33, 33));
     // A promise that holds ends the votes, and not those in front of it.
-    log.extend([Record::Promise(owner, 0, floor(1) + 1, NodeId(0)), state(33)]);
+    log.extend([ReplicaRecord::Promise(owner, 0, floor(1) + 1, NodeId(0)), state(33)]);
     assert_eq!(report(&log), (34, 33));
 }
 
@@ -192,10 +200,11 @@ fn a_replica_decides_nothing_for_which_its_table_is_too_old() {
         let group = replica.groups.get_mut(&owner).expect("a group");
         while group.mine().have <= last {
             let (cycle, vnode) = (group.mine().have, VnodeId(2));
-            let state = State { cycle, vnode, number: 1, changes: Vec::new(), sets: Vec::new() };
-            assert!(group.store(&Entry::State(state.into())));
+            let state =
+                VnodeState { cycle, vnode, number: 1, changes: Vec::new(), sets: Vec::new() };
+            assert!(group.store(&GroupEntry::State(state.into())));
         }
-        replica.ticks = 1_000;
+        replica.beat.ticks = 1_000;
         group.promise(group.new_term(), NodeId(0));
         let promised = group.mine();
         group.hear(NodeId(0), &promised);
@@ -209,10 +218,10 @@ fn a_replica_decides_nothing_for_which_its_table_is_too_old() {
 fn a_term_of_another_super_leaf_does_not_raise_those_of_the_own() {
     let mut replica = replica(&[]);
     let group = replica.groups.get_mut(&owner_of(VnodeId(2))).expect("a group");
-    let far = Report { promised: (floor(5) + 1, NodeId(4)), ..group.mine() };
+    let far = DurableReport { promised: (floor(5) + 1, NodeId(4)), ..group.mine() };
     group.hear(NodeId(4), &far);
     assert_eq!(group.new_term(), 1);
-    let near = Report { promised: (7, NodeId(1)), ..group.mine() };
+    let near = DurableReport { promised: (7, NodeId(1)), ..group.mine() };
     group.hear(NodeId(1), &near);
     assert_eq!(group.new_term(), 8);
 }
@@ -221,7 +230,7 @@ fn a_term_of_another_super_leaf_does_not_raise_those_of_the_own() {
 fn nobody_promises_a_term_of_an_earlier_incarnation() {
     let mut replica = replica(&log_after_a_return());
     let group = replica.groups.get_mut(&owner_of(VnodeId(2))).expect("a group");
-    let asked = |term| Report { promised: (term, NodeId(1)), next: 99, ..group.mine() };
+    let asked = |term| DurableReport { promised: (term, NodeId(1)), next: 99, ..group.mine() };
     assert!(!group.may_promise(&asked(2)));
     assert!(!group.may_promise(&asked(floor(1))));
     assert!(group.may_promise(&asked(floor(1) + 1)));
@@ -230,7 +239,7 @@ fn nobody_promises_a_term_of_an_earlier_incarnation() {
 #[test]
 fn votes_behind_a_promise_that_holds_no_more_are_written_and_told() {
     let (mut replica, owner) = (replica(&[]), owner_of(VnodeId(2)));
-    replica.disks.restore(Disk { votes: true, ..replica.disks.own.clone() }).expect("a disk");
+    replica.disks.restore(DiskRecord { votes: true, ..replica.disks.own.clone() }).expect("a disk");
     written(&mut replica);
     let group = replica.groups.get_mut(&owner).expect("a group");
     group.promise(1, NodeId(1));
@@ -239,11 +248,11 @@ fn votes_behind_a_promise_that_holds_no_more_are_written_and_told() {
     assert_eq!((mine.have, mine.next), (5, 1));
     // The own super-leaf has come back.
     replica.table = table_after_a_return(&replica);
-    replica.committed = 30;
+    replica.progress.committed = 30;
     replica.end_groups();
     replica.store_all_states();
     assert_eq!(replica.groups[&owner].mine().next, 5);
-    let promise = Record::Promise(owner, 0, 1, NodeId(1));
+    let promise = ReplicaRecord::Promise(owner, 0, 1, NodeId(1));
     assert!(written(&mut replica).contains(&promise));
 }
 
@@ -253,18 +262,18 @@ fn a_super_leaf_that_was_to_leave_stays_when_it_is_the_last_one() {
     let now = Timestamp::from_nanos(1_000_000_000);
     replica.handle_clock(now, ClockReading::default());
     replica.groups.get_mut(&NodeId(0)).expect("the own group").skip(12);
-    let cycle = |cycle, changes| State {
+    let cycle = |cycle, changes| VnodeState {
         cycle,
         vnode: VnodeId::ROOT,
         number: 1,
         changes,
         sets: Vec::new(),
     };
-    let retire = Change::Retire(own, 0, Reason::Planned);
+    let retire = AgreedChange::Retire(own, 0, LeavingReason::Planned);
     replica.adopt(cycle(1, vec![retire]).into());
     assert!(replica.is_leaving);
     // All super-leaves are out, so that all come back by rule.
-    let vanish = Change::Retire(VnodeId(2), 0, Reason::Vanished);
+    let vanish = AgreedChange::Retire(VnodeId(2), 0, LeavingReason::Vanished);
     replica.adopt(cycle(2, vec![vanish]).into());
     assert!(!replica.is_leaving && replica.is_due());
     // The same, in one cycle.
@@ -279,7 +288,7 @@ fn a_super_leaf_that_was_to_leave_stays_when_it_is_the_last_one() {
 fn a_super_leaf_is_new_when_all_others_say_so_and_the_service_has_no_list() {
     let mut replica = replica(&[]);
     let now = Timestamp::from_nanos(1_000_000_000);
-    replica.far.values_mut().take(2).for_each(|far| far.knows = Some(true));
+    replica.others.nodes.values_mut().take(2).for_each(|far| far.knows = Some(true));
     // Nobody has asked the service.
     assert_eq!(replica.is_new_leaf(), None);
     assert_eq!(replica.outside(now, None), Ok(()));
@@ -294,13 +303,13 @@ fn a_super_leaf_is_new_when_all_others_say_so_and_the_service_has_no_list() {
 fn a_checkpoint_leaves_no_open_group_of_a_super_leaf_that_is_gone() {
     let (mut replica, leaf) = (replica(&[]), VnodeId(2));
     let now = Timestamp::from_nanos(1_000_000_000);
-    let mut table = Table::new(&replica.tree);
-    table.apply(Change::Retire(leaf, 0, Reason::Vanished), 10, &replica.config);
+    let mut table = EmulationTable::new(&replica.tree);
+    table.apply(AgreedChange::Retire(leaf, 0, LeavingReason::Vanished), 10, &replica.config);
     table.forget(40);
     // The checkpoint does not tell where the super-leaf ended.
     let checkpoint = Checkpoint { cycle: 40, table, ends: Vec::new(), snapshot: Bytes::new() };
     replica.install(now, checkpoint);
-    assert_eq!(replica.committed, 40);
+    assert_eq!(replica.progress.committed, 40);
     assert!(!replica.groups.contains_key(&owner_of(leaf)));
     let mut again = self::replica(&written(&mut replica));
     assert!(!again.groups.contains_key(&owner_of(leaf)));
@@ -313,23 +322,28 @@ fn a_replica_that_lost_its_disk_does_not_vote_in_groups_of_owners_that_have_left
     // The own super-leaf has left before cycle 33.
     let log = |has_lost: bool| {
         let new = replica(&[]);
-        let mut table = Table::new(&new.tree);
-        table.apply(Change::Retire(VnodeId(1), 0, Reason::Vanished), 30, &new.config);
+        let mut table = EmulationTable::new(&new.tree);
+        table.apply(AgreedChange::Retire(VnodeId(1), 0, LeavingReason::Vanished), 30, &new.config);
         let (ends, snapshot) = (Vec::new(), Bytes::new());
         let checkpoint = Checkpoint { cycle: 40, table, ends, snapshot };
         let mut disk = new.disks.own.clone();
         (disk.votes, disk.proposes_from) = (true, if has_lost { 2 } else { 0 });
-        [Record::Checkpoint(checkpoint), Record::Disk(disk)]
+        [ReplicaRecord::Checkpoint(checkpoint), ReplicaRecord::Disk(disk)]
     };
     for has_lost in [false, true] {
         let mut replica = replica(&log(has_lost));
         replica.handle_clock(Timestamp::from_nanos(1_000_000_000), ClockReading::default());
         let owner = NodeId(1);
         // A member that is behind asks to end the group, in which both once had entries.
-        let asks =
-            Report { have: 30, next: 30, promised: (1, NodeId(2)), end: None, closed: false };
+        let asks = DurableReport {
+            have: 30,
+            next: 30,
+            promised: (1, NodeId(2)),
+            end: None,
+            closed: false,
+        };
         let now = Timestamp::from_nanos(10_000_000_000);
-        replica.tick_at = Some(now);
+        replica.beat.tick_at = Some(now);
         replica.take_reports(now, NodeId(2), [(owner, 0, asks)].iter());
         let is_told = replica.status().groups.iter().any(|(of, ..)| *of == owner);
         assert_eq!((replica.is_elector(owner), is_told), (!has_lost, !has_lost));

@@ -345,6 +345,43 @@ fn trades_and_quotes_are_those_of_a_plain_program() {
     }
 }
 
+/// The rows that the ticks of a stream make, each with the place of its message.
+fn folded(
+    messages: &[Owned],
+    keep: impl Fn(QuoteTick) -> QuoteTick,
+) -> (Vec<TradeRow>, Vec<QuoteRow>) {
+    let mut books = Books::new(BooksConfig::default());
+    let (mut trades, mut quotes, mut places) = (Vec::new(), Vec::new(), Vec::new());
+    let mut folder = TickFolder::default();
+    let mut give = |place: usize, quote| {
+        places.push(place);
+        quotes.push(quote);
+    };
+    for (place, message) in messages.iter().enumerate() {
+        books.take_ticks(ITCH, &encoded(message), &mut |row| match row {
+            TickedRow::Trade(trade) => trades.push(trade),
+            TickedRow::Tick(tick) => folder.take(place, keep(tick), &mut give),
+        });
+    }
+    folder.end_nanosecond(&mut give);
+    assert!(places.is_sorted(), "quotes are in the order of their messages");
+    (trades, sorted(quotes))
+}
+
+#[test]
+fn folded_ticks_are_the_quotes_of_a_plain_program() {
+    for seed in 0..60 {
+        let messages = random_session(seed);
+        assert_eq!(folded(&messages, |tick| tick), plain_rows(&messages), "seed {seed}");
+    }
+    // The mutants: every tick ends its nanosecond, and what is undone is given.
+    let messages = random_session(1);
+    let ends = |tick| QuoteTick { begins_nanosecond: true, ..tick };
+    assert_ne!(folded(&messages, ends), plain_rows(&messages));
+    let undone = |tick| QuoteTick { is_undone: false, ..tick };
+    assert_ne!(folded(&messages, undone), plain_rows(&messages));
+}
+
 #[test]
 fn the_plain_program_refuses_quotes_from_the_middle_of_a_nanosecond() {
     let messages = random_session(1);

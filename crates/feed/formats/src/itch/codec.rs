@@ -2,11 +2,8 @@
 
 use super::{Alpha, Code, HEADER_BYTES, Kind, Owned, Price4, Stock, Symbols, View, timestamp_ns};
 use crate::codec::DAY_NS;
-use crate::event::Event;
+use crate::event::{Event, kind_text};
 use crate::sharding::GLOBAL;
-
-/// The letters of all types, to take one of them as text.
-const LETTERS: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 /// The header that every message has, also a message of an unknown type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,11 +44,6 @@ pub(crate) fn event(message: &[u8], symbols: &mut Symbols) -> Option<Event> {
     Some(of_itch(&view, symbols.symbol(view.stock_locate().into())))
 }
 
-fn letter_text(letter: u8) -> Option<&'static str> {
-    let at = LETTERS.bytes().position(|known| known == letter)?;
-    LETTERS.get(at..=at)
-}
-
 fn letter(code: Code) -> Option<char> {
     code.0.is_ascii_graphic().then_some(char::from(code.0))
 }
@@ -72,7 +64,7 @@ fn stated<const N: usize>(text: Alpha<N>) -> Option<Alpha<N>> {
 
 fn of_itch(view: &View<'_>, symbol: Option<Stock>) -> Event {
     let event = Event {
-        kind: letter_text(view.kind().letter()),
+        kind: kind_text(view.kind().letter()),
         stock_locate: Some(view.stock_locate()),
         tracking_number: Some(view.tracking_number()),
         event_ns: Some(view.timestamp_ns()),

@@ -18,6 +18,7 @@ mod arrivals;
 mod book;
 mod facts;
 mod plain;
+pub mod trades;
 
 #[cfg(test)]
 mod tests;

@@ -2,17 +2,17 @@
 
 use evenfall_core::Prng;
 
-use super::wire::{HEADER_BYTES, Part};
+use super::wire::{CountersPart, HEADER_BYTES};
 use super::*;
 
 fn some<T>(prng: &mut Prng, draw: impl FnOnce(&mut Prng) -> T) -> Option<T> {
     (prng.below(2) == 0).then(|| draw(prng))
 }
 
-fn fits(prng: &mut Prng) -> Match {
+fn fits(prng: &mut Prng) -> PacketMatch {
     let address = |prng: &mut Prng| core::net::Ipv4Addr::from(prng.next_u64() as u32);
     let port = |prng: &mut Prng| prng.next_u64() as u16;
-    Match {
+    PacketMatch {
         from: some(prng, address),
         to: some(prng, address),
         from_port: some(prng, port),
@@ -31,41 +31,41 @@ fn port_stat(prng: &mut Prng) -> PortStat {
     PortStat { port: prng.next_u64() as u32, packets, bytes, dropped }
 }
 
-fn part<T>(prng: &mut Prng, draw: impl Fn(&mut Prng) -> T) -> Part<T> {
+fn part<T>(prng: &mut Prng, draw: impl Fn(&mut Prng) -> T) -> CountersPart<T> {
     let count = prng.below(40);
-    Part { entries: (0..count).map(|_| draw(prng)).collect(), has_more: prng.below(2) == 0 }
+    CountersPart { entries: (0..count).map(|_| draw(prng)).collect(), has_more: prng.below(2) == 0 }
 }
 
-fn message(prng: &mut Prng) -> Message {
+fn message(prng: &mut Prng) -> SwitchMessage {
     let data = |prng: &mut Prng| {
         let count = prng.below(wire::DATA_BYTES_MAX as u64 + 1);
         (0..count).map(|_| prng.next_u64() as u8).collect::<Vec<u8>>()
     };
     match prng.below(14) {
-        0 => Message::Hello,
-        1 => Message::Error { kind: prng.next_u64() as u16, code: 7, data: data(prng) },
-        2 => Message::EchoRequest(data(prng)),
-        3 => Message::EchoReply(data(prng)),
-        4 => Message::FeaturesRequest,
-        5 => Message::Features { datapath: prng.next_u64(), tables: prng.next_u64() as u8 },
-        6 => Message::FlowMod(FlowMod::Delete { cookie: prng.next_u64() }),
-        7 => Message::FlowMod(FlowMod::Add(Rule {
+        0 => SwitchMessage::Hello,
+        1 => SwitchMessage::Error { kind: prng.next_u64() as u16, code: 7, data: data(prng) },
+        2 => SwitchMessage::EchoRequest(data(prng)),
+        3 => SwitchMessage::EchoReply(data(prng)),
+        4 => SwitchMessage::FeaturesRequest,
+        5 => SwitchMessage::Features { datapath: prng.next_u64(), tables: prng.next_u64() as u8 },
+        6 => SwitchMessage::FlowMod(FlowMod::Delete { cookie: prng.next_u64() }),
+        7 => SwitchMessage::FlowMod(FlowMod::Add(FlowRule {
             cookie: prng.next_u64(),
             fits: fits(prng),
             priority: prng.next_u64() as u16,
             idle_s: prng.next_u64() as u16,
             port: prng.next_u64() as u32,
         })),
-        8 => Message::BarrierRequest,
-        9 => Message::BarrierReply,
-        10 => Message::FlowStatsRequest,
-        11 => Message::PortStatsRequest,
-        12 => Message::FlowStats(part(prng, stat)),
-        _ => Message::PortStats(part(prng, port_stat)),
+        8 => SwitchMessage::BarrierRequest,
+        9 => SwitchMessage::BarrierReply,
+        10 => SwitchMessage::FlowStatsRequest,
+        11 => SwitchMessage::PortStatsRequest,
+        12 => SwitchMessage::FlowStats(part(prng, stat)),
+        _ => SwitchMessage::PortStats(part(prng, port_stat)),
     }
 }
 
-fn encoded(message: &Message, xid: u32) -> Vec<u8> {
+fn encoded(message: &SwitchMessage, xid: u32) -> Vec<u8> {
     let mut bytes = Vec::new();
     message.encode(xid, &mut bytes);
     bytes
@@ -76,7 +76,7 @@ fn every_message_is_decoded_to_itself() {
     let mut prng = Prng::new(1);
     for xid in 0..5_000 {
         let message = message(&mut prng);
-        assert_eq!(Message::decode(&encoded(&message, xid)), Ok((xid, message)));
+        assert_eq!(SwitchMessage::decode(&encoded(&message, xid)), Ok((xid, message)));
     }
 }
 
@@ -105,9 +105,9 @@ fn any_bytes_are_decoded_or_refused() {
 /// actions=output:3`.
 #[test]
 fn a_rule_has_the_bytes_of_the_specification() {
-    let rule = Rule {
+    let rule = FlowRule {
         cookie: 5,
-        fits: Match {
+        fits: PacketMatch {
             from: Some([10, 77, 0, 1].into()),
             to: Some([10, 77, 0, 9].into()),
             from_port: Some(7_000),
@@ -117,7 +117,7 @@ fn a_rule_has_the_bytes_of_the_specification() {
         idle_s: 30,
         port: 3,
     };
-    let bytes = encoded(&Message::FlowMod(FlowMod::Add(rule)), 2);
+    let bytes = encoded(&SwitchMessage::FlowMod(FlowMod::Add(rule)), 2);
     let expected = "040e007800000002 0000000000000005 0000000000000000 0000001e00000009 \
                     ffffffffffffffff ffffffff00000000 \
                     0001002b80000a02 0800800014010680 0016040a4d000180 0018040a4d000980 \
@@ -131,30 +131,30 @@ fn a_rule_has_the_bytes_of_the_specification() {
 
 #[test]
 fn a_switch_is_ready_after_its_name_and_its_echo_is_answered() {
-    let mut session = Session::new();
-    assert_eq!(session.output(), encoded(&Message::Hello, 1));
-    let mut said = encoded(&Message::Hello, 9);
+    let mut session = SwitchSession::new();
+    assert_eq!(session.output(), encoded(&SwitchMessage::Hello, 1));
+    let mut said = encoded(&SwitchMessage::Hello, 9);
     // A hello of a later version lists the versions in its body.
     said[0] = 6;
     said[3] = 16;
     said.extend([0, 1, 0, 8, 0, 0, 0, 0x10]);
-    said.extend(encoded(&Message::Features { datapath: 7, tables: 254 }, 2));
-    said.extend(encoded(&Message::EchoRequest(vec![1, 2]), 11));
-    said.extend(encoded(&Message::Other(12), 0));
+    said.extend(encoded(&SwitchMessage::Features { datapath: 7, tables: 254 }, 2));
+    said.extend(encoded(&SwitchMessage::EchoRequest(vec![1, 2]), 11));
+    said.extend(encoded(&SwitchMessage::Other(12), 0));
     let mut events = Vec::new();
     for byte in said {
         events.extend(session.arrive(&[byte]).expect("a switch of ours"));
     }
     assert_eq!(events, [Event::Ready { datapath: 7 }]);
-    let mut expected = encoded(&Message::FeaturesRequest, 2);
-    expected.extend(encoded(&Message::EchoReply(vec![1, 2]), 11));
+    let mut expected = encoded(&SwitchMessage::FeaturesRequest, 2);
+    expected.extend(encoded(&SwitchMessage::EchoReply(vec![1, 2]), 11));
     assert_eq!(session.output(), expected);
 }
 
-fn ready() -> Session {
-    let mut session = Session::new();
-    let mut hello = encoded(&Message::Hello, 1);
-    hello.extend(encoded(&Message::Features { datapath: 1, tables: 1 }, 2));
+fn ready() -> SwitchSession {
+    let mut session = SwitchSession::new();
+    let mut hello = encoded(&SwitchMessage::Hello, 1);
+    hello.extend(encoded(&SwitchMessage::Features { datapath: 1, tables: 1 }, 2));
     session.arrive(&hello).expect("a switch of ours");
     session.output();
     session
@@ -166,7 +166,10 @@ fn counters_in_several_messages_are_one_answer() {
     let xid = session.ask_flows();
     let all: Vec<FlowStat> = (0..5).map(|_| stat(&mut prng)).collect();
     let of = |entries: &[FlowStat], has_more| {
-        encoded(&Message::FlowStats(Part { entries: entries.to_vec(), has_more }), xid)
+        encoded(
+            &SwitchMessage::FlowStats(CountersPart { entries: entries.to_vec(), has_more }),
+            xid,
+        )
     };
     assert_eq!(session.arrive(&of(&all[..3], true)), Ok(vec![]));
     assert_eq!(session.arrive(&of(&all[3..], false)), Ok(vec![Event::Flows(xid, all)]));
@@ -176,7 +179,7 @@ fn counters_in_several_messages_are_one_answer() {
 fn a_switch_that_never_stops_counting_or_never_reads_is_given_up() {
     let (mut session, mut prng) = (ready(), Prng::new(4));
     let entries: Vec<PortStat> = (0..500).map(|_| port_stat(&mut prng)).collect();
-    let more = encoded(&Message::PortStats(Part { entries, has_more: true }), 5);
+    let more = encoded(&SwitchMessage::PortStats(CountersPart { entries, has_more: true }), 5);
     let answers = (0..).take_while(|_| session.arrive(&more).is_ok()).count();
     assert_eq!(answers, ENTRIES_MAX / 500);
     let mut session = ready();
@@ -192,9 +195,9 @@ fn a_switch_that_never_stops_counting_or_never_reads_is_given_up() {
 fn a_refusal_names_the_message_and_strangers_are_refused() {
     let mut session = ready();
     let xid = session.change(FlowMod::Delete { cookie: 1 });
-    let error = encoded(&Message::Error { kind: 5, code: 1, data: vec![] }, xid);
+    let error = encoded(&SwitchMessage::Error { kind: 5, code: 1, data: vec![] }, xid);
     assert_eq!(session.arrive(&error), Ok(vec![Event::Refused { xid, kind: 5, code: 1 }]));
     assert!(session.arrive(b"GET / HTTP/1.1\r\n\r\n").is_err());
-    let no_hello = Session::new().arrive(&encoded(&Message::BarrierReply, 1));
+    let no_hello = SwitchSession::new().arrive(&encoded(&SwitchMessage::BarrierReply, 1));
     assert_eq!(no_hello.map_err(|error| error.what), Err("no hello at the start"));
 }

@@ -32,7 +32,7 @@ const TABLE_ALL: u8 = 0xff;
 /// Which packets a rule is for. A field that is `None` matches any value. A match without fields
 /// matches every packet, and any other match is for TCP over IPv4.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Match {
+pub struct PacketMatch {
     /// The sender's address.
     pub from: Option<Ipv4Addr>,
     /// The receiver's address.
@@ -47,7 +47,7 @@ pub struct Match {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlowMod {
     /// Adds a rule, or replaces the rule with the same match and priority.
-    Add(Rule),
+    Add(FlowRule),
     /// Removes all rules with this cookie.
     Delete {
         /// The name of the rules.
@@ -57,11 +57,11 @@ pub enum FlowMod {
 
 /// A rule: packets that match leave by a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rule {
+pub struct FlowRule {
     /// A name that the controller chooses. Counters and removals carry this name.
     pub cookie: u64,
     /// Which packets.
-    pub fits: Match,
+    pub fits: PacketMatch,
     /// Of several rules that match, the one with the highest priority counts.
     pub priority: u16,
     /// The switch removes the rule after so many seconds without a packet; 0 for never.
@@ -77,8 +77,8 @@ pub struct FlowStat {
     pub cookie: u64,
     /// The priority of the rule.
     pub priority: u16,
-    /// Which packets, as far as [`Match`] has the fields.
-    pub fits: Match,
+    /// Which packets, as far as [`PacketMatch`] has the fields.
+    pub fits: PacketMatch,
     /// Packets since the rule was added.
     pub packets: u64,
     /// Bytes of these packets with all headers.
@@ -101,7 +101,7 @@ pub struct PortStat {
 /// The counters of an answer. A long answer comes in several messages, of which all but the last
 /// one say that more will come.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part<T> {
+pub struct CountersPart<T> {
     /// Counters, in the order of the switch.
     pub entries: Vec<T>,
     /// Whether more will come under the same xid.
@@ -110,7 +110,7 @@ pub struct Part<T> {
 
 /// A message without its xid.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Message {
+pub enum SwitchMessage {
     /// The first message of both sides.
     Hello,
     /// The other side refuses the message with the same xid.
@@ -144,11 +144,11 @@ pub enum Message {
     /// Asks for the counters of all rules.
     FlowStatsRequest,
     /// Counters of rules.
-    FlowStats(Part<FlowStat>),
+    FlowStats(CountersPart<FlowStat>),
     /// Asks for the counters of all ports.
     PortStatsRequest,
     /// Counters of ports.
-    PortStats(Part<PortStat>),
+    PortStats(CountersPart<PortStat>),
     /// A message that this module does not know, by its kind.
     Other(u8),
 }
@@ -217,7 +217,7 @@ pub fn length(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
     Ok(Some(length))
 }
 
-impl Message {
+impl SwitchMessage {
     /// Decodes one whole message. Returns its xid too.
     ///
     /// # Errors
@@ -312,7 +312,7 @@ impl Message {
                 out.extend(ANY.to_be_bytes());
                 // Padding, and a cookie with a mask that compares no bit of it.
                 out.extend([0; 20]);
-                put_match(out, &Match::default());
+                put_match(out, &PacketMatch::default());
             }
             Self::PortStatsRequest => {
                 put_counters(out, counters::PORT, false);
@@ -337,14 +337,14 @@ fn data(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// A match (7.2.3): its kind, its length without padding, fields, padding to eight bytes.
-fn a_match(r: &mut Reader<'_>) -> Result<Match, Malformed> {
+fn a_match(r: &mut Reader<'_>) -> Result<PacketMatch, Malformed> {
     let (kind, length) = (u16(r)?, usize::from(u16(r)?));
     if kind != 1 || length < 4 {
         return Err(r.malformed("not an OXM match"));
     }
     let mut fields = Reader::new(r.take(length - 4)?);
     r.take(length.next_multiple_of(8) - length)?;
-    let mut fits = Match::default();
+    let mut fits = PacketMatch::default();
     while let Ok(class) = u16(&mut fields) {
         let (name, length) = (fields.u8()?, fields.u8()?);
         let value = fields.take(length.into())?;
@@ -363,7 +363,7 @@ fn a_match(r: &mut Reader<'_>) -> Result<Match, Malformed> {
     Ok(fits)
 }
 
-fn put_match(out: &mut Vec<u8>, fits: &Match) {
+fn put_match(out: &mut Vec<u8>, fits: &PacketMatch) {
     let begin = out.len();
     out.extend([0, 1, 0, 0]);
     let mut put = |(name, length): (u8, u8), value: &[u8]| {
@@ -371,7 +371,7 @@ fn put_match(out: &mut Vec<u8>, fits: &Match) {
         out.extend([name << 1, length]);
         out.extend(value);
     };
-    if *fits != Match::default() {
+    if *fits != PacketMatch::default() {
         put(field::ETHER_TYPE, &IPV4.to_be_bytes());
         put(field::PROTOCOL, &[TCP]);
     }
@@ -397,7 +397,7 @@ fn flow_mod(r: &mut Reader<'_>) -> Result<FlowMod, Malformed> {
     match command {
         0 => {
             let port = instructions(r)?.ok_or_else(|| r.malformed("a rule without an output"))?;
-            Ok(FlowMod::Add(Rule { cookie, fits, priority, idle_s, port }))
+            Ok(FlowMod::Add(FlowRule { cookie, fits, priority, idle_s, port }))
         }
         3 => Ok(FlowMod::Delete { cookie }),
         _ => Err(r.malformed("a change of rules that is neither an addition nor a removal")),
@@ -449,7 +449,7 @@ fn put_flow_mod(out: &mut Vec<u8>, change: &FlowMod) {
     // No packet waits in a buffer of the switch, and a removal is for rules with any output.
     [ANY; 3].iter().for_each(|any| out.extend(any.to_be_bytes()));
     out.extend([0; 4]);
-    put_match(out, &rule.map_or(Match::default(), |rule| rule.fits));
+    put_match(out, &rule.map_or(PacketMatch::default(), |rule| rule.fits));
     if let Some(rule) = rule {
         put_output(out, rule.port);
     }
@@ -461,24 +461,24 @@ fn put_counters(out: &mut Vec<u8>, counters: u16, has_more: bool) {
     out.extend([0, has_more.into(), 0, 0, 0, 0]);
 }
 
-fn request(r: &mut Reader<'_>) -> Result<Option<Message>, Malformed> {
+fn request(r: &mut Reader<'_>) -> Result<Option<SwitchMessage>, Malformed> {
     let kind = u16(r)?;
     r.take(6)?;
     match kind {
         counters::FLOW => {
             r.take(32)?;
             a_match(r)?;
-            Ok(Some(Message::FlowStatsRequest))
+            Ok(Some(SwitchMessage::FlowStatsRequest))
         }
         counters::PORT => {
             r.take(8)?;
-            Ok(Some(Message::PortStatsRequest))
+            Ok(Some(SwitchMessage::PortStatsRequest))
         }
         _ => Ok(None),
     }
 }
 
-fn reply(r: &mut Reader<'_>, length: usize) -> Result<Option<Message>, Malformed> {
+fn reply(r: &mut Reader<'_>, length: usize) -> Result<Option<SwitchMessage>, Malformed> {
     let (kind, flags) = (u16(r)?, u16(r)?);
     r.take(4)?;
     let has_more = flags & 1 == 1;
@@ -492,7 +492,7 @@ fn reply(r: &mut Reader<'_>, length: usize) -> Result<Option<Message>, Malformed
                 entries.push(entry);
                 left -= length;
             }
-            Ok(Some(Message::FlowStats(Part { entries, has_more })))
+            Ok(Some(SwitchMessage::FlowStats(CountersPart { entries, has_more })))
         }
         counters::PORT => {
             let mut entries = Vec::new();
@@ -500,7 +500,7 @@ fn reply(r: &mut Reader<'_>, length: usize) -> Result<Option<Message>, Malformed
                 entries.push(port_stat(r)?);
                 left -= PORT_STAT_BYTES;
             }
-            Ok(Some(Message::PortStats(Part { entries, has_more })))
+            Ok(Some(SwitchMessage::PortStats(CountersPart { entries, has_more })))
         }
         _ => Ok(None),
     }

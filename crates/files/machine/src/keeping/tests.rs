@@ -4,21 +4,21 @@ use super::*;
 use crate::config::{NameConfig, REPLACED_PARTS};
 use crate::groups::tests::{create, hand_in, hand_in_at, hand_in_with, say, sent, write_all};
 use crate::nameserver::Event;
-use crate::space::{Call, Caller};
-use crate::wire::Control;
+use crate::space::{Caller, SpaceCall};
+use crate::wire::FilesControl;
 
 /// The log of a space that has seen these lives and changes, and whose keepers are these disks.
 fn log(starts: u64, changes: u64, keepers: &[u64]) -> Bytes {
     let mut space = Space::default();
     let disks = keepers.iter().map(|disk| DiskId(*disk)).collect();
-    space.apply(Record::Cluster { cluster: 7 });
-    space.apply(Record::Keepers { disks });
-    space.apply(Record::Counted { starts, changes });
+    space.apply(SpaceChange::Cluster { cluster: 7 });
+    space.apply(SpaceChange::Keepers { disks });
+    space.apply(SpaceChange::Counted { starts, changes });
     journal::log_of(space.records().iter().map(body_of))
 }
 
-fn found(disk: u64, generation: u64, log: Bytes) -> Found {
-    Found { disk: DiskId(disk), generation, log }
+fn found(disk: u64, generation: u64, log: Bytes) -> FoundLog {
+    FoundLog { disk: DiskId(disk), generation, log }
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn a_log_is_rebuilt_from_the_newest_copy_and_counts_on_behind_every_life() {
         found(3, 5 << 32 | 1, Bytes::new()),
     ];
     let best = rebuilt(&copies).expect("two copies");
-    assert_eq!((best.disk, &best.missing[..]), (DiskId(2), &[][..]));
+    assert_eq!((best.disk, &best.missing[..], best.is_kept), (DiskId(2), &[][..], true));
     let names = Nameserver::new(NameConfig::default(), 1, &best.log).expect("our own log");
     assert_eq!((names.space().cluster, names.space().starts()), (7, 6));
 
@@ -40,9 +40,17 @@ fn a_log_is_rebuilt_from_the_newest_copy_and_counts_on_behind_every_life() {
     assert_eq!(rebuilt(&[found(3, 1, Bytes::new())]), None);
 }
 
+#[test]
+fn a_copy_that_names_no_keeper_may_lack_changes_that_were_acknowledged() {
+    let best = rebuilt(&[found(1, 3 << 32 | 1, log(3, 20, &[]))]).expect("a copy");
+    assert_eq!((&best.missing[..], best.is_kept), (&[][..], false));
+    let names = Nameserver::new(NameConfig::default(), 1, &best.log).expect("our own log");
+    assert!(names.space().changes() >= 20 + CHANGES_SKIPPED);
+}
+
 /// Lets a second pass. The nameserver's ticks come, its writes succeed, and dataserver 1 sends
 /// beats. Returns the messages that the nameserver sent.
-fn run(names: &mut Nameserver, now: &mut Timestamp) -> Vec<Message> {
+fn run(names: &mut Nameserver, now: &mut Timestamp) -> Vec<FilesMessage> {
     let mut all = Vec::new();
     for _ in 0..10 {
         *now += names.config.tick;
@@ -65,7 +73,7 @@ fn kept_by(
     (generation, life): (u64, u64),
     length: u64,
 ) {
-    let control = Control::Kept { disk: DiskId(disk), generation, life, length };
+    let control = FilesControl::Kept { disk: DiskId(disk), generation, life, length };
     // The disk may be at the address of another one.
     let server = names.servers().get(&DiskId(disk));
     let n = server.map_or(disk as u16, |server| server.place.address.port() - 7_000);
@@ -73,9 +81,9 @@ fn kept_by(
 }
 
 /// The last stream that was sent, and the offset at which the last sent bytes of the stream end.
-fn stream_of(sent: &[Message]) -> (Stream, u64) {
+fn stream_of(sent: &[FilesMessage]) -> (Stream, u64) {
     let last = sent.iter().rev().find_map(|message| match message {
-        Message::Names { stream, offset, bytes, .. } => {
+        FilesMessage::Names { stream, offset, bytes, .. } => {
             Some((*stream, offset + bytes.len() as u64))
         }
         _ => None,
@@ -110,7 +118,7 @@ fn a_change_is_done_when_the_keeper_has_it_and_refused_when_the_keeper_knows_a_l
     assert!(!names.is_old());
     kept(&mut names, now, (stream.generation, stream.life ^ 1), end);
     assert!(names.is_old());
-    assert_eq!(names.check_changes(), Err(crate::Refusal::OldLog));
+    assert_eq!(names.check_changes(), Err(crate::FilesRefusal::OldLog));
 }
 
 #[test]
@@ -126,12 +134,12 @@ fn silent_keepers_are_named_in_an_error_and_an_operator_gives_them_up() {
     now += names.config.dead_after;
     names.handle_timeout(now);
     write_all(&mut names, &mut Vec::new());
-    let silent = crate::Refusal::SilentKeepers(vec!["127.0.0.1:7001".into()]);
+    let silent = crate::FilesRefusal::SilentKeepers(vec!["127.0.0.1:7001".into()]);
     assert_eq!(names.check_changes(), Err(silent));
     // A primary that repeats its length adds no records.
     let changes = names.space().changes();
-    let length = Control::Length { file: id, epoch: 1, length: 5 };
-    let (head, body) = Message::Control(length).encode(names.space.cluster);
+    let length = FilesControl::Length { file: id, epoch: 1, length: 5 };
+    let (head, body) = FilesMessage::Control(length).encode(names.space.cluster);
     let datagram = Bytes::from([&head[..], &body].concat());
     let from = ([127, 0, 0, 1], 7_001).into();
     let arrival = evenfall_core::Arrival::new(from, datagram, now, StampedBy::User);
@@ -168,7 +176,7 @@ fn with_two_keepers() -> (Nameserver, Timestamp) {
         names.handle_timeout(now);
         write_all(&mut names, &mut Vec::new());
         for message in sent(&mut names) {
-            let Message::Names { stream, offset, bytes, .. } = message else { continue };
+            let FilesMessage::Names { stream, offset, bytes, .. } = message else { continue };
             let (of, end) = ((stream.generation, stream.life), offset + bytes.len() as u64);
             // A keeper is not asked about the stream of the other keeper, and the report is
             // ignored.
@@ -186,7 +194,7 @@ fn the_error_names_each_keeper_that_changes_wait_for_and_no_other() {
         // Keeper 2 is heard last. When it falls silent too, keeper 1 is no longer waited for.
         let mut now = last_beat + tick * ticks_between;
         hand_in_at(&mut names, now, 2, Vec::new());
-        let call = Call::Mkdirs { path: "/before".into(), mode: 0o755 };
+        let call = SpaceCall::Mkdirs { path: "/before".into(), mode: 0o755 };
         names.call(now, 0, 1, &Caller::superuser("ann"), &call).expect("the keepers live");
         while now < last_beat + dead_after + tick * ticks_between {
             assert_eq!(names.check_changes(), Ok(()));
@@ -195,7 +203,7 @@ fn the_error_names_each_keeper_that_changes_wait_for_and_no_other() {
             write_all(&mut names, &mut Vec::new());
         }
         let silent = named.iter().map(|disk| format!("127.0.0.1:{}", 7_000 + disk)).collect();
-        assert_eq!(names.check_changes(), Err(crate::Refusal::SilentKeepers(silent)));
+        assert_eq!(names.check_changes(), Err(crate::FilesRefusal::SilentKeepers(silent)));
         assert_eq!(done(&mut names), 0, "the change waits");
 
         // All that are named have to be given up. When they are, changes go on.
@@ -231,7 +239,7 @@ fn a_change_waits_while_the_last_keeper_has_an_empty_disk() {
             names.handle_timeout(now);
             write_all(&mut names, &mut Vec::new());
             for message in sent(&mut names) {
-                let Message::Names { stream, offset, bytes, .. } = message else { continue };
+                let FilesMessage::Names { stream, offset, bytes, .. } = message else { continue };
                 let (of, end) = ((stream.generation, stream.life), offset + bytes.len() as u64);
                 (0..u64::from(answers)).for_each(|_| kept_by(&mut names, now, 3, of, end));
             }
@@ -243,9 +251,9 @@ fn a_change_waits_while_the_last_keeper_has_an_empty_disk() {
 }
 
 /// The epochs of the assignments among these messages.
-fn assigned(sent: &[Message]) -> BTreeSet<u64> {
-    let epoch = |message: &Message| match message {
-        Message::Control(Control::Assign(assignment)) => Some(assignment.epoch),
+fn assigned(sent: &[FilesMessage]) -> BTreeSet<u64> {
+    let epoch = |message: &FilesMessage| match message {
+        FilesMessage::Control(FilesControl::Assign(assignment)) => Some(assignment.epoch),
         _ => None,
     };
     sent.iter().filter_map(epoch).collect()
@@ -300,10 +308,10 @@ fn a_log_that_is_never_idle_at_a_tick_keeps_no_keeper_waiting() {
         now += names.config.tick;
         write_all(&mut names, &mut Vec::new());
         // A primary repeats a length at every tick until the nameserver answers.
-        names.record(Record::NOTHING, None);
+        names.record(SpaceChange::NOTHING, None);
         hand_in(&mut names, 1, Vec::new());
         names.handle_timeout(now);
-        let is_stream = |message: &&Message| matches!(message, Message::Names { .. });
+        let is_stream = |message: &&FilesMessage| matches!(message, FilesMessage::Names { .. });
         streams += sent(&mut names).iter().filter(is_stream).count();
     }
     assert!(streams > 0);

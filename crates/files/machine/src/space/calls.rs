@@ -4,16 +4,16 @@
 use std::collections::BTreeMap;
 
 use super::rights::{Caller, EXECUTE, READ, WRITE};
-use super::{FIRST_EPOCH, File, Group, Inode, Kind, ROOT, Record, Space};
+use super::{CopyGroup, FIRST_EPOCH, File, Inode, InodeKind, ROOT, Space, SpaceChange};
 use crate::config::{
     BLOCK_BYTES_MIN, CHECKSUM_PIECE_BYTES, DEPTH_MAX, ENTRIES_MAX, INODES_MAX, NAME_BYTES_MAX,
     PATH_BYTES_MAX, REPLICATION_MAX,
 };
-use crate::{DiskId, FileId, Refusal};
+use crate::{DiskId, FileId, FilesRefusal};
 
 /// A change that a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Call {
+pub enum SpaceCall {
     /// Makes a directory, and the missing directories above it.
     Mkdirs {
         /// The path.
@@ -107,11 +107,11 @@ pub enum Call {
 /// A path as its names.
 ///
 /// # Errors
-/// [`Refusal::Invalid`], which says what is wrong with the path.
-pub fn names(path: &str) -> Result<Vec<&str>, Refusal> {
+/// [`FilesRefusal::Invalid`], which says what is wrong with the path.
+pub fn names(path: &str) -> Result<Vec<&str>, FilesRefusal> {
     let invalid = |what: &str| {
         let shown: String = path.chars().take(100).collect();
-        Err(Refusal::Invalid(format!("Invalid path name {shown:?}: {what}")))
+        Err(FilesRefusal::Invalid(format!("Invalid path name {shown:?}: {what}")))
     };
     if path.len() > PATH_BYTES_MAX {
         return invalid("it is too long");
@@ -135,15 +135,15 @@ pub fn names(path: &str) -> Result<Vec<&str>, Refusal> {
 }
 
 /// The block size of a new file.
-fn checked_block(bytes: u64) -> Result<u64, Refusal> {
+fn checked_block(bytes: u64) -> Result<u64, FilesRefusal> {
     if bytes < BLOCK_BYTES_MIN {
-        return Err(Refusal::Invalid(format!(
+        return Err(FilesRefusal::Invalid(format!(
             "Specified block size is less than the minimum of {BLOCK_BYTES_MIN} bytes: {bytes}"
         )));
     }
     match bytes % CHECKSUM_PIECE_BYTES {
         0 => Ok(bytes),
-        _ => Err(Refusal::Invalid(format!(
+        _ => Err(FilesRefusal::Invalid(format!(
             "the block size {bytes} is no multiple of {CHECKSUM_PIECE_BYTES} bytes"
         ))),
     }
@@ -151,9 +151,9 @@ fn checked_block(bytes: u64) -> Result<u64, Refusal> {
 
 /// Refuses new names with control characters, such as line breaks: nobody could tell their entries
 /// from others in a listing. Entries that have such names already can be read, moved and deleted.
-fn check_new(name: &str) -> Result<(), Refusal> {
+fn check_new(name: &str) -> Result<(), FilesRefusal> {
     match name.contains(|letter: char| letter.is_control()) {
-        true => Err(Refusal::Invalid(format!(
+        true => Err(FilesRefusal::Invalid(format!(
             "Invalid name {name:?}: a new name has no control characters, such as line breaks"
         ))),
         false => Ok(()),
@@ -168,50 +168,50 @@ impl Space {
     /// The reason for which the call is refused.
     pub fn decide(
         &self,
-        call: &Call,
+        call: &SpaceCall,
         caller: &Caller,
         at_ms: u64,
         members: &[DiskId],
-    ) -> Result<Vec<Record>, Refusal> {
+    ) -> Result<Vec<SpaceChange>, FilesRefusal> {
         match call {
-            Call::Mkdirs { path, mode } => {
+            SpaceCall::Mkdirs { path, mode } => {
                 let names = names(path)?;
                 let (id, depth) = self.walk(Some(caller), &names)?;
                 if depth == names.len() {
                     return match self.inodes[&id].kind {
-                        Kind::Directory(_) => Ok(Vec::new()),
-                        Kind::File(_) => Err(Refusal::Exists(path.clone())),
+                        InodeKind::Directory(_) => Ok(Vec::new()),
+                        InodeKind::File(_) => Err(FilesRefusal::Exists(path.clone())),
                     };
                 }
-                let last = Kind::Directory(BTreeMap::new());
+                let last = InodeKind::Directory(BTreeMap::new());
                 self.make(id, &names[depth..], (caller, *mode, at_ms), last)
             }
-            Call::Create { path, mode, replication, overwrite, block_bytes, .. } => {
+            SpaceCall::Create { path, mode, replication, overwrite, block_bytes, .. } => {
                 let file = File {
                     replication: (*replication).clamp(1, REPLICATION_MAX),
                     length: 0,
                     block_bytes: checked_block(*block_bytes)?,
-                    group: Group {
+                    group: CopyGroup {
                         epoch: FIRST_EPOCH,
                         members: members.to_vec(),
-                        ..Group::default()
+                        ..CopyGroup::default()
                     },
                 };
                 self.create(path, *overwrite, (caller, *mode, at_ms), file)
             }
-            Call::Rename { from, to, overwrite, is_exact } => {
+            SpaceCall::Rename { from, to, overwrite, is_exact } => {
                 self.rename(caller, from, to, (*overwrite, *is_exact), at_ms)
             }
-            Call::Replace { path, with, sources, was } => {
+            SpaceCall::Replace { path, with, sources, was } => {
                 self.replace(caller, path, with, (sources, was), at_ms)
             }
-            Call::Delete { path, recursive } => self.delete(caller, path, *recursive, at_ms),
-            Call::SetMode { path, mode } => {
+            SpaceCall::Delete { path, recursive } => self.delete(caller, path, *recursive, at_ms),
+            SpaceCall::SetMode { path, mode } => {
                 let (id, _) = self.find_as(caller, path)?;
                 self.check_owner(caller, id)?;
                 Ok(self.changed(id, |inode| inode.mode = *mode & 0o1777))
             }
-            Call::SetOwner { path, owner, group } => {
+            SpaceCall::SetOwner { path, owner, group } => {
                 let (id, _) = self.find_as(caller, path)?;
                 self.check_gift(caller, id, owner.as_deref(), group.as_deref())?;
                 Ok(self.changed(id, |inode| {
@@ -219,7 +219,7 @@ impl Space {
                     inode.group = group.clone().unwrap_or_else(|| inode.group.clone());
                 }))
             }
-            Call::SetTimes { path, modified_ms, accessed_ms } => {
+            SpaceCall::SetTimes { path, modified_ms, accessed_ms } => {
                 let (id, _) = self.find_as(caller, path)?;
                 self.check_access(caller, id, WRITE)?;
                 Ok(self.changed(id, |inode| {
@@ -227,7 +227,7 @@ impl Space {
                     inode.accessed_ms = accessed_ms.unwrap_or(inode.accessed_ms);
                 }))
             }
-            Call::SetReplication { path, replication } => {
+            SpaceCall::SetReplication { path, replication } => {
                 self.set_replication(caller, path, *replication)
             }
         }
@@ -239,17 +239,17 @@ impl Space {
         caller: &Caller,
         path: &str,
         replication: u16,
-    ) -> Result<Vec<Record>, Refusal> {
+    ) -> Result<Vec<SpaceChange>, FilesRefusal> {
         if !(1..=REPLICATION_MAX).contains(&replication) {
-            return Err(Refusal::Invalid(format!("a file has 1 to {REPLICATION_MAX} copies")));
+            return Err(FilesRefusal::Invalid(format!("a file has 1 to {REPLICATION_MAX} copies")));
         }
         let (id, inode) = self.find_as(caller, path)?;
-        if let Kind::Directory(_) = inode.kind {
-            return Err(Refusal::IsDirectory(path.to_owned()));
+        if let InodeKind::Directory(_) = inode.kind {
+            return Err(FilesRefusal::IsDirectory(path.to_owned()));
         }
         self.check_access(caller, id, WRITE)?;
         Ok(self.changed(id, |inode| {
-            if let Kind::File(file) = &mut inode.kind {
+            if let InodeKind::File(file) = &mut inode.kind {
                 file.replication = replication;
             }
         }))
@@ -262,20 +262,20 @@ impl Space {
         overwrite: bool,
         (caller, mode, at_ms): (&Caller, u16, u64),
         file: File,
-    ) -> Result<Vec<Record>, Refusal> {
+    ) -> Result<Vec<SpaceChange>, FilesRefusal> {
         let names = names(path)?;
         let (mut id, mut depth) = self.walk(Some(caller), &names)?;
         let mut records = Vec::new();
         if depth == names.len() {
-            let is_file = matches!(self.inodes[&id].kind, Kind::File(_));
+            let is_file = matches!(self.inodes[&id].kind, InodeKind::File(_));
             if !is_file || !overwrite {
-                return Err(Refusal::Exists(path.to_owned()));
+                return Err(FilesRefusal::Exists(path.to_owned()));
             }
             self.check_access(caller, id, WRITE)?;
-            records.push(Record::Gone { id, at_ms });
+            records.push(SpaceChange::Gone { id, at_ms });
             (id, depth) = (self.inodes[&id].parent, depth - 1);
         }
-        let last = Kind::File(file);
+        let last = InodeKind::File(file);
         records.extend(self.make(id, &names[depth..], (caller, mode, at_ms), last)?);
         Ok(records)
     }
@@ -283,14 +283,14 @@ impl Space {
     /// Whether a directory takes one more entry.
     ///
     /// # Errors
-    /// [`Refusal::NotDirectory`] or [`Refusal::Limit`].
-    fn check_room(&self, directory: FileId) -> Result<(), Refusal> {
+    /// [`FilesRefusal::NotDirectory`] or [`FilesRefusal::Limit`].
+    fn check_room(&self, directory: FileId) -> Result<(), FilesRefusal> {
         match &self.inodes[&directory].kind {
-            Kind::File(_) => Err(Refusal::NotDirectory(self.path(directory))),
-            Kind::Directory(entries) if entries.len() >= ENTRIES_MAX => {
-                Err(Refusal::Limit(format!("a directory has {ENTRIES_MAX} entries at most")))
+            InodeKind::File(_) => Err(FilesRefusal::NotDirectory(self.path(directory))),
+            InodeKind::Directory(entries) if entries.len() >= ENTRIES_MAX => {
+                Err(FilesRefusal::Limit(format!("a directory has {ENTRIES_MAX} entries at most")))
             }
-            Kind::Directory(_) => Ok(()),
+            InodeKind::Directory(_) => Ok(()),
         }
     }
 
@@ -301,14 +301,16 @@ impl Space {
         id: FileId,
         names: &[&str],
         (caller, mode, at_ms): (&Caller, u16, u64),
-        last: Kind,
-    ) -> Result<Vec<Record>, Refusal> {
+        last: InodeKind,
+    ) -> Result<Vec<SpaceChange>, FilesRefusal> {
         self.check_room(id)?;
         self.check_access(caller, id, WRITE)?;
         // As in HDFS, an entry gets the group of its directory.
         let group = self.inodes[&id].group.clone();
         if self.inodes.len() + names.len() > INODES_MAX {
-            return Err(Refusal::Limit(format!("there are {INODES_MAX} files and directories")));
+            return Err(FilesRefusal::Limit(format!(
+                "there are {INODES_MAX} files and directories"
+            )));
         }
         let (mut parent, mut records, mut last) = (id, Vec::new(), Some(last));
         for (at, name) in names.iter().enumerate() {
@@ -316,7 +318,7 @@ impl Space {
             let id = self.number(at);
             let is_last = at + 1 == names.len();
             let kind = last.take_if(|_| is_last);
-            let kind = kind.unwrap_or_else(|| Kind::Directory(BTreeMap::new()));
+            let kind = kind.unwrap_or_else(|| InodeKind::Directory(BTreeMap::new()));
             let inode = Inode {
                 parent,
                 owner: caller.user.clone(),
@@ -326,20 +328,20 @@ impl Space {
                 accessed_ms: at_ms,
                 kind,
             };
-            records.push(Record::Inode { id, name: Some((*name).to_owned()), inode });
+            records.push(SpaceChange::Inode { id, name: Some((*name).to_owned()), inode });
             parent = id;
         }
         Ok(records)
     }
 
-    fn changed(&self, id: FileId, change: impl FnOnce(&mut Inode)) -> Vec<Record> {
+    fn changed(&self, id: FileId, change: impl FnOnce(&mut Inode)) -> Vec<SpaceChange> {
         let mut inode = self.inodes[&id].clone();
         change(&mut inode);
         // The entries of a directory are in their own records.
-        if let Kind::Directory(entries) = &mut inode.kind {
+        if let InodeKind::Directory(entries) = &mut inode.kind {
             entries.clear();
         }
-        vec![Record::Inode { id, name: None, inode }]
+        vec![SpaceChange::Inode { id, name: None, inode }]
     }
 
     fn delete(
@@ -348,18 +350,18 @@ impl Space {
         path: &str,
         recursive: bool,
         at_ms: u64,
-    ) -> Result<Vec<Record>, Refusal> {
+    ) -> Result<Vec<SpaceChange>, FilesRefusal> {
         let (id, inode) = self.find_as(caller, path)?;
         self.check_removal(caller, id)?;
         self.check_removal_below(caller, id)?;
-        if let (Kind::Directory(entries), false) = (&inode.kind, recursive)
+        if let (InodeKind::Directory(entries), false) = (&inode.kind, recursive)
             && !entries.is_empty()
         {
-            return Err(Refusal::NotEmpty(path.to_owned()));
+            return Err(FilesRefusal::NotEmpty(path.to_owned()));
         }
         match id == ROOT {
-            true => Err(Refusal::Invalid("the root cannot be deleted".into())),
-            false => Ok(vec![Record::Gone { id, at_ms }]),
+            true => Err(FilesRefusal::Invalid("the root cannot be deleted".into())),
+            false => Ok(vec![SpaceChange::Gone { id, at_ms }]),
         }
     }
 
@@ -370,16 +372,16 @@ impl Space {
         with: &str,
         (sources, was): (&[String], &[(FileId, u64)]),
         at_ms: u64,
-    ) -> Result<Vec<Record>, Refusal> {
+    ) -> Result<Vec<SpaceChange>, FilesRefusal> {
         let mut gone = Vec::new();
         if was.len() != sources.len() + 1 {
-            return Err(Refusal::Invalid("each replaced file needs its number".into()));
+            return Err(FilesRefusal::Invalid("each replaced file needs its number".into()));
         }
         let replaced = std::iter::once(path).chain(sources.iter().map(String::as_str));
         for (path, (known, length)) in replaced.zip(was) {
             let (id, inode) = self.find_as(caller, path)?;
-            let Kind::File(file) = &inode.kind else {
-                return Err(Refusal::IsDirectory(path.to_owned()));
+            let InodeKind::File(file) = &inode.kind else {
+                return Err(FilesRefusal::IsDirectory(path.to_owned()));
             };
             match gone.is_empty() {
                 true => self.check_access(caller, id, WRITE)?,
@@ -388,26 +390,26 @@ impl Space {
             }
             self.check_removal(caller, id)?;
             if (id, file.length) != (*known, *length) {
-                return Err(Refusal::Changed(path.to_owned()));
+                return Err(FilesRefusal::Changed(path.to_owned()));
             }
             gone.push(id);
         }
         let (id, new) = self.find_as(caller, with)?;
         self.check_removal(caller, id)?;
-        let (Kind::File(new), false) = (&new.kind, gone.contains(&id)) else {
-            return Err(Refusal::Invalid(format!("{with} is no new file")));
+        let (InodeKind::File(new), false) = (&new.kind, gone.contains(&id)) else {
+            return Err(FilesRefusal::Invalid(format!("{with} is no new file")));
         };
         let mut inode = self.inodes[&gone[0]].clone();
         let (parent, name) = (inode.parent, self.names[&gone[0]].clone());
         inode.modified_ms = inode.modified_ms.max(at_ms);
-        if let Kind::File(file) = &mut inode.kind {
+        if let InodeKind::File(file) = &mut inode.kind {
             let (replication, block_bytes) = (file.replication, file.block_bytes);
             *file = File { replication, block_bytes, ..new.clone() };
         }
-        let mut records: Vec<Record> =
-            gone.into_iter().map(|id| Record::Gone { id, at_ms }).collect();
-        records.push(Record::Moved { id, parent, name, at_ms });
-        records.push(Record::Inode { id, name: None, inode });
+        let mut records: Vec<SpaceChange> =
+            gone.into_iter().map(|id| SpaceChange::Gone { id, at_ms }).collect();
+        records.push(SpaceChange::Moved { id, parent, name, at_ms });
+        records.push(SpaceChange::Inode { id, name: None, inode });
         Ok(records)
     }
 
@@ -418,19 +420,20 @@ impl Space {
         to: &str,
         (overwrite, is_exact): (bool, bool),
         at_ms: u64,
-    ) -> Result<Vec<Record>, Refusal> {
+    ) -> Result<Vec<SpaceChange>, FilesRefusal> {
         let (id, inode) = self.find_as(caller, from)?;
         let (old, mut new) = (names(from)?, names(to)?);
         if id == ROOT {
-            return Err(Refusal::Invalid("the root cannot be renamed".into()));
+            return Err(FilesRefusal::Invalid("the root cannot be renamed".into()));
         }
         self.check_removal(caller, id)?;
         let mut there = match self.find_as(caller, to) {
-            Err(denied @ Refusal::Denied(_)) => return Err(denied),
+            Err(denied @ FilesRefusal::Denied(_)) => return Err(denied),
             found => found.ok(),
         };
         // As `mv` does, a rename moves the entry into an existing directory.
-        if let (Some((_, Inode { kind: Kind::Directory(entries), .. })), false) = (there, is_exact)
+        if let (Some((_, Inode { kind: InodeKind::Directory(entries), .. })), false) =
+            (there, is_exact)
         {
             let name = old[old.len() - 1];
             new.push(name);
@@ -439,37 +442,37 @@ impl Space {
         if new.starts_with(&old) {
             return match new.len() == old.len() {
                 true => Ok(Vec::new()),
-                false => Err(Refusal::Invalid(format!("{from} cannot move below itself"))),
+                false => Err(FilesRefusal::Invalid(format!("{from} cannot move below itself"))),
             };
         }
         let Some((name, above)) = new.split_last() else {
-            return Err(Refusal::Exists(to.to_owned()));
+            return Err(FilesRefusal::Exists(to.to_owned()));
         };
         check_new(name)?;
         let mut records = Vec::new();
         if let Some((other, replaced)) = there {
             match (&replaced.kind, &inode.kind) {
-                _ if !overwrite => return Err(Refusal::Exists(to.to_owned())),
-                (Kind::File(_), Kind::Directory(_)) => {
-                    return Err(Refusal::NotDirectory(to.to_owned()));
+                _ if !overwrite => return Err(FilesRefusal::Exists(to.to_owned())),
+                (InodeKind::File(_), InodeKind::Directory(_)) => {
+                    return Err(FilesRefusal::NotDirectory(to.to_owned()));
                 }
-                (Kind::Directory(_), Kind::File(_)) => {
-                    return Err(Refusal::IsDirectory(to.to_owned()));
+                (InodeKind::Directory(_), InodeKind::File(_)) => {
+                    return Err(FilesRefusal::IsDirectory(to.to_owned()));
                 }
-                (Kind::Directory(entries), _) if !entries.is_empty() => {
-                    return Err(Refusal::NotEmpty(to.to_owned()));
+                (InodeKind::Directory(entries), _) if !entries.is_empty() => {
+                    return Err(FilesRefusal::NotEmpty(to.to_owned()));
                 }
-                _ => records.push(Record::Gone { id: other, at_ms }),
+                _ => records.push(SpaceChange::Gone { id: other, at_ms }),
             }
             self.check_removal(caller, other)?;
         }
         let (parent, depth) = self.walk(Some(caller), above)?;
         if depth < above.len() {
-            return Err(Refusal::NotFound(format!("/{}", above.join("/"))));
+            return Err(FilesRefusal::NotFound(format!("/{}", above.join("/"))));
         }
         self.check_room(parent)?;
         self.check_access(caller, parent, WRITE | EXECUTE)?;
-        records.push(Record::Moved { id, parent, name: (*name).to_owned(), at_ms });
+        records.push(SpaceChange::Moved { id, parent, name: (*name).to_owned(), at_ms });
         Ok(records)
     }
 }

@@ -15,8 +15,8 @@
 //! the superuser remove or move the entry. A new entry has its maker as owner, and the group of its
 //! directory.
 
-use super::{Inode, Kind, ROOT, Space};
-use crate::{FileId, Refusal};
+use super::{Inode, InodeKind, ROOT, Space};
+use crate::{FileId, FilesRefusal};
 
 /// The right to read.
 pub const READ: u16 = 0o4;
@@ -73,23 +73,28 @@ impl Space {
     /// Whether a caller has rights on an inode. The way to the inode is not looked at.
     ///
     /// # Errors
-    /// [`Refusal::Denied`].
-    pub fn check_access(&self, caller: &Caller, id: FileId, access: u16) -> Result<(), Refusal> {
+    /// [`FilesRefusal::Denied`].
+    pub fn check_access(
+        &self,
+        caller: &Caller,
+        id: FileId,
+        access: u16,
+    ) -> Result<(), FilesRefusal> {
         let inode = &self.inodes[&id];
         if self.permits(caller, inode, access) {
             return Ok(());
         }
-        let kind = if matches!(inode.kind, Kind::Directory(_)) { 'd' } else { '-' };
+        let kind = if matches!(inode.kind, InodeKind::Directory(_)) { 'd' } else { '-' };
         let (user, access, path) = (&caller.user, access_name(access), self.path(id));
         let (owner, group, mode) = (&inode.owner, &inode.group, letters(inode.mode));
-        Err(Refusal::Denied(format!(
+        Err(FilesRefusal::Denied(format!(
             "Permission denied: user={user}, access={access}, \
              inode=\"{path}\":{owner}:{group}:{kind}{mode}"
         )))
     }
 
     /// Whether a caller may remove an entry from its directory, or move the entry.
-    pub(super) fn check_removal(&self, caller: &Caller, id: FileId) -> Result<(), Refusal> {
+    pub(super) fn check_removal(&self, caller: &Caller, id: FileId) -> Result<(), FilesRefusal> {
         if id == ROOT {
             return Ok(());
         }
@@ -101,18 +106,22 @@ impl Space {
             return Ok(());
         }
         let (user, path) = (&caller.user, self.path(id));
-        Err(Refusal::Denied(format!(
+        Err(FilesRefusal::Denied(format!(
             "Permission denied by sticky bit: user={user}, path=\"{path}\":{}:{}",
             inode.owner, inode.group
         )))
     }
 
     /// Whether a caller may remove everything below a directory.
-    pub(super) fn check_removal_below(&self, caller: &Caller, id: FileId) -> Result<(), Refusal> {
+    pub(super) fn check_removal_below(
+        &self,
+        caller: &Caller,
+        id: FileId,
+    ) -> Result<(), FilesRefusal> {
         let mut rest = if caller.is_superuser { Vec::new() } else { vec![id] };
         while let Some(id) = rest.pop() {
             let inode = &self.inodes[&id];
-            let Kind::Directory(entries) = &inode.kind else { continue };
+            let InodeKind::Directory(entries) = &inode.kind else { continue };
             if entries.is_empty() {
                 continue;
             }
@@ -126,12 +135,12 @@ impl Space {
     }
 
     /// Whether a caller owns an inode.
-    pub(super) fn check_owner(&self, caller: &Caller, id: FileId) -> Result<(), Refusal> {
+    pub(super) fn check_owner(&self, caller: &Caller, id: FileId) -> Result<(), FilesRefusal> {
         if caller.is_superuser || self.inodes[&id].owner == caller.user {
             return Ok(());
         }
         let (user, path) = (&caller.user, self.path(id));
-        Err(Refusal::Denied(format!(
+        Err(FilesRefusal::Denied(format!(
             "Permission denied. user={user} is not the owner of inode={path}"
         )))
     }
@@ -143,20 +152,20 @@ impl Space {
         id: FileId,
         owner: Option<&str>,
         group: Option<&str>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), FilesRefusal> {
         self.check_owner(caller, id)?;
         let user = &caller.user;
         if caller.is_superuser {
             return Ok(());
         }
         if owner.is_some_and(|owner| owner != user) {
-            return Err(Refusal::Denied(format!(
+            return Err(FilesRefusal::Denied(format!(
                 "User {user} is not a super user (non-super user cannot change owner)."
             )));
         }
         match group {
             Some(group) if !caller.groups.iter().any(|own| own == group) => {
-                Err(Refusal::Denied(format!("User {user} does not belong to {group}")))
+                Err(FilesRefusal::Denied(format!("User {user} does not belong to {group}")))
             }
             _ => Ok(()),
         }
@@ -167,7 +176,7 @@ impl Space {
 mod tests {
     use super::*;
     use crate::DiskId;
-    use crate::space::Call;
+    use crate::space::SpaceCall;
 
     fn plain(user: &str, groups: &[&str]) -> Caller {
         let groups = groups.iter().map(|group| (*group).to_owned()).collect();
@@ -178,33 +187,33 @@ mod tests {
     struct Disk(Space);
 
     impl Disk {
-        fn call(&mut self, caller: &Caller, call: Call) -> Result<(), Refusal> {
+        fn call(&mut self, caller: &Caller, call: SpaceCall) -> Result<(), FilesRefusal> {
             for record in self.0.decide(&call, caller, 1, &[DiskId(1)])? {
                 self.0.apply(record);
             }
             Ok(())
         }
 
-        fn mkdir(&mut self, caller: &Caller, path: &str, mode: u16) -> Result<(), Refusal> {
-            self.call(caller, Call::Mkdirs { path: path.into(), mode })
+        fn mkdir(&mut self, caller: &Caller, path: &str, mode: u16) -> Result<(), FilesRefusal> {
+            self.call(caller, SpaceCall::Mkdirs { path: path.into(), mode })
         }
 
-        fn create(&mut self, caller: &Caller, path: &str, mode: u16) -> Result<(), Refusal> {
+        fn create(&mut self, caller: &Caller, path: &str, mode: u16) -> Result<(), FilesRefusal> {
             let (path, replication, overwrite, writer) = (path.into(), 1, true, None);
             let block_bytes = crate::config::BLOCK_BYTES;
             self.call(
                 caller,
-                Call::Create { path, mode, replication, overwrite, writer, block_bytes },
+                SpaceCall::Create { path, mode, replication, overwrite, writer, block_bytes },
             )
         }
 
-        fn delete(&mut self, caller: &Caller, path: &str) -> Result<(), Refusal> {
-            self.call(caller, Call::Delete { path: path.into(), recursive: true })
+        fn delete(&mut self, caller: &Caller, path: &str) -> Result<(), FilesRefusal> {
+            self.call(caller, SpaceCall::Delete { path: path.into(), recursive: true })
         }
 
-        fn rename(&mut self, caller: &Caller, from: &str, to: &str) -> Result<(), Refusal> {
+        fn rename(&mut self, caller: &Caller, from: &str, to: &str) -> Result<(), FilesRefusal> {
             let (from, to, overwrite, is_exact) = (from.into(), to.into(), true, true);
-            self.call(caller, Call::Rename { from, to, overwrite, is_exact })
+            self.call(caller, SpaceCall::Rename { from, to, overwrite, is_exact })
         }
 
         fn give(
@@ -212,9 +221,9 @@ mod tests {
             caller: &Caller,
             path: &str,
             to: [Option<&str>; 2],
-        ) -> Result<(), Refusal> {
+        ) -> Result<(), FilesRefusal> {
             let [owner, group] = to.map(|name| name.map(str::to_owned));
-            self.call(caller, Call::SetOwner { path: path.into(), owner, group })
+            self.call(caller, SpaceCall::SetOwner { path: path.into(), owner, group })
         }
     }
 
@@ -255,7 +264,7 @@ mod tests {
             disk.rename(&bob, "/people/ann/f", "/tmp/f"),
             disk.rename(&ann, "/people/ann/f", "/people/f"),
         ] {
-            assert!(matches!(refused, Err(Refusal::Denied(_))), "{refused:?}");
+            assert!(matches!(refused, Err(FilesRefusal::Denied(_))), "{refused:?}");
         }
     }
 
@@ -263,12 +272,12 @@ mod tests {
     fn a_closed_directory_tells_nothing_of_its_entries() {
         let (mut disk, ann, bob) = disk();
         let path = || "/people/ann".to_owned();
-        disk.call(&ann, Call::SetMode { path: path(), mode: 0o700 }).unwrap();
+        disk.call(&ann, SpaceCall::SetMode { path: path(), mode: 0o700 }).unwrap();
         for name in ["/people/ann/f", "/people/ann/none"] {
-            assert!(matches!(disk.0.find_as(&bob, name), Err(Refusal::Denied(_))), "{name}");
+            assert!(matches!(disk.0.find_as(&bob, name), Err(FilesRefusal::Denied(_))), "{name}");
         }
         assert!(disk.0.find_as(&bob, "/people/ann").is_ok());
-        assert!(matches!(disk.0.find_as(&ann, "/people/ann/none"), Err(Refusal::NotFound(_))));
+        assert!(matches!(disk.0.find_as(&ann, "/people/ann/none"), Err(FilesRefusal::NotFound(_))));
     }
 
     #[test]
@@ -301,7 +310,7 @@ mod tests {
     fn rights_are_changed_by_the_owner_and_owners_by_the_superuser() {
         let (mut disk, ann, bob) = disk();
         let path = || "/people/ann/f".to_owned();
-        let mode = |mode| Call::SetMode { path: path(), mode };
+        let mode = |mode| SpaceCall::SetMode { path: path(), mode };
         assert!(disk.call(&bob, mode(0o777)).is_err());
         disk.call(&ann, mode(0o600)).unwrap();
         assert!(disk.give(&ann, &path(), [Some("bob"), None]).is_err());
@@ -310,10 +319,10 @@ mod tests {
         disk.give(&ann, &path(), [None, Some("staff")]).unwrap();
         let times = |modified_ms| {
             let (path, accessed_ms) = (path(), None);
-            Call::SetTimes { path, modified_ms, accessed_ms }
+            SpaceCall::SetTimes { path, modified_ms, accessed_ms }
         };
         assert!(disk.call(&bob, times(Some(1))).is_err());
-        let copies = Call::SetReplication { path: path(), replication: 2 };
+        let copies = SpaceCall::SetReplication { path: path(), replication: 2 };
         assert!(disk.call(&bob, copies.clone()).is_err());
         disk.call(&ann, copies).unwrap();
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use evenfall_core::SharedKey;
 use evenfall_files_machine::config::{APPEND_BYTES_MAX, BLOCK_BYTES};
-use evenfall_files_machine::{Dataserver, FileId, Refusal, View};
+use evenfall_files_machine::{CopyView, Dataserver, FileId, FilesRefusal};
 use evenfall_runtime::address::HostPort;
 use evenfall_runtime::http::streams::{Answer, Arriving, Content, Pieces};
 use evenfall_runtime::http::{
@@ -19,14 +19,14 @@ use evenfall_runtime::http::{
 use serde_json::json;
 
 use super::checksums::BlockChecksum;
-use super::flows::{Counts, Steering};
+use super::flows::{Counts, FlowSteering};
 use super::logs::Logs;
 use super::making::{CREATE_ARGUMENTS, GATHER, MAKE};
-use super::owner::Inbox;
+use super::owner::OwnerInbox;
 use super::pages::{StatePages, of_dataserver};
-use super::reading::Reading;
+use super::reading::FileReading;
 use super::rebuilding;
-use super::webhdfs::{self, Exception, Request, escaped, json_of};
+use super::webhdfs::{self, Exception, WebHdfsRequest, escaped, json_of};
 use super::writing::{PATIENCE, Pipeline, ROUND};
 use crate::Options;
 use crate::settings::DATASERVER;
@@ -54,15 +54,15 @@ const WRITERS_MAX: usize = 64;
 
 /// The routes of a dataserver.
 #[derive(Clone)]
-pub struct Files {
-    inbox: Inbox<Dataserver>,
+pub struct DataserverRoutes {
+    inbox: OwnerInbox<Dataserver>,
     directory: PathBuf,
     /// Where this dataserver takes HTTP.
     own: SocketAddr,
     nameserver: HostPort,
     key: Option<SharedKey>,
     counts: Counts,
-    steering: Option<Steering>,
+    steering: Option<FlowSteering>,
     /// The names by which browsers may address this server.
     hosts: AllowedHosts,
     pages: StatePages,
@@ -71,7 +71,7 @@ pub struct Files {
 }
 
 /// The right to write a file, which ends when the value is dropped.
-struct Writing<'a>(&'a Files, FileId);
+struct Writing<'a>(&'a DataserverRoutes, FileId);
 
 impl Drop for Writing<'_> {
     fn drop(&mut self) {
@@ -79,9 +79,9 @@ impl Drop for Writing<'_> {
     }
 }
 
-impl Files {
+impl DataserverRoutes {
     /// The routes in front of this dataserver.
-    pub fn new(inbox: Inbox<Dataserver>, options: &Options, counts: Counts) -> Self {
+    pub fn new(inbox: OwnerInbox<Dataserver>, options: &Options, counts: Counts) -> Self {
         let Options { directory, reached_at: own, nameserver, key, .. } = options.clone();
         let (steering, hosts) = (options.steering(), options.allowed_hosts());
         let (written, looked_at) = (Arc::default(), inbox.clone());
@@ -95,7 +95,7 @@ impl Files {
     }
 
     /// How requests reach the machine.
-    pub fn inbox(&self) -> &Inbox<Dataserver> {
+    pub fn inbox(&self) -> &OwnerInbox<Dataserver> {
         &self.inbox
     }
 
@@ -134,7 +134,7 @@ impl Files {
         if (&request.method, request.path.as_str()) == (&Method::GET, rebuilding::NAMES) {
             return self.names().unwrap_or_else(Answer::from);
         }
-        let answered = Request::read(request, "bytes of files are below /webhdfs/v1");
+        let answered = WebHdfsRequest::read(request, "bytes of files are below /webhdfs/v1");
         let is_long = request
             .header("content-length")
             .is_none_or(|text| text.parse().is_ok_and(|bytes: u64| bytes >= FLOW_BYTES_MIN));
@@ -147,7 +147,7 @@ impl Files {
     fn operate(
         &self,
         method: &Method,
-        request: &Request,
+        request: &WebHdfsRequest,
         client: Option<IpAddr>,
         body: Arriving,
     ) -> Result<Answer, Exception> {
@@ -176,7 +176,7 @@ impl Files {
         }
     }
 
-    fn view(&self, file: FileId) -> Result<Option<(View, Option<u64>)>, Exception> {
+    fn view(&self, file: FileId) -> Result<Option<(CopyView, Option<u64>)>, Exception> {
         let look = move |server: &mut Dataserver, _| {
             server.view(file).map(|view| (view, server.epoch(file)))
         };
@@ -199,7 +199,9 @@ impl Files {
                     }
                 }
                 // The file was deleted, or this dataserver has just been given a copy of the file.
-                None if begun.elapsed() >= BEHIND_PATIENCE => return Err(Refusal::NotHere.into()),
+                None if begun.elapsed() >= BEHIND_PATIENCE => {
+                    return Err(FilesRefusal::NotHere.into());
+                }
                 _ => {}
             }
             if begun.elapsed() >= READ_PATIENCE {
@@ -210,7 +212,7 @@ impl Files {
         }
     }
 
-    fn open(&self, request: &Request, file: FileId) -> Result<Answer, Exception> {
+    fn open(&self, request: &WebHdfsRequest, file: FileId) -> Result<Answer, Exception> {
         let end = request.number("end")?.unwrap_or(0);
         let offset = request.number("offset")?.unwrap_or(0);
         let length = request.number("length")?;
@@ -232,7 +234,7 @@ impl Files {
         let range = offset..offset + bytes;
         let (directory, of) = (self.directory.clone(), (file, request.path.as_str()));
         let others = (others, self.key.clone());
-        let reading = Reading::new(&self.inbox, directory, of, (view, epoch), range, others);
+        let reading = FileReading::new(&self.inbox, directory, of, (view, epoch), range, others);
         let headers = vec![("content-type", "application/octet-stream".to_owned())];
         let flow = request.number("flow")?.map(|flow| (flow, self.counts.clone()));
         let content = Content::Stream(Some(bytes), Box::new(reading.counted(flow)));
@@ -241,7 +243,7 @@ impl Files {
 
     /// The checksum of the whole file: the one that Hadoop's client reads, or the one that does not
     /// depend on blocks.
-    fn checksum(&self, request: &Request, file: FileId) -> Result<Answer, Exception> {
+    fn checksum(&self, request: &WebHdfsRequest, file: FileId) -> Result<Answer, Exception> {
         let end = request.number("end")?.unwrap_or(0);
         let (view, epoch) = match self.wait_for(file, end)? {
             Ok(found) => found,
@@ -254,7 +256,8 @@ impl Files {
             let others: Vec<_> = others.filter(|http| *http != self.own).collect();
             let (directory, of) = (self.directory.clone(), (file, request.path.as_str()));
             let (range, others) = (0..view.committed, (others, self.key.clone()));
-            let reading = Reading::new(&self.inbox, directory, of, (view, epoch), range, others);
+            let reading =
+                FileReading::new(&self.inbox, directory, of, (view, epoch), range, others);
             for piece in reading.counted(None) {
                 sum.add(&piece.map_err(|error| Exception::again(error.to_string()))?);
             }
@@ -280,7 +283,7 @@ impl Files {
     }
 
     /// Asks the nameserver to make the file whose bytes this dataserver is about to take.
-    fn make(&self, request: &Request) -> Result<FileId, Exception> {
+    fn make(&self, request: &WebHdfsRequest) -> Result<FileId, Exception> {
         // Without room for one more writer, the new file would replace the old file and then get no
         // bytes.
         expect_room(&self.written())?;
@@ -310,7 +313,7 @@ impl Files {
 
     /// Copies the beginnings of files into a new file. Each part is a number, the address of a
     /// dataserver that has a copy, and a length.
-    fn gather(&self, request: &Request, file: FileId) -> Result<Answer, Exception> {
+    fn gather(&self, request: &WebHdfsRequest, file: FileId) -> Result<Answer, Exception> {
         let _writing = self.begin_to_write(file, &request.path)?;
         let view = self.wait_to_lead(file, PATIENCE)?;
         if view.queued > 0 {
@@ -352,7 +355,7 @@ impl Files {
 
     fn write(
         &self,
-        request: &Request,
+        request: &WebHdfsRequest,
         file: FileId,
         client: Option<IpAddr>,
         mut body: Arriving,
@@ -388,7 +391,7 @@ impl Files {
 
     /// Tells the flowserver of the flows of a long write: one from the client, and one to each
     /// other member.
-    fn begin_flows(&self, client: Option<IpAddr>, view: &View) -> Vec<u64> {
+    fn begin_flows(&self, client: Option<IpAddr>, view: &CopyView) -> Vec<u64> {
         let (Some(steering), Some(client)) = (&self.steering, client) else { return Vec::new() };
         let own = self.own.ip();
         let others = view.members.iter().map(|place| place.http.ip()).filter(|ip| *ip != own);
@@ -423,7 +426,7 @@ impl Files {
     ///
     /// # Errors
     /// When this dataserver does not lead in time, or another dataserver has led for a while.
-    pub fn wait_to_lead(&self, file: FileId, patience: Duration) -> Result<View, Exception> {
+    pub fn wait_to_lead(&self, file: FileId, patience: Duration) -> Result<CopyView, Exception> {
         let (begun, mut rest) = (Instant::now(), FIRST_ROUND);
         loop {
             let found = self.view(file)?;
@@ -437,7 +440,7 @@ impl Files {
             });
             let patience = if is_elsewhere { LEAD_PATIENCE } else { patience };
             if begun.elapsed() >= patience {
-                return Err(Refusal::NotPrimary.into());
+                return Err(FilesRefusal::NotPrimary.into());
             }
             std::thread::sleep(rest);
             rest = ROUND.min(rest * 2);
@@ -451,9 +454,9 @@ impl Files {
             let pending = self.inbox.begin(move |server, _, token| server.flush(token, file));
             match pending.wait(PATIENCE.saturating_sub(begun.elapsed())) {
                 Some(Ok(())) => return Ok(()),
-                Some(Err(refusal @ Refusal::NotHere)) => return Err(refusal.into()),
+                Some(Err(refusal @ FilesRefusal::NotHere)) => return Err(refusal.into()),
                 // A dataserver that was left out of the group will not lead soon.
-                Some(Err(Refusal::NotPrimary)) if begun.elapsed() < LEAD_PATIENCE => {
+                Some(Err(FilesRefusal::NotPrimary)) if begun.elapsed() < LEAD_PATIENCE => {
                     std::thread::sleep(ROUND);
                 }
                 // The bytes may be there, so nobody may be asked to send them again.
@@ -468,7 +471,7 @@ impl Files {
 }
 
 /// The state of a copy, and its epoch.
-type Found = (View, Option<u64>);
+type Found = (CopyView, Option<u64>);
 
 /// Refuses one more file when many are written.
 fn expect_room(written: &BTreeSet<FileId>) -> Result<(), Exception> {
@@ -500,7 +503,7 @@ fn push_all(
 }
 
 /// Sends the client to another dataserver with the same arguments.
-fn elsewhere(request: &Request, file: FileId, other: SocketAddr) -> Answer {
+fn elsewhere(request: &WebHdfsRequest, file: FileId, other: SocketAddr) -> Answer {
     let mut query = format!("op={}&file={}", request.op, file.0);
     for name in ["offset", "length", "end", "only", "flow", "block", "combine"] {
         if let Some(value) = request.text(name) {

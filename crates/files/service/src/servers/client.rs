@@ -17,7 +17,7 @@ use evenfall_runtime::causes::with_causes;
 use evenfall_runtime::http::{Answered, Method, RequestError, StatusCode, Upload, exchange_under};
 use serde_json::Value;
 
-use super::flows::Steering;
+use super::flows::FlowSteering;
 use super::webhdfs::{ORDERS, PREFIX, escaped};
 use crate::ServiceError;
 
@@ -42,7 +42,7 @@ const PASSING: [&str; 4] =
 pub type Tell<'a> = &'a mut dyn FnMut(u64);
 
 /// Where the bytes of a file come from.
-pub enum Source {
+pub enum BytesSource {
     /// A local file. A transfer that stops in the middle goes on.
     File(PathBuf),
     /// Bytes in memory. A transfer that stops in the middle goes on.
@@ -61,14 +61,14 @@ struct Made {
 
 /// A client of a nameserver.
 #[derive(Clone, Debug)]
-pub struct Client {
+pub struct FilesClient {
     nameserver: String,
     user: String,
     patience: Duration,
     key: Option<SharedKey>,
     /// Whether connections without a key may leave this host.
     is_open: bool,
-    pub(crate) steering: Option<Steering>,
+    pub(crate) steering: Option<FlowSteering>,
 }
 
 /// Whether an address belongs to this host, so that what is sent there leaves no interface.
@@ -167,7 +167,7 @@ pub fn authority(url: &str) -> &str {
     rest.split('/').next().unwrap_or(rest)
 }
 
-impl Client {
+impl FilesClient {
     /// A client of the nameserver at `HOST:PORT`, in the name of this user. An attempt is repeated
     /// while it may succeed later, until nothing has succeeded for `patience`.
     pub fn new(nameserver: &str, user: &str, patience: Duration) -> Self {
@@ -191,7 +191,7 @@ impl Client {
     /// The same client, for which this flowserver chooses copies.
     #[must_use]
     pub fn steered(self, flowserver: Option<HostPort>) -> Self {
-        let steering = flowserver.map(|address| Steering::new(address, self.key.clone()));
+        let steering = flowserver.map(|address| FlowSteering::new(address, self.key.clone()));
         Self { steering, ..self }
     }
 
@@ -377,7 +377,7 @@ impl Client {
     /// The exception of a server, that no server answers, or that the source cannot be read.
     pub fn put(
         &self,
-        source: Source,
+        source: BytesSource,
         path: &str,
         overwrite: bool,
         copies: Option<u16>,
@@ -401,7 +401,12 @@ impl Client {
     ///
     /// # Errors
     /// As [`put`](Self::put).
-    pub fn append(&self, source: Source, path: &str, tell: Tell<'_>) -> Result<(), ServiceError> {
+    pub fn append(
+        &self,
+        source: BytesSource,
+        path: &str,
+        tell: Tell<'_>,
+    ) -> Result<(), ServiceError> {
         let base = self.settle(path)?;
         let to = self.appending(path, base)?;
         self.write(source, path, base, (Method::POST, to), None, tell)
@@ -434,7 +439,7 @@ impl Client {
     /// the length of the file before, and `made` says how to make a new file again.
     fn write(
         &self,
-        source: Source,
+        source: BytesSource,
         path: &str,
         base: u64,
         (mut method, mut to): (Method, String),
@@ -442,11 +447,11 @@ impl Client {
         tell: Tell<'_>,
     ) -> Result<(), ServiceError> {
         let local = match source {
-            Source::Stream(from) => {
+            BytesSource::Stream(from) => {
                 return self.send(method, &to, Upload::of(from, None), tell);
             }
-            Source::File(path) => Local::File(path),
-            Source::Bytes(bytes) => Local::Bytes(bytes),
+            BytesSource::File(path) => Local::File(path),
+            BytesSource::Bytes(bytes) => Local::Bytes(bytes),
         };
         let length = local.len()?;
         let (mut done, mut attempts) = (0, self.attempts());

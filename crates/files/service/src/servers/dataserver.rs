@@ -12,11 +12,11 @@ use evenfall_host::interrupt;
 use evenfall_host::writes::Writes;
 use evenfall_runtime::http::{Limits, Routes, Server};
 
-use super::bytes_front::Files;
+use super::bytes_front::DataserverRoutes;
 use super::flows::Counts;
 use super::logs::Logs;
 use super::nameserver::limits;
-use super::owner::{self, Inbox, Input, Owner, Waits};
+use super::owner::{self, Owner, OwnerInbox, OwnerInput, WaitingRequests};
 use super::reading::Joins;
 use super::scrubbing::Scrubber;
 use crate::{Options, ServiceError};
@@ -53,7 +53,7 @@ fn count(counts: &Counts, options: &Options) -> Result<(), ServiceError> {
 /// nameserver may come back at another address, and answers no beat by which the loss of the old
 /// address could be noticed.
 fn follow_name(
-    inbox: &Inbox<Dataserver>,
+    inbox: &OwnerInbox<Dataserver>,
     options: &Options,
     mut known: SocketAddr,
 ) -> Result<(), ServiceError> {
@@ -81,7 +81,7 @@ fn follow_name(
 }
 
 /// Starts the thread that looks for damage.
-fn scrub(inbox: &Inbox<Dataserver>, options: &Options) -> Result<(), ServiceError> {
+fn scrub(inbox: &OwnerInbox<Dataserver>, options: &Options) -> Result<(), ServiceError> {
     let bytes_per_s = options.files.scrub_bytes_per_second;
     if bytes_per_s == 0 {
         return Ok(());
@@ -124,7 +124,7 @@ pub fn run(options: &Options, started: impl FnOnce()) -> Result<(), ServiceError
     follow_name(&inbox, options, nameserver)?;
     let counts = Counts::default();
     count(&counts, options)?;
-    let files = Arc::new(Files::new(inbox, options, counts));
+    let files = Arc::new(DataserverRoutes::new(inbox, options, counts));
     let _pages = files.pages().serve(options.http)?;
     let routes = Routes::default().streams(move |request, body| files.answer(request, body));
     let limits = Limits { header_bytes_max: BODY_BYTES, ..limits() };
@@ -132,7 +132,7 @@ pub fn run(options: &Options, started: impl FnOnce()) -> Result<(), ServiceError
     let _server = server.map_err(failed(format!("listen on {listen}")))?;
     started();
     let mut joins = Joins::new(directory.clone());
-    let take = |machine: &Dataserver, waits: &mut Waits, event: Event| {
+    let take = |machine: &Dataserver, waits: &mut WaitingRequests, event: Event| {
         match event {
             Event::Appended { token, .. } | Event::Flushed { token } => waits.end(token, Ok(())),
             Event::Refused { token, why } => waits.end(token, Err(why)),
@@ -149,7 +149,7 @@ pub fn run(options: &Options, started: impl FnOnce()) -> Result<(), ServiceError
                     }
                 });
                 let appends = appends.ok()?;
-                let give: Input<Dataserver> =
+                let give: OwnerInput<Dataserver> =
                     Box::new(move |machine, _, _| machine.give(file, disk, offset, appends));
                 return Some(give);
             }

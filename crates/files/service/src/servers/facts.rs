@@ -5,12 +5,12 @@ use std::ops::Range;
 use evenfall_files_machine::Nameserver;
 use evenfall_files_machine::config::BLOCK_BYTES;
 use evenfall_files_machine::space::Inode;
-use evenfall_files_machine::wire::Place;
+use evenfall_files_machine::wire::DataserverPlace;
 use serde_json::{Value, json};
 
 use super::names_front::Located;
-use super::owner::Inbox;
-use super::webhdfs::{Exception, REPLICATION, Request};
+use super::owner::OwnerInbox;
+use super::webhdfs::{Exception, REPLICATION, WebHdfsRequest};
 
 /// Hadoop's number of the checksum CRC32C.
 const CRC32C: u8 = 2;
@@ -28,7 +28,7 @@ pub fn server_defaults() -> Value {
 }
 
 /// The room of all disks that live.
-pub fn file_system(inbox: &Inbox<Nameserver>) -> Result<Value, Exception> {
+pub fn file_system(inbox: &OwnerInbox<Nameserver>) -> Result<Value, Exception> {
     let (used, free) = inbox.ask(|server, now| {
         let live = server.servers().iter().filter(|(disk, _)| server.is_live(now, **disk));
         live.fold((0_u64, 0_u64), |(used, free), (_, one)| {
@@ -48,7 +48,7 @@ pub fn acl(inode: &Inode) -> Value {
 }
 
 /// The rights that the argument of `CHECKACCESS` names.
-pub fn action(request: &Request) -> Result<u16, Exception> {
+pub fn action(request: &WebHdfsRequest) -> Result<u16, Exception> {
     let action = request.text("fsaction").unwrap_or("---").as_bytes();
     let is_action = action.len() == 3
         && action.iter().zip(b"rwx").all(|(given, right)| given == right || *given == b'-');
@@ -69,8 +69,9 @@ fn blocks(block: u64, length: u64, range: &Range<u64>) -> impl Iterator<Item = (
 
 /// The answer of `GETFILEBLOCKLOCATIONS`.
 pub fn block_locations(located: &Located, range: Range<u64>) -> Value {
-    let of =
-        |word: &dyn Fn(&Place) -> String| -> Vec<String> { located.places().map(word).collect() };
+    let of = |word: &dyn Fn(&DataserverPlace) -> String| -> Vec<String> {
+        located.places().map(word).collect()
+    };
     let hosts = of(&|place| place.http.ip().to_string());
     let names = of(&|place| place.http.to_string());
     let racks = of(&|place| format!("{RACK}/{}", place.http));
@@ -87,7 +88,7 @@ pub fn block_locations(located: &Located, range: Range<u64>) -> Value {
 
 /// The answer of `GET_BLOCK_LOCATIONS`, with which Hadoop's own client asks.
 pub fn located_blocks(located: &Located, range: Range<u64>) -> Value {
-    let datanode = |place: &Place| {
+    let datanode = |place: &DataserverPlace| {
         let (ip, port) = (place.http.ip().to_string(), place.http.port());
         json!({
             "name": place.http.to_string(), "ipAddr": ip, "hostName": ip,

@@ -26,9 +26,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use evenfall_files_flow::{PART_BYTES, Parts, Patience};
+use evenfall_files_flow::{PART_BYTES, Patience, ReadDivision};
 
-use super::client::{Client, Tell, accepted, authority, is_passing, location};
+use super::client::{FilesClient, Tell, accepted, authority, is_passing, location};
 use crate::ServiceError;
 
 /// Reads of one file at once: two, because more flows than two take bandwidth from others and gain
@@ -108,9 +108,9 @@ impl Lane {
 }
 
 struct Fetch<'a> {
-    client: &'a Client,
+    client: &'a FilesClient,
     out: &'a File,
-    parts: Parts,
+    parts: ReadDivision,
     copies: Vec<Copy>,
     lanes: [Option<Lane>; LANES],
     /// For each lane, the second reading of the rest of its part. Nothing has come from it yet.
@@ -128,7 +128,7 @@ struct Fetch<'a> {
     error: Option<ServiceError>,
 }
 
-impl Client {
+impl FilesClient {
     /// Copies a file to the beginning of a local file, out of two copies at once.
     ///
     /// # Errors
@@ -146,7 +146,7 @@ impl Client {
         let mut fetch = Fetch {
             client: self,
             out,
-            parts: Parts::new(length, PART_BYTES, LANES),
+            parts: ReadDivision::new(length, PART_BYTES, LANES),
             copies: Vec::new(),
             lanes: [const { None }; LANES],
             hedges: [const { None }; LANES],
@@ -188,7 +188,11 @@ impl Client {
 }
 
 /// The copies of a file, in the order in which the nameserver gives them to readers.
-fn find(client: &Client, path: &str, (id, length): (u64, u64)) -> Result<Vec<Copy>, ServiceError> {
+fn find(
+    client: &FilesClient,
+    path: &str,
+    (id, length): (u64, u64),
+) -> Result<Vec<Copy>, ServiceError> {
     let mut copies: Vec<Copy> = Vec::new();
     while copies.len() < COPIES_MAX {
         let known: Vec<&str> = copies.iter().map(|copy| copy.host.as_str()).collect();
@@ -475,7 +479,7 @@ impl Fetch<'_> {
 
 /// Reads from one dataserver until `end`, which may come nearer meanwhile.
 fn read_part(
-    client: &Client,
+    client: &FilesClient,
     url: &str,
     mut at: u64,
     end: &AtomicU64,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use evenfall_core::SharedKey;
 use evenfall_files_flow::FlowId;
-use evenfall_files_flow::flowserver::{COPIES_MAX, Flowserver, Given, Spec};
+use evenfall_files_flow::flowserver::{COPIES_MAX, Flowserver, FlowserverSpec, Given};
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::interrupt;
 use evenfall_runtime::address::HostPort;
@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use super::nameserver::limits;
 use super::owner::random_number;
 use super::pages::StatePages;
-use super::webhdfs::{Exception, ORDERS, Request, escaped, json_of};
+use super::webhdfs::{Exception, ORDERS, WebHdfsRequest, escaped, json_of};
 use crate::settings::FLOWSERVER;
 use crate::{Options, ServiceError};
 
@@ -61,7 +61,7 @@ impl Flows {
         }
         let answered = match (&request.method, request.path.as_str()) {
             (&Method::GET, "/evenfall/flows") => Ok(self.shown()),
-            (&Method::POST, _) => Request::order(request).and_then(|order| {
+            (&Method::POST, _) => WebHdfsRequest::order(request).and_then(|order| {
                 let client = request.from.ip().to_canonical();
                 self.order(&order, client).map(|value| json_of(&value))
             }),
@@ -98,7 +98,7 @@ impl Flows {
         }))
     }
 
-    fn order(&self, order: &Request, client: IpAddr) -> Result<Value, Exception> {
+    fn order(&self, order: &WebHdfsRequest, client: IpAddr) -> Result<Value, Exception> {
         let (mut state, now) = (self.state(), MonotonicClock::now());
         let host = |name: &str| match order.text(name) {
             Some(text) => host_of(text),
@@ -163,7 +163,7 @@ fn number_of(text: &str) -> Result<u64, Exception> {
 /// When the address cannot be had.
 pub fn run(options: &Options, started: impl FnOnce()) -> Result<(), ServiceError> {
     options.check()?;
-    let spec = Spec {
+    let spec = FlowserverSpec {
         host_bytes_per_s: options.files.host_bytes_per_second as f64,
         rack_bytes_per_s: options.files.rack_bytes_per_second as f64,
         silence: SILENCE,
@@ -189,7 +189,7 @@ pub fn run(options: &Options, started: impl FnOnce()) -> Result<(), ServiceError
 
 /// How a client or a dataserver reaches the flowserver.
 #[derive(Clone, Debug)]
-pub struct Steering {
+pub struct FlowSteering {
     flowserver: String,
     key: Option<SharedKey>,
     /// When the flowserver last did not answer.
@@ -197,9 +197,9 @@ pub struct Steering {
 }
 
 /// A part of a read as the flowserver gives it: the flow, and the copy as its place in the list.
-pub type Leg = (u64, usize);
+pub type SteeredLeg = (u64, usize);
 
-impl Steering {
+impl FlowSteering {
     /// A flowserver at this address.
     pub fn new(flowserver: HostPort, key: Option<SharedKey>) -> Self {
         Self { flowserver: flowserver.to_string(), key, silent: Arc::default() }
@@ -228,7 +228,7 @@ impl Steering {
     }
 
     /// The copies to read, each with its flow. Empty without an answer.
-    pub fn read(&self, copies: &[&str], bytes: u64) -> Vec<Leg> {
+    pub fn read(&self, copies: &[&str], bytes: u64) -> Vec<SteeredLeg> {
         let (copies, bytes) = (copies.join(","), bytes.to_string());
         let arguments = [("copies", copies.as_str()), ("length", bytes.as_str())];
         let answer = self.ask("read", &arguments);
@@ -275,7 +275,7 @@ impl Counts {
     }
 
     /// Tells the flowserver the counts once a second, until the process ends.
-    pub fn tell(self, steering: &Steering, host: IpAddr, rack: &str) {
+    pub fn tell(self, steering: &FlowSteering, host: IpAddr, rack: &str) {
         let mut turn = 0;
         while !interrupt::raised() {
             if turn % PLACE_EVERY == 0 {

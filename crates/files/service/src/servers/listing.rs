@@ -1,8 +1,8 @@
 //! Listings of directories, and sums over everything below a directory.
 
 use evenfall_files_machine::space::rights::{EXECUTE, READ};
-use evenfall_files_machine::space::{Caller, Inode, Kind, Space};
-use evenfall_files_machine::{FileId, Refusal};
+use evenfall_files_machine::space::{Caller, Inode, InodeKind, Space};
+use evenfall_files_machine::{FileId, FilesRefusal};
 use serde_json::Value;
 
 use super::webhdfs::status;
@@ -14,7 +14,7 @@ const PAGE: usize = 1_000;
 const SUM_STEP: usize = 5_000;
 
 /// Some entries of a directory. A file is listed as its own single entry.
-pub struct Page {
+pub struct ListingPage {
     pub directory: FileId,
     /// The statuses as JSON, with commas between them.
     pub text: String,
@@ -24,10 +24,10 @@ pub struct Page {
     pub left: usize,
 }
 
-impl Page {
+impl ListingPage {
     /// The entries behind a name.
     pub fn of(space: &Space, id: FileId, inode: &Inode, after: &str) -> Self {
-        let Kind::Directory(entries) = &inode.kind else {
+        let InodeKind::Directory(entries) = &inode.kind else {
             let text = status(id, inode, "").to_string();
             return Self { directory: id, text, last: String::new(), left: 0 };
         };
@@ -71,16 +71,16 @@ impl Sums {
         space: &Space,
         caller: &Caller,
         mut rest: Vec<FileId>,
-    ) -> Result<(Self, Vec<FileId>), Refusal> {
+    ) -> Result<(Self, Vec<FileId>), FilesRefusal> {
         for _ in 0..SUM_STEP {
             let Some(id) = rest.pop() else { break };
             match space.inodes().get(&id).map(|inode| &inode.kind) {
-                Some(Kind::Directory(entries)) => {
+                Some(InodeKind::Directory(entries)) => {
                     space.check_access(caller, id, READ | EXECUTE)?;
                     self.directories += 1;
                     rest.extend(entries.values());
                 }
-                Some(Kind::File(file)) => {
+                Some(InodeKind::File(file)) => {
                     self.files += 1;
                     self.length += file.length;
                     self.space += file.length * u64::from(file.replication);

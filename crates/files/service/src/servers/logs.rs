@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use evenfall_core::StorageError;
-use evenfall_files_machine::chunk::{self, HEAD_BYTES, Head, Scan};
+use evenfall_files_machine::chunk::{self, AppendHead, ChunkScan, HEAD_BYTES};
 use evenfall_files_machine::{FileId, kept};
 use evenfall_runtime::http::streams::Pieces;
 use rustix::buffer::spare_capacity;
@@ -113,7 +113,7 @@ impl Logs {
     ///
     /// # Errors
     /// When the directory or a log cannot be read.
-    pub fn scan(&mut self) -> Result<Vec<(FileId, u64, Scan)>, StorageError> {
+    pub fn scan(&mut self) -> Result<Vec<(FileId, u64, ChunkScan)>, StorageError> {
         let wrong = |error: io::Error| failed("chunks", &error);
         let mut all = Vec::new();
         for entry in std::fs::read_dir(&self.directory).map_err(wrong)? {
@@ -152,7 +152,7 @@ impl Logs {
             let chunk_end = chunks.get(at + 1).map_or(end, |next| end.min(*next));
             while offset < chunk_end {
                 let head = self.read(&log, position, HEAD_BYTES)?;
-                let head = (head.len() == HEAD_BYTES).then(|| Head::read(&head)).flatten();
+                let head = (head.len() == HEAD_BYTES).then(|| AppendHead::read(&head)).flatten();
                 let Some(head) = head.filter(|head| head.offset == offset) else { return Ok(None) };
                 sum = crc32c::crc32c_combine(sum, head.crc, head.length as usize);
                 offset += u64::from(head.length);

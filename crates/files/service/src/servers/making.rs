@@ -18,17 +18,17 @@ use std::time::Duration;
 use evenfall_core::SharedKey;
 use evenfall_files_machine::config::BLOCK_BYTES;
 use evenfall_files_machine::space::rights::{READ, WRITE};
-use evenfall_files_machine::space::{Call, Caller, Space, names};
-use evenfall_files_machine::wire::Place;
-use evenfall_files_machine::{DiskId, FileId, Nameserver, Refusal};
+use evenfall_files_machine::space::{Caller, Space, SpaceCall, names};
+use evenfall_files_machine::wire::DataserverPlace;
+use evenfall_files_machine::{DiskId, FileId, FilesRefusal, Nameserver};
 use evenfall_runtime::http::streams::Answer;
 use evenfall_runtime::http::{Method, StatusCode, Upload, exchange_under};
 use serde_json::json;
 
-use super::names_front::{Located, Names, ROUND, redirect};
+use super::names_front::{Located, NameserverRoutes, ROUND, redirect};
 use super::owner::{now_ms, random_number};
 use super::reports;
-use super::webhdfs::{self, Exception, Request, escaped, json_of};
+use super::webhdfs::{self, Exception, WebHdfsRequest, escaped, json_of};
 
 /// Evenfall's own operation with which a dataserver makes a file.
 pub const MAKE: &str = "MAKE";
@@ -49,14 +49,14 @@ const GATHER_PATIENCE: Duration = Duration::from_secs(900);
 
 /// What the arguments of `CREATE` ask for.
 struct Asked {
-    call: Call,
+    call: SpaceCall,
     replication: u16,
     /// Whether missing directories above the file are made.
     makes_parents: bool,
 }
 
 impl Asked {
-    fn read(request: &Request, writer: Option<DiskId>) -> Result<Self, Exception> {
+    fn read(request: &WebHdfsRequest, writer: Option<DiskId>) -> Result<Self, Exception> {
         let (path, mode) = (request.path.clone(), request.mode(0o644)?);
         let replication = request.replication()?;
         // Hadoop's `createNonRecursive` says here whether it overwrites.
@@ -65,12 +65,12 @@ impl Asked {
         let makes_parents =
             request.text("createparent").is_none() || request.flag("createparent")?;
         let block_bytes = request.number("blocksize")?.unwrap_or(BLOCK_BYTES);
-        let call = Call::Create { path, mode, replication, overwrite, writer, block_bytes };
+        let call = SpaceCall::Create { path, mode, replication, overwrite, writer, block_bytes };
         Ok(Self { call, replication, makes_parents })
     }
 
     /// Whether the directory above the file is there, when it has to be.
-    fn check_parent(&self, space: &Space, caller: &Caller, path: &str) -> Result<(), Refusal> {
+    fn check_parent(&self, space: &Space, caller: &Caller, path: &str) -> Result<(), FilesRefusal> {
         let names = names(path)?;
         match names.split_last() {
             Some((_, above)) if !self.makes_parents => {
@@ -85,7 +85,7 @@ impl Asked {
 /// and how many of its first bytes are taken.
 struct Part(String, Located, u64);
 
-impl Names {
+impl NameserverRoutes {
     /// Waits until `count` dataservers live, if the nameserver has just started. A file that is
     /// made before the dataservers have said that they live has too few copies.
     fn wait_for_dataservers(&self, count: u16) -> Result<(), Exception> {
@@ -99,7 +99,7 @@ impl Names {
     }
 
     /// The first step of `CREATE`: refuses a request that is sure to fail, and names a dataserver.
-    pub fn redirect_writer(&self, request: &Request) -> Result<Answer, Exception> {
+    pub fn redirect_writer(&self, request: &WebHdfsRequest) -> Result<Answer, Exception> {
         let asked = Asked::read(request, None)?;
         self.wait_for_dataservers(asked.replication)?;
         let (path, caller) = (request.path.clone(), self.caller(request)?);
@@ -108,10 +108,10 @@ impl Names {
             server.space().decide(&asked.call, &caller, 0, &[])?;
             let place = |disk: &DiskId| server.servers().get(disk).map(|server| server.place);
             let disks = server.choose(now, usize::MAX, &[], &[]);
-            Ok::<Vec<Place>, Refusal>(disks.iter().filter_map(place).collect())
+            Ok::<Vec<DataserverPlace>, FilesRefusal>(disks.iter().filter_map(place).collect())
         })??;
         let writer = self.in_turn(request, &places, WRITERS);
-        let writer = writer.ok_or(Refusal::TooFewServers(1, 0))?;
+        let writer = writer.ok_or(FilesRefusal::TooFewServers(1, 0))?;
         let mut query = "op=CREATE".to_owned();
         for name in CREATE_ARGUMENTS {
             if let Some(value) = request.text(name) {
@@ -122,7 +122,7 @@ impl Names {
     }
 
     /// Makes a file for a dataserver that has the first bytes.
-    pub fn make(&self, request: &Request) -> Result<Answer, Exception> {
+    pub fn make(&self, request: &WebHdfsRequest) -> Result<Answer, Exception> {
         let disk = request.number("disk")?.map(DiskId);
         let missing = || Exception::argument("there is no argument disk");
         let asked = Asked::read(request, Some(disk.ok_or_else(missing)?))?;
@@ -135,7 +135,9 @@ impl Names {
     fn made(&self, caller: Caller, asked: Asked) -> Result<FileId, Exception> {
         let (tell, told) = sync_channel(1);
         let pending = self.inbox.begin(move |server, now, token| {
-            let Call::Create { path, .. } = &asked.call else { return Err(Refusal::Unknown) };
+            let SpaceCall::Create { path, .. } = &asked.call else {
+                return Err(FilesRefusal::Unknown);
+            };
             asked.check_parent(server.space(), &caller, path)?;
             server.call(now, now_ms(), token, &caller, &asked.call)?;
             let (file, _) = server.space().find(path)?;
@@ -144,25 +146,25 @@ impl Names {
             Ok(())
         });
         reports::logged(&self.inbox, &pending)??;
-        told.recv().map_err(|_| Refusal::Unknown.into())
+        told.recv().map_err(|_| FilesRefusal::Unknown.into())
     }
 
     /// Puts the file of the argument `with` into the place of a file that has not changed since the
     /// caller knew it.
-    pub fn replace(&self, request: &Request) -> Result<Answer, Exception> {
+    pub fn replace(&self, request: &WebHdfsRequest) -> Result<Answer, Exception> {
         let wrong = || Exception::argument("REPLACE needs with=PATH and was=NUMBER:LENGTH");
         let with = request.text("with").ok_or_else(wrong)?.to_owned();
         let was = request.text("was").and_then(|was| was.split_once(':'));
         let was = was.and_then(|(id, length)| Some((id.parse().ok()?, length.parse().ok()?)));
         let (id, length) = was.ok_or_else(wrong)?;
         let (path, sources) = (request.path.clone(), Vec::new());
-        let call = Call::Replace { path, with, sources, was: vec![(FileId(id), length)] };
+        let call = SpaceCall::Replace { path, with, sources, was: vec![(FileId(id), length)] };
         self.change(request, call)??;
         Ok(webhdfs::empty(StatusCode::OK))
     }
 
     /// Appends files to a file, and deletes them, as one change.
-    pub fn concat(&self, request: &Request) -> Result<Answer, Exception> {
+    pub fn concat(&self, request: &WebHdfsRequest) -> Result<Answer, Exception> {
         let sources = request.text("sources").unwrap_or_default().split(',');
         let sources: Vec<&str> = sources.filter(|source| !source.is_empty()).collect();
         if sources.is_empty() || sources.len() > SOURCES_MAX {
@@ -174,7 +176,7 @@ impl Names {
         let mut parts = vec![Part(request.path.clone(), located, length)];
         let folder = |path: &str| {
             let names = names(path)?;
-            Ok::<String, Refusal>(names[..names.len().saturating_sub(1)].join("/"))
+            Ok::<String, FilesRefusal>(names[..names.len().saturating_sub(1)].join("/"))
         };
         for source in sources {
             let located = self.locate(request, source, READ)?;
@@ -200,7 +202,7 @@ impl Names {
     }
 
     /// Cuts a file at its end.
-    pub fn truncate(&self, request: &Request) -> Result<Answer, Exception> {
+    pub fn truncate(&self, request: &WebHdfsRequest) -> Result<Answer, Exception> {
         let length = request.number("newlength")?;
         let length = length.ok_or_else(|| Exception::argument("there is no argument newlength"))?;
         let located = self.locate(request, &request.path, WRITE)?;
@@ -219,7 +221,7 @@ impl Names {
 
     /// Makes a file out of the parts, and puts it into the place of the first of them. The others
     /// are deleted.
-    fn rewrite(&self, request: &Request, parts: &[Part]) -> Result<(), Exception> {
+    fn rewrite(&self, request: &WebHdfsRequest, parts: &[Part]) -> Result<(), Exception> {
         let Part(path, first, _) = &parts[0];
         let what = || Exception::again(format!("the dataserver that leads {path} is not alive"));
         let primary = first.primary.ok_or_else(what)?;
@@ -231,8 +233,14 @@ impl Names {
         let (path_of_new, block_bytes) = (with.clone(), first.block_bytes);
         // The caller has the right to write the file, and needs none on its directory.
         let helper = Caller::superuser(request.user()?);
-        let call =
-            Call::Create { path: path_of_new, mode, replication, overwrite, writer, block_bytes };
+        let call = SpaceCall::Create {
+            path: path_of_new,
+            mode,
+            replication,
+            overwrite,
+            writer,
+            block_bytes,
+        };
         let file = self.made(helper.clone(), Asked { call, replication, makes_parents })?;
         let was = parts.iter().map(|Part(_, located, _)| (located.id, located.length)).collect();
         let sources: Vec<String> = parts[1..].iter().map(|Part(path, ..)| path.clone()).collect();
@@ -241,12 +249,12 @@ impl Names {
             true => helper.clone(),
             false => self.caller(request)?,
         };
-        let call = Call::Replace { path: path.clone(), with: with.clone(), sources, was };
+        let call = SpaceCall::Replace { path: path.clone(), with: with.clone(), sources, was };
         let done = gather(self.key.as_ref(), &primary, &with, file, parts)
             .and_then(|()| Ok(self.change_as(caller, call)??));
         if done.is_err() {
             // The error of the copying is reported, and not that of the deletion.
-            let _ = self.change_as(helper, Call::Delete { path: with, recursive: false });
+            let _ = self.change_as(helper, SpaceCall::Delete { path: with, recursive: false });
         }
         done
     }
@@ -255,7 +263,7 @@ impl Names {
 /// Asks a dataserver to copy the parts into a new file that the dataserver leads.
 fn gather(
     key: Option<&SharedKey>,
-    primary: &Place,
+    primary: &DataserverPlace,
     path: &str,
     file: FileId,
     parts: &[Part],

@@ -7,19 +7,19 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use evenfall_core::SharedKey;
 use evenfall_files_machine::space::rights::{EXECUTE, READ, WRITE};
-use evenfall_files_machine::space::{Call, Caller, Inode, Kind, Space, names};
-use evenfall_files_machine::wire::Place;
-use evenfall_files_machine::{FileId, Nameserver, Refusal};
+use evenfall_files_machine::space::{Caller, Inode, InodeKind, Space, SpaceCall, names};
+use evenfall_files_machine::wire::DataserverPlace;
+use evenfall_files_machine::{FileId, FilesRefusal, Nameserver};
 use evenfall_runtime::http::streams::{Answer, Arriving, Content};
 use evenfall_runtime::http::{self, AllowedHosts, Method, StatusCode};
 use serde_json::{Value, json};
 
-use super::listing::{Page, Sums};
+use super::listing::{ListingPage, Sums};
 use super::making::{MAKE, REPLACE};
-use super::owner::{Inbox, now_ms};
+use super::owner::{OwnerInbox, now_ms};
 use super::pages::{StatePages, of_nameserver};
 use super::users::Users;
-use super::webhdfs::{self, Exception, Request, escaped, json_of, status};
+use super::webhdfs::{self, Exception, WebHdfsRequest, escaped, json_of, status};
 use super::{facts, reports};
 use crate::Options;
 use crate::settings::NAMESERVER;
@@ -30,8 +30,8 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 pub const ROUND: Duration = Duration::from_millis(20);
 
 /// The routes of a nameserver.
-pub struct Names {
-    pub inbox: Inbox<Nameserver>,
+pub struct NameserverRoutes {
+    pub inbox: OwnerInbox<Nameserver>,
     pub started: Instant,
     /// Time after the start in which live dataservers may not have reported yet.
     pub grace: Duration,
@@ -45,9 +45,9 @@ pub struct Names {
     pages: StatePages,
 }
 
-impl Names {
+impl NameserverRoutes {
     /// The routes in front of a nameserver that starts now.
-    pub fn new(inbox: Inbox<Nameserver>, grace: Duration, options: &Options) -> Self {
+    pub fn new(inbox: OwnerInbox<Nameserver>, grace: Duration, options: &Options) -> Self {
         let (key, hosts) = (options.key.clone(), options.allowed_hosts());
         let (users, turn) = (Users::new(&options.files), AtomicUsize::new(0));
         let looked_at = inbox.clone();
@@ -64,7 +64,7 @@ impl Names {
     ///
     /// # Errors
     /// When the name of the user is no name.
-    pub fn caller(&self, request: &Request) -> Result<Caller, Exception> {
+    pub fn caller(&self, request: &WebHdfsRequest) -> Result<Caller, Exception> {
         Ok(self.users.caller(request.user()?))
     }
 
@@ -80,7 +80,7 @@ impl Names {
             (&Method::GET, "/evenfall/status") => reports::servers(&self.inbox),
             (&Method::GET, "/evenfall/fsck") => reports::fsck(&self.inbox),
             (&Method::POST, path) if path.starts_with("/evenfall/") => self.order(request),
-            _ => Request::read(request, "there is nothing at this path: try /webhdfs/v1")
+            _ => WebHdfsRequest::read(request, "there is nothing at this path: try /webhdfs/v1")
                 .and_then(|read| self.operate(&request.method, &read)),
         };
         answered.unwrap_or_else(Answer::from)
@@ -88,7 +88,7 @@ impl Names {
 
     /// Carries out an order of an operator: no part of WebHDFS.
     fn order(&self, request: &http::Request) -> Result<Answer, Exception> {
-        let order = Request::order(request)?;
+        let order = WebHdfsRequest::order(request)?;
         if !self.caller(&order)?.is_superuser {
             return Err(Exception::not_superuser(order.user()?));
         }
@@ -102,7 +102,7 @@ impl Names {
         }
     }
 
-    fn operate(&self, method: &Method, request: &Request) -> Result<Answer, Exception> {
+    fn operate(&self, method: &Method, request: &WebHdfsRequest) -> Result<Answer, Exception> {
         match (method, request.op.as_str()) {
             (&Method::GET, op) => self.get(op, request),
             (&Method::PUT, op) => self.put(op, request),
@@ -115,25 +115,25 @@ impl Names {
     }
 
     /// Deletes a path. As in HDFS, a missing path and the root give `false`.
-    fn delete(&self, request: &Request) -> Result<Answer, Exception> {
+    fn delete(&self, request: &WebHdfsRequest) -> Result<Answer, Exception> {
         let (path, recursive) = (request.path.clone(), request.flag("recursive")?);
         let is_root = names(&path)?.is_empty();
-        let is_gone = match self.change(request, Call::Delete { path, recursive })? {
-            Err(Refusal::NotFound(_)) => false,
-            Err(Refusal::Invalid(_)) if is_root => false,
+        let is_gone = match self.change(request, SpaceCall::Delete { path, recursive })? {
+            Err(FilesRefusal::NotFound(_)) => false,
+            Err(FilesRefusal::Invalid(_)) if is_root => false,
             changed => changed.map(|()| true)?,
         };
         Ok(json_of(&json!({ "boolean": is_gone })))
     }
 
-    fn get(&self, op: &str, request: &Request) -> Result<Answer, Exception> {
+    fn get(&self, op: &str, request: &WebHdfsRequest) -> Result<Answer, Exception> {
         let value = match op {
             "OPEN" | "GETFILECHECKSUM" => return self.redirect_read(op, request),
             "LISTSTATUS" => return self.list(request),
             "LISTSTATUS_BATCH" => {
                 let after = request.text("startafter").unwrap_or_default().to_owned();
                 let (all, left) = self.look(request, to_list, move |space, id, inode| {
-                    Page::of(space, id, inode, &after).statuses()
+                    ListingPage::of(space, id, inode, &after).statuses()
                 })?;
                 let page = json!({ "FileStatuses": { "FileStatus": all } });
                 json!({ "DirectoryListing": { "partialListing": page, "remainingEntries": left } })
@@ -162,26 +162,26 @@ impl Names {
         Ok(json_of(&value))
     }
 
-    fn put(&self, op: &str, request: &Request) -> Result<Answer, Exception> {
+    fn put(&self, op: &str, request: &WebHdfsRequest) -> Result<Answer, Exception> {
         let path = request.path.clone();
         let (call, is_boolean) = match op {
             "CREATE" => return self.redirect_writer(request),
             MAKE => return self.make(request),
             REPLACE => return self.replace(request),
             "RENAME" => return self.rename(request),
-            "MKDIRS" => (Call::Mkdirs { path, mode: request.mode(0o755)? }, true),
+            "MKDIRS" => (SpaceCall::Mkdirs { path, mode: request.mode(0o755)? }, true),
             "SETREPLICATION" => {
                 let replication = request.replication()?;
-                (Call::SetReplication { path, replication }, true)
+                (SpaceCall::SetReplication { path, replication }, true)
             }
-            "SETPERMISSION" => (Call::SetMode { path, mode: request.mode(0o755)? }, false),
+            "SETPERMISSION" => (SpaceCall::SetMode { path, mode: request.mode(0o755)? }, false),
             "SETOWNER" => {
                 let (owner, group) = (request.name("owner")?, request.name("group")?);
                 if owner.is_none() && group.is_none() {
                     return Err(Exception::argument("Both owner and group are empty."));
                 }
                 let (owner, group) = (owner.map(str::to_owned), group.map(str::to_owned));
-                (Call::SetOwner { path, owner, group }, false)
+                (SpaceCall::SetOwner { path, owner, group }, false)
             }
             "SETTIMES" => {
                 // In Hadoop -1 leaves a time as it is.
@@ -190,13 +190,17 @@ impl Names {
                     _ => request.number(name),
                 };
                 let (modified_ms, accessed_ms) = (time("modificationtime")?, time("accesstime")?);
-                (Call::SetTimes { path, modified_ms, accessed_ms }, false)
+                (SpaceCall::SetTimes { path, modified_ms, accessed_ms }, false)
             }
             op => return Err(no_operation(&Method::PUT, op)),
         };
         let is_done = match self.change(request, call)? {
             // As in HDFS, nothing and a directory have no copies, which is no error.
-            Err(Refusal::NotFound(_) | Refusal::IsDirectory(_)) if op == "SETREPLICATION" => false,
+            Err(FilesRefusal::NotFound(_) | FilesRefusal::IsDirectory(_))
+                if op == "SETREPLICATION" =>
+            {
+                false
+            }
             changed => changed.map(|()| true)?,
         };
         Ok(match is_boolean {
@@ -207,7 +211,7 @@ impl Names {
 
     /// As in HDFS, a rename that cannot be made gives `false` when the request has no options, and
     /// an error when the request has options.
-    fn rename(&self, request: &Request) -> Result<Answer, Exception> {
+    fn rename(&self, request: &WebHdfsRequest) -> Result<Answer, Exception> {
         let Some(to) = request.text("destination") else {
             return Err(Exception::argument("there is no argument destination"));
         };
@@ -217,13 +221,17 @@ impl Names {
         let overwrite = options.as_deref().is_some_and(|options| options.contains("OVERWRITE"));
         let (from, to) = (request.path.clone(), to.to_owned());
         let is_exact = options.is_some();
-        let made = self.change(request, Call::Rename { from, to, overwrite, is_exact })?;
+        let made = self.change(request, SpaceCall::Rename { from, to, overwrite, is_exact })?;
         if options.is_some() {
             return made.map(|()| webhdfs::empty(StatusCode::OK)).map_err(Exception::from);
         }
         let is_made = match made {
             Ok(()) => true,
-            Err(refusal @ (Refusal::DiskFull | Refusal::Limit(_) | Refusal::Denied(_))) => {
+            Err(
+                refusal @ (FilesRefusal::DiskFull
+                | FilesRefusal::Limit(_)
+                | FilesRefusal::Denied(_)),
+            ) => {
                 return Err(refusal.into());
             }
             Err(_) => false,
@@ -234,8 +242,8 @@ impl Names {
     /// Looks at the inode of the path, on which the caller needs the rights that `needs` names.
     fn look<T: Send + 'static>(
         &self,
-        request: &Request,
-        needs: impl FnOnce(&Kind) -> u16 + Send + 'static,
+        request: &WebHdfsRequest,
+        needs: impl FnOnce(&InodeKind) -> u16 + Send + 'static,
         of: impl FnOnce(&Space, FileId, &Inode) -> T + Send + 'static,
     ) -> Result<T, Exception> {
         let (path, caller) = (request.path.clone(), self.caller(request)?);
@@ -243,16 +251,16 @@ impl Names {
             let space = server.space();
             let (id, inode) = found(space, &caller, &path)?;
             space.check_access(&caller, id, needs(&inode.kind))?;
-            Ok::<T, Refusal>(of(space, id, inode))
+            Ok::<T, FilesRefusal>(of(space, id, inode))
         })?;
         Ok(found?)
     }
 
     /// The statuses of a directory. A long listing leaves page by page, so that no directory fills
     /// the memory.
-    fn list(&self, request: &Request) -> Result<Answer, Exception> {
+    fn list(&self, request: &WebHdfsRequest) -> Result<Answer, Exception> {
         let first =
-            self.look(request, to_list, |space, id, inode| Page::of(space, id, inode, ""))?;
+            self.look(request, to_list, |space, id, inode| ListingPage::of(space, id, inode, ""))?;
         let (begin, end) = (r#"{"FileStatuses":{"FileStatus":["#, "]}}\n");
         if first.left == 0 {
             let text = format!("{begin}{}{end}", first.text);
@@ -267,7 +275,7 @@ impl Names {
             if now.left > 0 {
                 let next = inbox.ask(move |server: &mut Nameserver, _| {
                     let space = server.space();
-                    space.inodes().get(&id).map(|inode| Page::of(space, id, inode, &after))
+                    space.inodes().get(&id).map(|inode| ListingPage::of(space, id, inode, &after))
                 });
                 match next {
                     // The entries that were still to list may have been deleted meanwhile, alone or
@@ -288,7 +296,7 @@ impl Names {
 
     /// The sums of all files below a path. The owner counts some inodes at a time, and names may
     /// change between two steps.
-    fn sums(&self, request: &Request) -> Result<Sums, Exception> {
+    fn sums(&self, request: &WebHdfsRequest) -> Result<Sums, Exception> {
         let id = self.look(request, |_| 0, |_, id, _| id)?;
         let (mut sums, mut rest) = (Sums::default(), vec![id]);
         while !rest.is_empty() {
@@ -299,7 +307,7 @@ impl Names {
         Ok(sums)
     }
 
-    fn content_summary(&self, request: &Request) -> Result<Value, Exception> {
+    fn content_summary(&self, request: &WebHdfsRequest) -> Result<Value, Exception> {
         let sums = self.sums(request)?;
         Ok(json!({ "ContentSummary": {
             "directoryCount": sums.directories, "fileCount": sums.files, "length": sums.length,
@@ -307,7 +315,7 @@ impl Names {
         } }))
     }
 
-    fn quota_usage(&self, request: &Request) -> Result<Value, Exception> {
+    fn quota_usage(&self, request: &WebHdfsRequest) -> Result<Value, Exception> {
         let sums = self.sums(request)?;
         Ok(json!({ "QuotaUsage": {
             "fileAndDirectoryCount": sums.directories + sums.files, "quota": -1,
@@ -316,7 +324,7 @@ impl Names {
     }
 
     /// Where the bytes of a part of a file are.
-    fn blocks(&self, op: &str, request: &Request) -> Result<Value, Exception> {
+    fn blocks(&self, op: &str, request: &WebHdfsRequest) -> Result<Value, Exception> {
         let offset = request.number("offset")?.unwrap_or(0);
         let length = request.number("length")?.unwrap_or(u64::MAX);
         let located = self.locate(request, &request.path, READ)?;
@@ -328,12 +336,20 @@ impl Names {
     }
 
     /// Makes a change, and waits until the log has it.
-    pub fn change(&self, request: &Request, call: Call) -> Result<Result<(), Refusal>, Exception> {
+    pub fn change(
+        &self,
+        request: &WebHdfsRequest,
+        call: SpaceCall,
+    ) -> Result<Result<(), FilesRefusal>, Exception> {
         self.change_as(self.caller(request)?, call)
     }
 
     /// Makes a change with the rights of a caller, and waits until the log has it.
-    pub fn change_as(&self, caller: Caller, call: Call) -> Result<Result<(), Refusal>, Exception> {
+    pub fn change_as(
+        &self,
+        caller: Caller,
+        call: SpaceCall,
+    ) -> Result<Result<(), FilesRefusal>, Exception> {
         let pending = self
             .inbox
             .begin(move |server, now, token| server.call(now, now_ms(), token, &caller, &call));
@@ -342,20 +358,27 @@ impl Names {
 
     /// A file, on which the caller needs these rights, and the dataservers that have a copy of it.
     /// The primary comes first when its address is known.
-    pub fn locate(&self, request: &Request, path: &str, access: u16) -> Result<Located, Exception> {
+    pub fn locate(
+        &self,
+        request: &WebHdfsRequest,
+        path: &str,
+        access: u16,
+    ) -> Result<Located, Exception> {
         let (path, client, caller) = (path.to_owned(), request.from, self.caller(request)?);
         let found = self.inbox.ask(move |server, now| {
             let (id, inode) = found(server.space(), &caller, &path)?;
             server.space().check_access(&caller, id, access)?;
-            let Kind::File(file) = &inode.kind else { return Err(Refusal::IsDirectory(path)) };
+            let InodeKind::File(file) = &inode.kind else {
+                return Err(FilesRefusal::IsDirectory(path));
+            };
             let places = server.places(file);
             let primary = file.group.members.first();
             let primary = places.iter().find(|place| Some(&place.disk) == primary).copied();
-            let is_live = |place: &Place| server.is_live(now, place.disk);
+            let is_live = |place: &DataserverPlace| server.is_live(now, place.disk);
             // The racks of the dataservers on the client's host.
             let near = server.servers().values().filter(|one| one.place.http.ip() == client);
             let near: Vec<&str> = near.map(|one| one.rack.as_str()).collect();
-            let distance = |place: &Place| match server.servers().get(&place.disk) {
+            let distance = |place: &DataserverPlace| match server.servers().get(&place.disk) {
                 _ if place.http.ip() == client => Distance::SameHost,
                 Some(one) if near.contains(&one.rack.as_str()) => Distance::SameRack,
                 _ => Distance::Elsewhere,
@@ -371,7 +394,7 @@ impl Names {
     }
 
     /// Waits until the file has a live primary. A dead primary is replaced within seconds.
-    fn redirect_to_primary(&self, request: &Request) -> Result<Answer, Exception> {
+    fn redirect_to_primary(&self, request: &WebHdfsRequest) -> Result<Answer, Exception> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let located = self.locate(request, &request.path, WRITE)?;
@@ -391,12 +414,12 @@ impl Names {
     }
 
     /// Sends a reader to a near copy. Copies that are equally near take turns.
-    fn redirect_read(&self, op: &str, request: &Request) -> Result<Answer, Exception> {
+    fn redirect_read(&self, op: &str, request: &WebHdfsRequest) -> Result<Answer, Exception> {
         let located = self.locate(request, &request.path, READ)?;
         let length = located.length;
         // A reader that goes on in another copy must not go on in another file.
         if request.number("number")?.is_some_and(|number| number != located.id.0) {
-            return Err(Refusal::Changed(request.path.clone()).into());
+            return Err(FilesRefusal::Changed(request.path.clone()).into());
         }
         let offset = request.number("offset")?.unwrap_or(0);
         if offset > length {
@@ -413,7 +436,7 @@ impl Names {
         let fit = located.live.iter().filter(|(_, place)| !is_excluded(request, place));
         let nearest = fit.clone().map(|(distance, _)| *distance).min();
         let fit = fit.filter(|(distance, _)| Some(*distance) == nearest);
-        let fit: Vec<Place> = fit.map(|(_, place)| *place).collect();
+        let fit: Vec<DataserverPlace> = fit.map(|(_, place)| *place).collect();
         match self.in_turn(request, &fit, usize::MAX) {
             Some(place) => redirect(request, place, &query),
             None => {
@@ -427,12 +450,12 @@ impl Names {
     /// turns among them.
     pub fn in_turn<'a>(
         &self,
-        request: &Request,
-        all: &'a [Place],
+        request: &WebHdfsRequest,
+        all: &'a [DataserverPlace],
         most: usize,
-    ) -> Option<&'a Place> {
+    ) -> Option<&'a DataserverPlace> {
         let fit = all.iter().filter(|place| !is_excluded(request, place));
-        let fit: Vec<&Place> = fit.take(most).collect();
+        let fit: Vec<&DataserverPlace> = fit.take(most).collect();
         fit.get(self.turn.fetch_add(1, Relaxed) % fit.len().max(1)).copied()
     }
 }
@@ -447,14 +470,14 @@ pub struct Located {
     /// Bytes of a block.
     pub block_bytes: u64,
     /// The primary, when it lives.
-    pub primary: Option<Place>,
+    pub primary: Option<DataserverPlace>,
     /// The members that live, each with its distance from the client.
-    pub live: Vec<(Distance, Place)>,
+    pub live: Vec<(Distance, DataserverPlace)>,
 }
 
 impl Located {
     /// The members that live.
-    pub fn places(&self) -> impl Iterator<Item = &Place> {
+    pub fn places(&self) -> impl Iterator<Item = &DataserverPlace> {
         self.live.iter().map(|(_, place)| place)
     }
 }
@@ -468,7 +491,11 @@ pub enum Distance {
 }
 
 /// Sends the client to a dataserver. With `noredirect` the answer only tells the address.
-pub fn redirect(request: &Request, place: &Place, query: &str) -> Result<Answer, Exception> {
+pub fn redirect(
+    request: &WebHdfsRequest,
+    place: &DataserverPlace,
+    query: &str,
+) -> Result<Answer, Exception> {
     let (path, http) = (escaped(&request.path), place.http);
     let user = escaped(request.user()?);
     let to = format!("http://{http}{}{path}?{query}&user.name={user}", webhdfs::PREFIX);
@@ -479,10 +506,10 @@ pub fn redirect(request: &Request, place: &Place, query: &str) -> Result<Answer,
 }
 
 /// The rights that a listing needs: a file is listed by everybody who finds it.
-fn to_list(kind: &Kind) -> u16 {
+fn to_list(kind: &InodeKind) -> u16 {
     match kind {
-        Kind::Directory(_) => READ | EXECUTE,
-        Kind::File(_) => 0,
+        InodeKind::Directory(_) => READ | EXECUTE,
+        InodeKind::File(_) => 0,
     }
 }
 
@@ -491,15 +518,15 @@ fn found<'a>(
     space: &'a Space,
     caller: &Caller,
     path: &str,
-) -> Result<(FileId, &'a Inode), Refusal> {
+) -> Result<(FileId, &'a Inode), FilesRefusal> {
     space.find_as(caller, path).map_err(|refusal| match refusal {
-        Refusal::NotDirectory(_) => Refusal::NotFound(path.to_owned()),
+        FilesRefusal::NotDirectory(_) => FilesRefusal::NotFound(path.to_owned()),
         refusal => refusal,
     })
 }
 
 /// Whether the client excludes a dataserver that did not answer the client.
-fn is_excluded(request: &Request, place: &Place) -> bool {
+fn is_excluded(request: &WebHdfsRequest, place: &DataserverPlace) -> bool {
     let excluded = request.text("excludedatanodes").unwrap_or_default();
     excluded.split(',').any(|one| one == place.http.to_string())
 }

@@ -8,8 +8,8 @@ use evenfall_files_machine::{NameConfig, Nameserver};
 use evenfall_host::writes::Writes;
 use evenfall_runtime::http::{Limits, Routes, Server};
 
-use super::names_front::Names;
-use super::owner::{self, Owner, Waits};
+use super::names_front::NameserverRoutes;
+use super::owner::{self, Owner, WaitingRequests};
 use crate::{Options, ServiceError};
 
 /// Time between two readings of the wall clock for the times of files.
@@ -56,13 +56,13 @@ pub fn run(options: &Options, started: impl FnOnce()) -> Result<(), ServiceError
     let listen = options.listen;
     let key = options.key.as_ref();
     let (owner, inbox) = Owner::new(machine, (listen, key), writes, CLOCK_EVERY)?;
-    let names = Arc::new(Names::new(inbox, config.dead_after, options));
+    let names = Arc::new(NameserverRoutes::new(inbox, config.dead_after, options));
     let _pages = names.pages().serve(options.http)?;
     let routes = Routes::default().streams(move |request, body| names.answer(request, body));
     let server = Server::bind_guarded(listen, limits(), routes, options.guard());
     let _server = server.map_err(failed(format!("listen on {listen}")))?;
     started();
-    let take = |_: &Nameserver, waits: &mut Waits, event: Event| {
+    let take = |_: &Nameserver, waits: &mut WaitingRequests, event: Event| {
         match event {
             Event::Done { token } => waits.end(token, Ok(())),
             Event::Failed(error) => tracing::warn!("the log of names: {error}"),

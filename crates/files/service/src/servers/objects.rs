@@ -32,7 +32,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::owner::random_number;
-use crate::{Client, ServiceError, Source};
+use crate::{BytesSource, FilesClient, ServiceError};
 
 const STORE: &str = "evenfall files";
 /// The name of a file that is no object yet begins with this prefix.
@@ -52,7 +52,7 @@ const ENTRIES: usize = 1_000;
 /// The objects below a directory of a nameserver.
 #[derive(Clone)]
 pub struct FileObjects {
-    client: Client,
+    client: FilesClient,
     nameserver: String,
     folder: String,
 }
@@ -235,7 +235,7 @@ impl FileObjects {
     pub fn new(nameserver: &str, folder: &str, user: &str) -> Self {
         let folder = folder.trim_matches('/');
         let folder = if folder.is_empty() { String::new() } else { format!("/{folder}") };
-        let client = Client::new(nameserver, user, PATIENCE);
+        let client = FilesClient::new(nameserver, user, PATIENCE);
         Self { client, nameserver: nameserver.to_owned(), folder }
     }
 
@@ -318,12 +318,12 @@ impl FileObjects {
         let (complete, is_complete) = oneshot::channel();
         let (this, location) = (self.clone(), location.clone());
         let parts = Parts { parts, part: Bytes::new(), answer: None, is_complete };
-        let source = Source::Stream(Box::new(parts));
+        let source = BytesSource::Stream(Box::new(parts));
         let put = spawn_blocking(move || this.put_now(&location, source, &mode));
         FileUpload { give: Some(give), complete: Some(complete), put: Some(put) }
     }
 
-    fn put_now(&self, location: &Path, source: Source, mode: &PutMode) -> Result<PutResult> {
+    fn put_now(&self, location: &Path, source: BytesSource, mode: &PutMode) -> Result<PutResult> {
         let scratch = self.scratch()?;
         if let Err(error) = self.client.put(source, &scratch, false, None, &mut |_| {}) {
             // The error of the writing is reported, and not that of the deletion.
@@ -435,7 +435,7 @@ impl ObjectStore for FileObjects {
         options: PutOptions,
     ) -> Result<PutResult> {
         let (this, location) = (self.clone(), location.clone());
-        let source = Source::Bytes(payload.into());
+        let source = BytesSource::Bytes(payload.into());
         blocking(move || this.put_now(&location, source, &options.mode)).await
     }
 

@@ -8,8 +8,8 @@ use evenfall_runtime::address::{AddressError, HostPort};
 use evenfall_runtime::http::{AllowedHosts, Guard, RequestError};
 use evenfall_runtime::settings::SettingsError;
 
-use super::flows::Steering;
-use crate::settings::{Files, Node, Settings};
+use super::flows::FlowSteering;
+use crate::settings::{FilesNode, FilesSettings, Settings};
 
 /// The options with which a server starts.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ pub struct Options {
     /// The key under which datagrams and connections are sealed.
     pub key: Option<SharedKey>,
     /// The settings that all servers share.
-    pub files: Files,
+    pub files: FilesSettings,
     /// The address at which the pages of the server stand too.
     pub http: Option<SocketAddr>,
     /// Names by which the settings address servers. Browsers may use them too.
@@ -50,7 +50,7 @@ impl Options {
             name: String::new(),
             rack: String::new(),
             key: None,
-            files: Files::default(),
+            files: FilesSettings::default(),
             http: None,
             names: Vec::new(),
         }
@@ -60,7 +60,7 @@ impl Options {
     ///
     /// # Errors
     /// When the settings have no nameserver, or the key cannot be read.
-    pub fn of(settings: &Settings, node: &Node) -> Result<Self, SettingsError> {
+    pub fn of(settings: &Settings, node: &FilesNode) -> Result<Self, SettingsError> {
         let local = node.own.files.clone().unwrap_or_default();
         let nameserver = settings.nameserver()?.reached_by().clone();
         let reached_at = node.reached_at()?;
@@ -79,8 +79,8 @@ impl Options {
     }
 
     /// How the server reaches the flowserver, if there is one.
-    pub(crate) fn steering(&self) -> Option<Steering> {
-        Some(Steering::new(self.flowserver.clone()?, self.key.clone()))
+    pub(crate) fn steering(&self) -> Option<FlowSteering> {
+        Some(FlowSteering::new(self.flowserver.clone()?, self.key.clone()))
     }
 
     /// Refuses addresses beyond loopback when the server has no key.

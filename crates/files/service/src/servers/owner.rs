@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use evenfall_core::{ClockReading, Machine, SharedKey, Timestamp};
-use evenfall_files_machine::Refusal;
+use evenfall_files_machine::FilesRefusal;
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::writes::Writes;
 use evenfall_host::{Waker, interrupt, random};
@@ -31,24 +31,24 @@ const BUFFER_BYTES: usize = 16 << 20;
 const QUEUE_FRAMES_MAX: usize = 1_024;
 
 /// How a call with a token ended.
-pub type Ended = Result<(), Refusal>;
+pub type EndedCall = Result<(), FilesRefusal>;
 
 /// The requests that wait, by the tokens of their calls.
 #[derive(Debug, Default)]
-pub struct Waits {
+pub struct WaitingRequests {
     last: u64,
-    waits: HashMap<u64, SyncSender<Ended>>,
+    waits: HashMap<u64, SyncSender<EndedCall>>,
 }
 
-impl Waits {
-    fn begin(&mut self, to: SyncSender<Ended>) -> u64 {
+impl WaitingRequests {
+    fn begin(&mut self, to: SyncSender<EndedCall>) -> u64 {
         self.last += 1;
         self.waits.insert(self.last, to);
         self.last
     }
 
     /// The call of this token has ended.
-    pub fn end(&mut self, token: u64, ended: Ended) {
+    pub fn end(&mut self, token: u64, ended: EndedCall) {
         if let Some(to) = self.waits.remove(&token) {
             // The request that asked may be gone. Its channel has room for the only answer.
             let _ = to.try_send(ended);
@@ -57,39 +57,39 @@ impl Waits {
 }
 
 /// A call of the machine.
-pub type Input<M> = Box<dyn FnOnce(&mut M, &mut Waits, Timestamp) + Send>;
+pub type OwnerInput<M> = Box<dyn FnOnce(&mut M, &mut WaitingRequests, Timestamp) + Send>;
 
 /// A call that ends later.
 #[derive(Debug)]
-pub struct Pending(Receiver<Ended>);
+pub struct PendingCall(Receiver<EndedCall>);
 
-impl Pending {
+impl PendingCall {
     /// The end of the call; `None` when it has not come in this time. A process that ends leaves
     /// the end unknown.
-    pub fn wait(&self, patience: Duration) -> Option<Ended> {
+    pub fn wait(&self, patience: Duration) -> Option<EndedCall> {
         match self.0.recv_timeout(patience) {
             Ok(ended) => Some(ended),
             Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => Some(Err(Refusal::Unknown)),
+            Err(RecvTimeoutError::Disconnected) => Some(Err(FilesRefusal::Unknown)),
         }
     }
 }
 
 /// How requests reach the owner.
 #[derive(Debug)]
-pub struct Inbox<M> {
-    inputs: SyncSender<Input<M>>,
+pub struct OwnerInbox<M> {
+    inputs: SyncSender<OwnerInput<M>>,
     waker: Waker,
 }
 
-impl<M> Clone for Inbox<M> {
+impl<M> Clone for OwnerInbox<M> {
     fn clone(&self) -> Self {
         Self { inputs: self.inputs.clone(), waker: self.waker.clone() }
     }
 }
 
-impl<M: 'static> Inbox<M> {
-    fn put(&self, input: Input<M>) {
+impl<M: 'static> OwnerInbox<M> {
+    fn put(&self, input: OwnerInput<M>) {
         // An error means that the owner has ended. The channel of the answer then ends too.
         let _ = self.inputs.send(input);
         self.waker.wake();
@@ -102,20 +102,20 @@ impl<M: 'static> Inbox<M> {
     pub fn ask<T: Send + 'static>(
         &self,
         call: impl FnOnce(&mut M, Timestamp) -> T + Send + 'static,
-    ) -> Result<T, Refusal> {
+    ) -> Result<T, FilesRefusal> {
         let (answer, answered) = sync_channel(1);
         self.put(Box::new(move |machine, _, now| {
             let _ = answer.send(call(machine, now));
         }));
-        answered.recv().map_err(|_| Refusal::Unknown)
+        answered.recv().map_err(|_| FilesRefusal::Unknown)
     }
 
     /// Calls the machine with a new token. The machine names the token when the call ends. The
     /// calls of a thread are made in the order in which the thread asked for them.
     pub fn begin(
         &self,
-        call: impl FnOnce(&mut M, Timestamp, u64) -> Result<(), Refusal> + Send + 'static,
-    ) -> Pending {
+        call: impl FnOnce(&mut M, Timestamp, u64) -> Result<(), FilesRefusal> + Send + 'static,
+    ) -> PendingCall {
         let (to, ended) = sync_channel(1);
         self.put(Box::new(move |machine, waits, now| {
             let token = waits.begin(to);
@@ -123,7 +123,7 @@ impl<M: 'static> Inbox<M> {
                 waits.end(token, Err(refusal));
             }
         }));
-        Pending(ended)
+        PendingCall(ended)
     }
 }
 
@@ -154,8 +154,8 @@ pub struct Owner<M: Machine> {
     machines: [M; 1],
     turns: Loop,
     port: Box<dyn Port>,
-    taken: Receiver<Input<M>>,
-    waits: Waits,
+    taken: Receiver<OwnerInput<M>>,
+    waits: WaitingRequests,
     told: VecDeque<M::Event>,
     /// Time between two calls of `look`.
     every: Duration,
@@ -173,7 +173,7 @@ impl<M: Machine + 'static> Owner<M> {
         (address, key): (SocketAddr, Option<&SharedKey>),
         writes: Writes,
         every: Duration,
-    ) -> Result<(Self, Inbox<M>), ServiceError> {
+    ) -> Result<(Self, OwnerInbox<M>), ServiceError> {
         let options = Options {
             keyed: key.is_some(),
             receive_buffer_bytes: BUFFER_BYTES,
@@ -191,10 +191,10 @@ impl<M: Machine + 'static> Owner<M> {
             tracing::warn!("{address}: {note}");
         }
         let (inputs, taken) = sync_channel(INPUTS_MAX);
-        let inbox = Inbox { inputs, waker: port.waker() };
+        let inbox = OwnerInbox { inputs, waker: port.waker() };
         let _watch = interrupt::watch(port.waker())?;
         let turns = Loop::new().with_writes(0, writes);
-        let (machines, waits, told) = ([machine], Waits::default(), VecDeque::new());
+        let (machines, waits, told) = ([machine], WaitingRequests::default(), VecDeque::new());
         Ok((Self { machines, turns, port, taken, waits, told, every, _watch }, inbox))
     }
 
@@ -205,7 +205,7 @@ impl<M: Machine + 'static> Owner<M> {
     /// When the port ends.
     pub fn run(
         mut self,
-        mut take: impl FnMut(&M, &mut Waits, M::Event) -> Option<Input<M>>,
+        mut take: impl FnMut(&M, &mut WaitingRequests, M::Event) -> Option<OwnerInput<M>>,
         mut look: impl FnMut(&mut M),
     ) -> Result<(), ServiceError> {
         look(&mut self.machines[0]);
@@ -237,7 +237,7 @@ impl<M: Machine + 'static> Owner<M> {
         Ok(())
     }
 
-    fn put_in(&mut self, input: Input<M>) -> Result<(), ServiceError> {
+    fn put_in(&mut self, input: OwnerInput<M>) -> Result<(), ServiceError> {
         let (waits, told) = (&mut self.waits, &mut self.told);
         let call = |machine: &mut M, now: Timestamp| {
             input(machine, waits, now);

@@ -9,27 +9,27 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use evenfall_files_machine::dataserver::Dataserver;
-use evenfall_files_machine::space::Kind;
-use evenfall_files_machine::{Nameserver, Refusal};
+use evenfall_files_machine::space::InodeKind;
+use evenfall_files_machine::{FilesRefusal, Nameserver};
 use evenfall_runtime::http::streams::{Answer, Content};
 use evenfall_runtime::http::{Limits, Request, Routes, Server, StatusCode};
 use evenfall_runtime::telemetry::Metrics;
 use serde_json::{Map, Value};
 
-use super::owner::Inbox;
+use super::owner::OwnerInbox;
 use crate::ServiceError;
 
 /// The content type of the Prometheus text format, with its version.
 const METRICS_KIND: &str = "text/plain; version=0.0.4";
 
 /// A figure of a server: its name, its help text and its value. Names of counters end in `_total`.
-pub type Figure = (&'static str, &'static str, u64);
+pub type ServerFigure = (&'static str, &'static str, u64);
 
 /// What a server says of itself: its figures, and why it is not well.
-pub type Report = (Vec<Figure>, Option<String>);
+pub type ServerReport = (Vec<ServerFigure>, Option<String>);
 
 /// What looks at a server.
-type Look = Box<dyn Fn() -> Result<Report, Refusal> + Send + Sync>;
+type Look = Box<dyn Fn() -> Result<ServerReport, FilesRefusal> + Send + Sync>;
 
 /// The pages of a server.
 #[derive(Clone)]
@@ -44,7 +44,7 @@ impl StatePages {
     pub fn new(
         name: &str,
         role: &'static str,
-        look: impl Fn() -> Result<Report, Refusal> + Send + Sync + 'static,
+        look: impl Fn() -> Result<ServerReport, FilesRefusal> + Send + Sync + 'static,
     ) -> Self {
         Self { name: name.to_owned(), role, look: Arc::new(Box::new(look)) }
     }
@@ -80,7 +80,7 @@ impl StatePages {
         Some(Answer { status, headers, content: Content::Whole(text.into()) })
     }
 
-    fn metrics(&self, figures: &[Figure]) -> String {
+    fn metrics(&self, figures: &[ServerFigure]) -> String {
         let mut metrics = Metrics::of(&self.name, self.role);
         for (name, help, value) in figures {
             match name.ends_with("_total") {
@@ -112,17 +112,17 @@ impl StatePages {
 }
 
 /// What a nameserver says of itself.
-pub fn of_nameserver(inbox: &Inbox<Nameserver>) -> Result<Report, Refusal> {
+pub fn of_nameserver(inbox: &OwnerInbox<Nameserver>) -> Result<ServerReport, FilesRefusal> {
     inbox.ask(|server, now| {
         let space = server.space();
         let is_directory = |inode: &&evenfall_files_machine::space::Inode| {
-            matches!(inode.kind, Kind::Directory(_))
+            matches!(inode.kind, InodeKind::Directory(_))
         };
         let directories = space.inodes().values().filter(is_directory).count() as u64;
         let files = space.inodes().len() as u64 - directories;
         let servers = server.servers();
         let live: Vec<_> = servers.iter().filter(|(disk, _)| server.is_live(now, **disk)).collect();
-        let sum = |of: fn(&evenfall_files_machine::nameserver::Server) -> u64| {
+        let sum = |of: fn(&evenfall_files_machine::nameserver::KnownDataserver) -> u64| {
             live.iter().map(|(_, one)| of(one)).fold(0, u64::saturating_add)
         };
         let refused = server.check_changes().err().map(|refusal| refusal.to_string());
@@ -158,7 +158,7 @@ pub fn of_nameserver(inbox: &Inbox<Nameserver>) -> Result<Report, Refusal> {
 }
 
 /// What a dataserver says of itself.
-pub fn of_dataserver(inbox: &Inbox<Dataserver>) -> Result<Report, Refusal> {
+pub fn of_dataserver(inbox: &OwnerInbox<Dataserver>) -> Result<ServerReport, FilesRefusal> {
     inbox.ask(|server, _| {
         let is_ill = server.is_ill();
         let figures = vec![

@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::SharedKey;
-use evenfall_files_machine::chunk::{Appends, Damage};
+use evenfall_files_machine::chunk::{AppendReader, Damage};
 use evenfall_files_machine::config::{APPEND_BYTES_MAX, READ_BYTES};
-use evenfall_files_machine::{Dataserver, DiskId, FileId, View};
+use evenfall_files_machine::{CopyView, Dataserver, DiskId, FileId};
 use evenfall_runtime::http::{Answered, Method, StatusCode, Upload, exchange_under};
 
 use super::flows::Counts;
 use super::logs::Logs;
-use super::owner::Inbox;
+use super::owner::OwnerInbox;
 use super::scrubbing::report;
 use super::webhdfs::{PREFIX, escaped};
 
@@ -30,8 +30,8 @@ const READERS_MAX: usize = 64;
 
 /// The bytes of a file, append by append. From a damaged append on, the bytes come from another
 /// member, and the damage is reported, so that the copy is made anew.
-pub struct Reading {
-    inbox: Inbox<Dataserver>,
+pub struct FileReading {
+    inbox: OwnerInbox<Dataserver>,
     file: FileId,
     /// The epoch of the copy when the reading began. A copy of another epoch may have been cut or
     /// removed since, which is no damage.
@@ -41,21 +41,21 @@ pub struct Reading {
     end: u64,
     others: Vec<SocketAddr>,
     key: Option<SharedKey>,
-    appends: Appends,
+    appends: AppendReader,
     logs: Logs,
     other: Option<Answered>,
     /// The flow that the bytes belong to, and where it is counted.
     flow: Option<(u64, Counts)>,
 }
 
-impl Reading {
+impl FileReading {
     /// The bytes of `range` of a copy in this state. `others` are asked when the copy is damaged,
     /// over connections that are sealed under the key if there is one.
     pub fn new(
-        inbox: &Inbox<Dataserver>,
+        inbox: &OwnerInbox<Dataserver>,
         directory: PathBuf,
         (file, path): (FileId, &str),
-        (view, epoch): (View, Option<u64>),
+        (view, epoch): (CopyView, Option<u64>),
         range: std::ops::Range<u64>,
         (others, key): (Vec<SocketAddr>, Option<SharedKey>),
     ) -> Self {
@@ -70,7 +70,7 @@ impl Reading {
             end: range.end,
             others,
             key,
-            appends: Appends::new(file, view.chunks),
+            appends: AppendReader::new(file, view.chunks),
             logs: Logs::ahead(directory, ahead),
             other: None,
             flow: None,
@@ -127,7 +127,7 @@ impl Reading {
     }
 }
 
-impl Iterator for Reading {
+impl Iterator for FileReading {
     type Item = io::Result<Bytes>;
 
     fn next(&mut self) -> Option<io::Result<Bytes>> {
@@ -165,7 +165,7 @@ impl Iterator for Reading {
 /// joiner reads on from that place.
 pub struct Joins {
     directory: PathBuf,
-    readers: HashMap<(FileId, DiskId), (Vec<u64>, Appends, Logs)>,
+    readers: HashMap<(FileId, DiskId), (Vec<u64>, AppendReader, Logs)>,
 }
 
 impl Joins {
@@ -190,7 +190,7 @@ impl Joins {
             self.readers.clear();
         }
         if self.readers.get(&key).is_none_or(|(known, ..)| *known != chunks) {
-            let appends = Appends::new(file, chunks.clone());
+            let appends = AppendReader::new(file, chunks.clone());
             self.readers.insert(key, (chunks, appends, Logs::new(self.directory.clone())));
         }
         let Some((_, appends, logs)) = self.readers.get_mut(&key) else { return Ok(Vec::new()) };

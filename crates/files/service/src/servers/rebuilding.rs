@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use evenfall_core::SharedKey;
 use evenfall_files_machine::DiskId;
-use evenfall_files_machine::keeping::{self, Found};
+use evenfall_files_machine::keeping::{self, FoundLog};
 use evenfall_files_machine::nameserver::LOG;
 use evenfall_runtime::http::{Method, StatusCode, Upload, exchange_under};
 
@@ -27,16 +27,19 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The copy from which a nameserver was rebuilt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rebuilt {
+pub struct RebuildSource {
     /// The dataserver whose copy was taken.
     pub from: SocketAddr,
     /// Number of bytes of the log.
     pub bytes: u64,
     /// Number of dataservers and disks that did not answer and may have a newer copy.
     pub missing: usize,
+    /// Whether the copy names a dataserver that keeps the log. A copy without one may lack changes
+    /// that were acknowledged.
+    pub is_kept: bool,
 }
 
-fn copy_of(server: SocketAddr, key: Option<&SharedKey>) -> Option<Found> {
+fn copy_of(server: SocketAddr, key: Option<&SharedKey>) -> Option<FoundLog> {
     let url = format!("http://{server}{NAMES}");
     let answer = exchange_under(key, &url, Method::GET, Upload::none(), PATIENCE, &mut |_| {});
     let mut answer = answer.ok().filter(|answer| answer.status == StatusCode::OK)?;
@@ -44,7 +47,7 @@ fn copy_of(server: SocketAddr, key: Option<&SharedKey>) -> Option<Found> {
     let (disk, generation) = (DiskId(number(DISK)?), number(GENERATION)?);
     let mut log = Vec::new();
     answer.read_to_end(&mut log).ok()?;
-    Some(Found { disk, generation, log: Bytes::from(log) })
+    Some(FoundLog { disk, generation, log: Bytes::from(log) })
 }
 
 /// Writes the log to the nameserver's directory. A crash leaves the whole log or no log.
@@ -62,12 +65,13 @@ fn put(directory: &Path, log: &[u8]) -> io::Result<()> {
 ///
 /// # Errors
 /// When the directory has a log, or no dataserver has a copy. Without `is_forced`, also when a
-/// dataserver or a disk that may have a newer copy did not answer.
+/// dataserver or a disk that may have a newer copy did not answer, and when the newest copy is of
+/// the time before a dataserver kept the log.
 pub fn rebuild(
     options: &Options,
     dataservers: &[SocketAddr],
     is_forced: bool,
-) -> Result<Rebuilt, ServiceError> {
+) -> Result<RebuildSource, ServiceError> {
     options.check()?;
     options.check_others(dataservers)?;
     let _lock = lock(&options.directory)?;
@@ -79,7 +83,7 @@ pub fn rebuild(
     }
     let key = options.key.as_ref();
     let heard = dataservers.iter().filter_map(|server| Some((*server, copy_of(*server, key)?)));
-    let (servers, found): (Vec<SocketAddr>, Vec<Found>) = heard.unzip();
+    let (servers, found): (Vec<SocketAddr>, Vec<FoundLog>) = heard.unzip();
     let nobody = || {
         let asked: Vec<String> = dataservers.iter().map(SocketAddr::to_string).collect();
         let asked = asked.join(", ");
@@ -99,9 +103,22 @@ pub fn rebuild(
              give --force to rebuild from the copies that were found"
         )));
     }
+    if !best.is_kept && !is_forced {
+        return Err(ServiceError::Answer(
+            "the newest copy of the nameserver's log is of a time at which no dataserver kept the \
+             log, so changes that were acknowledged later may be in the lost log alone: give \
+             --force to rebuild from this copy"
+                .into(),
+        ));
+    }
     let missing = missing.len();
     let at = found.iter().position(|one| one.disk == best.disk).unwrap_or(0);
     let failed = |error| ServiceError::Io(format!("write the log in {directory}"), error);
     put(&options.directory, &best.log).map_err(failed)?;
-    Ok(Rebuilt { from: servers[at], bytes: best.log.len() as u64, missing })
+    Ok(RebuildSource {
+        from: servers[at],
+        bytes: best.log.len() as u64,
+        missing,
+        is_kept: best.is_kept,
+    })
 }

@@ -3,14 +3,14 @@
 use std::ops::Bound;
 
 use evenfall_core::Timestamp;
-use evenfall_files_machine::nameserver::Server;
-use evenfall_files_machine::space::Kind;
-use evenfall_files_machine::{DiskId, FileId, Nameserver, Refusal};
+use evenfall_files_machine::nameserver::KnownDataserver;
+use evenfall_files_machine::space::InodeKind;
+use evenfall_files_machine::{DiskId, FileId, FilesRefusal, Nameserver};
 use evenfall_runtime::http::streams::Answer;
 use serde_json::{Value, json};
 
 use super::names_front::PATIENCE;
-use super::owner::{Ended, Inbox, Pending};
+use super::owner::{EndedCall, OwnerInbox, PendingCall};
 use super::webhdfs::{Exception, json_of};
 
 /// Most files that a report names as not in order.
@@ -19,9 +19,9 @@ const WRONG_MAX: usize = 10_000;
 const STEP: usize = 5_000;
 
 /// What the nameserver knows of the dataservers.
-pub fn servers(inbox: &Inbox<Nameserver>) -> Result<Answer, Exception> {
+pub fn servers(inbox: &OwnerInbox<Nameserver>) -> Result<Answer, Exception> {
     let value = inbox.ask(|server, now| {
-        let one = |(disk, one): (&DiskId, &Server)| {
+        let one = |(disk, one): (&DiskId, &KnownDataserver)| {
             let is_leaving = server.space().is_leaving(*disk);
             let state = match (server.is_live(now, *disk), one.is_ill, is_leaving) {
                 (false, ..) => "dead",
@@ -52,7 +52,10 @@ pub fn servers(inbox: &Inbox<Nameserver>) -> Result<Answer, Exception> {
 ///
 /// # Errors
 /// The reason why the change waits for longer than [`PATIENCE`].
-pub fn logged(inbox: &Inbox<Nameserver>, pending: &Pending) -> Result<Ended, Exception> {
+pub fn logged(
+    inbox: &OwnerInbox<Nameserver>,
+    pending: &PendingCall,
+) -> Result<EndedCall, Exception> {
     if let Some(ended) = pending.wait(PATIENCE) {
         return Ok(ended);
     }
@@ -66,8 +69,8 @@ pub fn logged(inbox: &Inbox<Nameserver>, pending: &Pending) -> Result<Ended, Exc
 /// The disk of the dataserver that an operator calls by its name, by its address or by the number
 /// of its disk. A dataserver that the nameserver has not heard since its start can be called by the
 /// number of its disk alone.
-fn disk_of(server: &Nameserver, called: &str) -> Result<DiskId, Refusal> {
-    let is_called = |(disk, one): &(&DiskId, &Server)| {
+fn disk_of(server: &Nameserver, called: &str) -> Result<DiskId, FilesRefusal> {
+    let is_called = |(disk, one): &(&DiskId, &KnownDataserver)| {
         [one.name.clone(), one.place.http.to_string(), disk.to_string()]
             .iter()
             .any(|name| name == called)
@@ -77,13 +80,13 @@ fn disk_of(server: &Nameserver, called: &str) -> Result<DiskId, Refusal> {
         || server.space().keepers().iter().find(|disk| disk.to_string() == called).copied();
     heard
         .or_else(keeper)
-        .ok_or_else(|| Refusal::Invalid(format!("no dataserver is called {called}")))
+        .ok_or_else(|| FilesRefusal::Invalid(format!("no dataserver is called {called}")))
 }
 
 /// Gives up the disks of dataservers that never come back. The calls of several dataservers have
 /// commas between them.
 pub fn forget(
-    inbox: &Inbox<Nameserver>,
+    inbox: &OwnerInbox<Nameserver>,
     called: &str,
     is_forced: bool,
 ) -> Result<Answer, Exception> {
@@ -99,7 +102,7 @@ pub fn forget(
 /// Moves all copies away from a dataserver, or lets the dataserver have copies again. The
 /// dataserver is called by its name, by its address or by its disk.
 pub fn leave(
-    inbox: &Inbox<Nameserver>,
+    inbox: &OwnerInbox<Nameserver>,
     called: &str,
     is_leaving: bool,
 ) -> Result<Answer, Exception> {
@@ -117,13 +120,13 @@ pub fn leave(
 }
 
 /// Begins to move copies from full disks to empty disks at this rate. A rate of 0 stops the moves.
-pub fn balance(inbox: &Inbox<Nameserver>, bytes_per_s: u64) -> Result<Answer, Exception> {
+pub fn balance(inbox: &OwnerInbox<Nameserver>, bytes_per_s: u64) -> Result<Answer, Exception> {
     inbox.ask(move |server, _| server.balance((bytes_per_s > 0).then_some(bytes_per_s)))?;
     Ok(json_of(&json!({ "bytesPerSecond": bytes_per_s })))
 }
 
 /// Files that lack copies or bytes.
-pub fn fsck(inbox: &Inbox<Nameserver>) -> Result<Answer, Exception> {
+pub fn fsck(inbox: &OwnerInbox<Nameserver>) -> Result<Answer, Exception> {
     let (mut wrong, mut files, mut after) = (Vec::new(), 0, Some(FileId(0)));
     while let Some(last) = after {
         let (found, count, next) = inbox.ask(move |server, now| step(server, now, last))?;
@@ -141,7 +144,7 @@ fn step(server: &Nameserver, now: Timestamp, after: FileId) -> (Vec<Value>, u64,
     let behind = space.inodes().range((Bound::Excluded(after), Bound::Unbounded));
     for (seen, (id, inode)) in behind.take(STEP).enumerate() {
         last = (seen + 1 == STEP).then_some(*id);
-        let Kind::File(file) = &inode.kind else { continue };
+        let InodeKind::File(file) = &inode.kind else { continue };
         count += 1;
         let members = file.group.members.iter();
         let live = members.filter(|disk| server.is_live(now, **disk)).count();

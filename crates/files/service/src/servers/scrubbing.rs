@@ -7,12 +7,12 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use evenfall_files_machine::chunk::{Appends, Damage};
-use evenfall_files_machine::{Dataserver, FileId, Refusal, View};
+use evenfall_files_machine::chunk::{AppendReader, Damage};
+use evenfall_files_machine::{CopyView, Dataserver, FileId, FilesRefusal};
 use evenfall_host::interrupt;
 
 use super::logs::Logs;
-use super::owner::Inbox;
+use super::owner::OwnerInbox;
 
 /// Time between two rounds over all copies, and the longest rest.
 const ROUND: Duration = Duration::from_secs(1);
@@ -21,7 +21,7 @@ const PAGE: usize = 1_000;
 
 /// Reads copies until the process ends.
 pub struct Scrubber {
-    inbox: Inbox<Dataserver>,
+    inbox: OwnerInbox<Dataserver>,
     logs: Logs,
     bytes_per_s: u64,
     /// When the reading began or was last behind its rate, and the bytes read since then.
@@ -31,7 +31,7 @@ pub struct Scrubber {
 
 impl Scrubber {
     /// Reads the chunks of this directory at this rate.
-    pub fn new(inbox: Inbox<Dataserver>, directory: PathBuf, bytes_per_s: u64) -> Self {
+    pub fn new(inbox: OwnerInbox<Dataserver>, directory: PathBuf, bytes_per_s: u64) -> Self {
         let (logs, since) = (Logs::new(directory), Instant::now());
         Self { inbox, logs, bytes_per_s: bytes_per_s.max(1), since, bytes: 0 }
     }
@@ -47,7 +47,7 @@ impl Scrubber {
         }
     }
 
-    fn round(&mut self) -> Result<(), Refusal> {
+    fn round(&mut self) -> Result<(), FilesRefusal> {
         let mut after = None;
         loop {
             let files = self.inbox.ask(move |server, _| server.files(after, PAGE))?;
@@ -60,14 +60,14 @@ impl Scrubber {
     }
 
     /// Reads the committed bytes of a copy.
-    fn read(&mut self, file: FileId) -> Result<(), Refusal> {
+    fn read(&mut self, file: FileId) -> Result<(), FilesRefusal> {
         let look = move |server: &mut Dataserver, _| {
             server.view(file).map(|view| (view, server.epoch(file)))
         };
-        let Some((View { chunks, committed, .. }, epoch)) = self.inbox.ask(look)? else {
+        let Some((CopyView { chunks, committed, .. }, epoch)) = self.inbox.ask(look)? else {
             return Ok(());
         };
-        let (mut appends, mut at) = (Appends::new(file, chunks), 0);
+        let (mut appends, mut at) = (AppendReader::new(file, chunks), 0);
         while at < committed && !interrupt::raised() {
             let logs = &mut self.logs;
             match appends.read(at, &mut |log: &str, at, len| logs.read(log, at, len)) {
@@ -83,7 +83,12 @@ impl Scrubber {
         Ok(())
     }
 
-    fn report(&self, file: FileId, epoch: Option<u64>, damage: &Damage) -> Result<(), Refusal> {
+    fn report(
+        &self,
+        file: FileId,
+        epoch: Option<u64>,
+        damage: &Damage,
+    ) -> Result<(), FilesRefusal> {
         if report(&self.inbox, file, epoch, damage)? {
             tracing::warn!("file {}: {damage}: the copy is made anew", file.0);
         }
@@ -109,11 +114,11 @@ impl Scrubber {
 /// # Errors
 /// The owner has ended.
 pub fn report(
-    inbox: &Inbox<Dataserver>,
+    inbox: &OwnerInbox<Dataserver>,
     file: FileId,
     epoch: Option<u64>,
     damage: &Damage,
-) -> Result<bool, Refusal> {
+) -> Result<bool, FilesRefusal> {
     if !matches!(damage, Damage::At(_)) {
         return Ok(false);
     }

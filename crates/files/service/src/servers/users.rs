@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use evenfall_files_machine::space::Caller;
 use evenfall_host::whole_file::{SETTINGS_BYTES_MAX, read_text_up_to};
 
-use crate::settings::Files;
+use crate::settings::FilesSettings;
 
 /// Time after which the groups of the host are read again. Hadoop waits for five minutes.
 const READ_EVERY: Duration = Duration::from_secs(30);
@@ -76,7 +76,7 @@ pub struct Users {
 
 impl Users {
     /// The users as the settings of the servers describe them.
-    pub fn new(files: &Files) -> Self {
+    pub fn new(files: &FilesSettings) -> Self {
         let mut superusers = files.superusers.clone();
         superusers.extend([process_user(), user_of_environment()]);
         let (is_enforced, supergroup) = (files.permissions, files.supergroup.clone());
@@ -121,12 +121,12 @@ mod tests {
 
     #[test]
     fn the_user_of_the_process_and_those_of_the_settings_are_superusers() {
-        let files = Files { superusers: vec!["hdfs".into()], ..Files::default() };
+        let files = FilesSettings { superusers: vec!["hdfs".into()], ..FilesSettings::default() };
         let users = Users::new(&files);
         assert!(users.caller(&process_user()).is_superuser);
         assert!(users.caller("hdfs").is_superuser);
         assert!(!users.caller("no-such-user").is_superuser);
-        let open = Users::new(&Files { permissions: false, ..files });
+        let open = Users::new(&FilesSettings { permissions: false, ..files });
         assert!(open.caller("no-such-user").is_superuser);
     }
 }

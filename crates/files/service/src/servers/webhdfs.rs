@@ -7,8 +7,8 @@ use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
 
 use bytes::Bytes;
-use evenfall_files_machine::space::{Inode, Kind};
-use evenfall_files_machine::{FileId, Refusal, config};
+use evenfall_files_machine::space::{Inode, InodeKind};
+use evenfall_files_machine::{FileId, FilesRefusal, config};
 use evenfall_runtime::http::streams::{Answer, Content};
 use evenfall_runtime::http::{self, Answered, ForeignRequest, StatusCode};
 use evenfall_runtime::listing::is_deceptive;
@@ -94,39 +94,39 @@ impl From<ForeignRequest> for Exception {
     }
 }
 
-impl From<Refusal> for Exception {
-    fn from(refusal: Refusal) -> Self {
+impl From<FilesRefusal> for Exception {
+    fn from(refusal: FilesRefusal) -> Self {
         let (forbidden, words) = (StatusCode::FORBIDDEN, refusal.to_string());
         let missing = "java.io.FileNotFoundException";
         match refusal {
-            Refusal::NotFound(_) => Self::new(StatusCode::NOT_FOUND, missing, words),
-            Refusal::IsDirectory(path) => {
+            FilesRefusal::NotFound(_) => Self::new(StatusCode::NOT_FOUND, missing, words),
+            FilesRefusal::IsDirectory(path) => {
                 let words = format!("Path is not a file: {path}");
                 Self::new(StatusCode::NOT_FOUND, missing, words)
             }
-            Refusal::Denied(_) => {
+            FilesRefusal::Denied(_) => {
                 Self::new(forbidden, "org.apache.hadoop.security.AccessControlException", words)
             }
-            Refusal::Exists(_) => {
+            FilesRefusal::Exists(_) => {
                 Self::new(forbidden, "org.apache.hadoop.fs.FileAlreadyExistsException", words)
             }
-            Refusal::NotDirectory(_) => {
+            FilesRefusal::NotDirectory(_) => {
                 Self::new(forbidden, "org.apache.hadoop.fs.ParentNotDirectoryException", words)
             }
-            Refusal::NotEmpty(_) => {
+            FilesRefusal::NotEmpty(_) => {
                 let class = "org.apache.hadoop.fs.PathIsNotEmptyDirectoryException";
                 Self::new(forbidden, class, words)
             }
-            Refusal::Invalid(_) | Refusal::Length => Self::argument(words),
-            Refusal::Changed(_) => {
+            FilesRefusal::Invalid(_) | FilesRefusal::Length => Self::argument(words),
+            FilesRefusal::Changed(_) => {
                 Self::new(forbidden, "java.util.ConcurrentModificationException", words)
             }
-            Refusal::Busy
-            | Refusal::Again
-            | Refusal::NotPrimary
-            | Refusal::NotHere
-            | Refusal::TooFewServers(..)
-            | Refusal::SilentKeepers(_) => Self::again(words),
+            FilesRefusal::Busy
+            | FilesRefusal::Again
+            | FilesRefusal::NotPrimary
+            | FilesRefusal::NotHere
+            | FilesRefusal::TooFewServers(..)
+            | FilesRefusal::SilentKeepers(_) => Self::again(words),
             _ => Self::io(words),
         }
     }
@@ -201,7 +201,7 @@ pub fn escaped(text: &str) -> String {
 
 /// A request of WebHDFS.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct WebHdfsRequest {
     /// The path of the file, out of its escapes.
     pub path: String,
     /// The operation in capitals.
@@ -211,7 +211,7 @@ pub struct Request {
     arguments: Vec<(String, String)>,
 }
 
-impl Request {
+impl WebHdfsRequest {
     /// Reads the path and the arguments of a request. `hint` is told when the request is not below
     /// [`PREFIX`].
     ///
@@ -345,8 +345,8 @@ impl Request {
 /// The status of an inode. `suffix` is its name in a listing.
 pub fn status(id: FileId, inode: &Inode, suffix: &str) -> Value {
     let (kind, length, replication, block, children) = match &inode.kind {
-        Kind::File(file) => ("FILE", file.length, file.replication, file.block_bytes, 0),
-        Kind::Directory(entries) => ("DIRECTORY", 0, 0, 0, entries.len()),
+        InodeKind::File(file) => ("FILE", file.length, file.replication, file.block_bytes, 0),
+        InodeKind::Directory(entries) => ("DIRECTORY", 0, 0, 0, entries.len()),
     };
     json!({
         "accessTime": inode.accessed_ms,
@@ -371,7 +371,7 @@ mod tests {
 
     #[test]
     fn requests_are_read_with_their_escapes() {
-        let read = |path: &str, query: &str| Request::parse(path, query, "try elsewhere");
+        let read = |path: &str, query: &str| WebHdfsRequest::parse(path, query, "try elsewhere");
         let request = read("/webhdfs/v1/a%20b%2Fc+d", "op=open&Offset=7&user.name=ann+b").unwrap();
         assert_eq!((request.path.as_str(), request.op.as_str()), ("/a b/c+d", "OPEN"));
         assert_eq!((request.number("offset"), request.user()), (Ok(Some(7)), Ok("ann b")));
@@ -381,7 +381,7 @@ mod tests {
 
     #[test]
     fn requests_that_cannot_be_read_have_the_exceptions_of_hadoop() {
-        let read = |path: &str, query: &str| Request::parse(path, query, "try elsewhere");
+        let read = |path: &str, query: &str| WebHdfsRequest::parse(path, query, "try elsewhere");
         let class =
             |path: &str, query: &str| read(path, query).map_err(|wrong| wrong.class.into_owned());
         let unsupported = Err("java.lang.UnsupportedOperationException".to_owned());

@@ -9,10 +9,10 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use evenfall_files_machine::{FileId, Refusal};
+use evenfall_files_machine::{FileId, FilesRefusal};
 
-use super::bytes_front::Files;
-use super::owner::{Ended, Pending};
+use super::bytes_front::DataserverRoutes;
+use super::owner::{EndedCall, PendingCall};
 use super::webhdfs::Exception;
 
 /// Longest wait for the end of an append, and longest time for which appends are repeated without
@@ -32,19 +32,19 @@ const PIPELINE: usize = 224;
 
 /// See the documentation of the module.
 pub struct Pipeline<'a> {
-    files: &'a Files,
+    files: &'a DataserverRoutes,
     file: FileId,
     /// Where the next append begins. The machine refuses an append that would begin elsewhere, so
     /// no append is made before an earlier append that was refused.
     next: u64,
-    under_way: VecDeque<(Bytes, Pending)>,
+    under_way: VecDeque<(Bytes, PendingCall)>,
     /// When the last append was acknowledged, or else when the request began.
     progress_at: Instant,
 }
 
 impl<'a> Pipeline<'a> {
     /// Appends that begin at `next`.
-    pub fn new(files: &'a Files, file: FileId, next: u64) -> Self {
+    pub fn new(files: &'a DataserverRoutes, file: FileId, next: u64) -> Self {
         Self { files, file, next, under_way: VecDeque::new(), progress_at: Instant::now() }
     }
 
@@ -81,8 +81,8 @@ impl<'a> Pipeline<'a> {
             }
             Err(refusal) => refusal,
         };
-        let is_not_there = |refusal: &Refusal| {
-            matches!(refusal, Refusal::Again | Refusal::Busy | Refusal::NotPrimary)
+        let is_not_there = |refusal: &FilesRefusal| {
+            matches!(refusal, FilesRefusal::Again | FilesRefusal::Busy | FilesRefusal::NotPrimary)
         };
         if !is_not_there(&refusal) || self.progress_at.elapsed() >= PATIENCE {
             return Err(refusal.into());
@@ -93,14 +93,14 @@ impl<'a> Pipeline<'a> {
                 Some(Err(refusal)) if is_not_there(&refusal) => again.push(bytes),
                 Some(Err(refusal)) => return Err(refusal.into()),
                 // An append is never made without the appends before it.
-                Some(Ok(())) | None => return Err(Refusal::Unknown.into()),
+                Some(Ok(())) | None => return Err(FilesRefusal::Unknown.into()),
             }
         }
         std::thread::sleep(ROUND);
         let first = self.next - again.iter().map(|bytes| bytes.len() as u64).sum::<u64>();
         let view = self.files.wait_to_lead(self.file, PATIENCE)?;
         if view.queued != first {
-            return Err(Refusal::Unknown.into());
+            return Err(FilesRefusal::Unknown.into());
         }
         self.next = first;
         again.into_iter().for_each(|bytes| self.send(bytes));
@@ -108,7 +108,7 @@ impl<'a> Pipeline<'a> {
     }
 
     /// Waits for an append. Nobody tells a primary that was left out what became of its appends.
-    fn end_of(&self, pending: &Pending) -> Result<Ended, Exception> {
+    fn end_of(&self, pending: &PendingCall) -> Result<EndedCall, Exception> {
         let begun = Instant::now();
         loop {
             if let Some(ended) = pending.wait(LOOK) {
@@ -117,7 +117,7 @@ impl<'a> Pipeline<'a> {
             let is_late = begun.elapsed() >= PATIENCE;
             let is_old = begun.elapsed() >= LEFT_OUT;
             if is_late || (is_old && !self.files.leads(self.file)?) {
-                return Ok(Err(Refusal::Unknown));
+                return Ok(Err(FilesRefusal::Unknown));
             }
         }
     }

@@ -3,8 +3,8 @@
 use super::*;
 
 /// The first message of a client that names no field for servers that serve reads alone.
-fn hello() -> Message {
-    Message::default().int(0).long(0).int(4_000).long(0).buffer(&[0; 16])
+fn hello() -> JuteMessage {
+    JuteMessage::default().int(0).long(0).int(4_000).long(0).buffer(&[0; 16])
 }
 
 /// A client with a session.
@@ -21,7 +21,7 @@ fn head(answer: &[u8]) -> (i32, i32) {
 }
 
 /// A new node that everybody may change.
-fn create(message: Message, path: &[u8], mode: i32) -> Message {
+fn create(message: JuteMessage, path: &[u8], mode: i32) -> JuteMessage {
     let message = message.buffer(path).buffer(b"x").int(1).int(31).text("world").text("anyone");
     message.int(mode)
 }
@@ -54,16 +54,16 @@ fn clients_of_go_rust_java_and_clickhouse_get_the_answers_that_they_wait_for() {
     // A proof is answered under its own xid, whether it is taken or not.
     let mut stream = open(at);
     for xid in [1, 77, -4] {
-        let proof = Message::default().int(xid).int(op::AUTH).int(0);
+        let proof = JuteMessage::default().int(xid).int(op::AUTH).int(0);
         let answer = exchange(&mut stream, proof.text("digest").buffer(b"ann:x"));
         assert_eq!(head(&answer), (xid, error::OK));
     }
-    let proof = Message::default().int(9).int(op::AUTH).int(0).text("sasl").buffer(b"x");
+    let proof = JuteMessage::default().int(9).int(op::AUTH).int(0).text("sasl").buffer(b"x");
     assert_eq!(head(&exchange(&mut open(at), proof)), (9, error::AUTH_FAILED));
 
     // Nodes that come with a stat are of the kind that Java's client knows.
     let kinds = [(op::CREATE_CONTAINER, "/box", 4), (op::CREATE_TTL, "/late", 5)];
-    let multi = Message::default().int(2).int(op::MULTI);
+    let multi = JuteMessage::default().int(2).int(op::MULTI);
     let multi = kinds.iter().fold(multi, |multi, (number, path, mode)| {
         let multi = multi.int(*number).bool(false).int(-1);
         let multi = create(multi, path.as_bytes(), *mode);
@@ -78,7 +78,7 @@ fn clients_of_go_rust_java_and_clickhouse_get_the_answers_that_they_wait_for() {
         assert_eq!(fields.stat().expect("a stat").owner, 0, "{path}");
     }
     for (_, path, _) in kinds {
-        let ask = Message::default().int(3).int(op::EXISTS).text(path).bool(false);
+        let ask = JuteMessage::default().int(3).int(op::EXISTS).text(path).bool(false);
         let answer = exchange(&mut stream, ask);
         assert_eq!(Fields::new(&answer[16..]).stat().expect("a stat").owner, 0, "{path}");
     }
@@ -89,7 +89,7 @@ fn requests_that_cannot_be_read_are_answered_and_the_connection_goes_on() {
     let directory = tempfile::tempdir().expect("a directory");
     let at = replica(directory.path());
     let mut stream = open(at);
-    let ask = |number: i32| Message::default().int(5).int(number);
+    let ask = |number: i32| JuteMessage::default().int(5).int(number);
     let odd = b"/\xff";
     let acl = |scheme: &str| {
         let message = ask(op::CREATE).text("/rights").buffer(b"x").int(1).int(31);
@@ -123,10 +123,10 @@ fn a_transaction_with_two_mistakes_names_the_first() {
     let directory = tempfile::tempdir().expect("a directory");
     let at = replica(directory.path());
     let mut stream = open(at);
-    let made = create(Message::default().int(1).int(op::CREATE), b"/there", 0);
+    let made = create(JuteMessage::default().int(1).int(op::CREATE), b"/there", 0);
     assert_eq!(head(&exchange(&mut stream, made)), (1, error::OK));
-    let begin = || Message::default().int(2).int(op::MULTI);
-    let head_of = |message: Message, number: i32| message.int(number).bool(false).int(-1);
+    let begin = || JuteMessage::default().int(2).int(op::MULTI);
+    let head_of = |message: JuteMessage, number: i32| message.int(number).bool(false).int(-1);
     let nothing = |message| head_of(message, op::DELETE).text("/none").int(-1);
     let again = |message| create(head_of(message, op::CREATE), b"/there", 0);
     let new = |message| create(head_of(message, op::CREATE), b"/new", 0);
@@ -157,7 +157,7 @@ fn a_transaction_with_two_mistakes_names_the_first() {
             .collect();
         assert_eq!(found, expected);
     }
-    let ask = Message::default().int(3).int(op::EXISTS).text("/new").bool(false);
+    let ask = JuteMessage::default().int(3).int(op::EXISTS).text("/new").bool(false);
     assert_eq!(head(&exchange(&mut stream, ask)), (3, error::NO_NODE), "nothing was made");
 }
 
@@ -169,7 +169,7 @@ fn refusals_are_counted_and_a_longer_message_is_taken_where_the_option_says_so()
     let at = start(settings);
     let mut stream = open(at);
     // Java's and Node's clients set twenty thousand watches again by one message of 1.3 MB.
-    let again = Message::default().int(1).int(op::SET_WATCHES).long(0).int(20_000);
+    let again = JuteMessage::default().int(1).int(op::SET_WATCHES).long(0).int(20_000);
     let path = |n: usize| format!("/{n:060}");
     let again = (0..20_000).fold(again, |message, n| message.text(&path(n))).int(0).int(0);
     assert!(again.length() > 1 << 20);
@@ -184,11 +184,11 @@ fn refusals_are_counted_and_a_longer_message_is_taken_where_the_option_says_so()
     assert_eq!(counted(at, "zk_evenfall_refused_too_long"), 1);
 
     // A client that has seen more than this replica has, and one of a session that is unknown.
-    let ahead = Message::default().int(0).long(1 << 40).int(4_000).long(0).buffer(&[0; 16]);
+    let ahead = JuteMessage::default().int(0).long(1 << 40).int(4_000).long(0).buffer(&[0; 16]);
     let mut stream = TcpStream::connect(at).expect("connected");
     stream.write_all(&ahead.finish()).expect("sent");
     assert_eq!(stream.read(&mut [0; 8]).unwrap_or(0), 0, "it is turned away");
-    let unknown = Message::default().int(0).long(0).int(4_000).long(7).buffer(&[0; 16]);
+    let unknown = JuteMessage::default().int(0).long(0).int(4_000).long(7).buffer(&[0; 16]);
     let mut stream = TcpStream::connect(at).expect("connected");
     let answer = exchange(&mut stream, unknown);
     assert_eq!(Fields::new(&answer[8..]).long(), Ok(0), "no session");
@@ -203,7 +203,7 @@ fn monitors_read_every_line_and_every_column() {
     settings.zookeeper.set("4lw.commands.whitelist=*").expect("an option");
     let at = start(settings);
     let mut stream = open(at);
-    let ask = Message::default().int(7).int(op::EXISTS).text("/").bool(false);
+    let ask = JuteMessage::default().int(7).int(op::EXISTS).text("/").bool(false);
     assert_eq!(head(&exchange(&mut stream, ask)), (7, error::OK));
     // Telegraf takes no line that does not begin so.
     let monitored = word(at, b"mntr");

@@ -82,6 +82,11 @@ pub struct RootStatus {
     pub frames: u64,
     /// Messages published.
     pub messages: u64,
+    /// Signatures of frames, this root's and those of the roots before it; 0 for a root without a
+    /// signing key.
+    pub signatures: u64,
+    /// Keys of the run that came into use behind the first key.
+    pub key_turns: u64,
     /// The present hold, ns.
     pub hold_ns: u64,
     /// Sampled frames whose overall latency is known.

@@ -38,6 +38,12 @@ impl Voted {
         self.proposed.push_back(Proposed { draft, load, at });
     }
 
+    /// Whether a frame under another key than this one waits for the voters. The oldest frame has
+    /// the oldest key.
+    pub(super) fn waits_under_another(&self, key_id: u8) -> bool {
+        self.proposed.front().is_some_and(|oldest| oldest.draft.fixed().key_id != key_id)
+    }
+
     /// The median and the 99th percentile of the time that the voters took, ns.
     pub(super) fn took_ns(&self) -> (u64, u64) {
         let quantile = |q| evenfall_core::time::nanos(self.took.quantile(q));
@@ -91,6 +97,10 @@ impl Root {
         (next.next_frame, next.next_message) = agreed;
         (next.last_origin, next.last_deadline) = (self.last_origin, self.last_deadline);
         next.voted = Some(Voted { is_leading, agreed, took, ..Voted::default() });
+        (next.signed, next.status.signatures) = (self.signed, self.status.signatures);
+        next.rotation = self.rotation.take();
+        next.stand_with_keys(now);
+        next.succeed_chain(now, self.signing.take());
         *self = next;
     }
 

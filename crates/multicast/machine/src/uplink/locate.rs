@@ -41,7 +41,7 @@ impl Uplink {
             let silent = |peer: &&Peer| !locating.answered.contains(&peer.id);
             let asked: Vec<_> = self.recorders.iter().filter(silent).collect();
             if let Some(recorder) = asked.get(locating.asks % asked.len().max(1)) {
-                self.out.control_to(recorder.addr, Kind::Locate, self.begin.encode());
+                self.out.control_to(**recorder, Kind::Locate, self.begin.encode());
             }
         }
         None

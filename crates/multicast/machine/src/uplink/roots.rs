@@ -1,4 +1,5 @@
-//! The root of a node, and the roots that may take over. See [`standby`](crate::standby).
+//! Who may write to a node: its neighbours, its root, and the roots that may take over. See
+//! [`standby`](crate::standby).
 
 use std::net::SocketAddr;
 
@@ -6,7 +7,7 @@ use bytes::Bytes;
 use evenfall_core::{Malformed, NodeId, Timestamp};
 
 use super::Uplink;
-use crate::control::Place;
+use crate::control::{Peer, Place, Role};
 use crate::wire::{EPOCH_OFFSET, Kind, SENDER_OFFSET};
 
 impl Uplink {
@@ -34,6 +35,25 @@ impl Uplink {
             let what = "an order that is not from the root";
             Err(Malformed { what, offset: SENDER_OFFSET })
         }
+    }
+
+    /// Whether a node at an address may send this kind of datagram, by the present or the last
+    /// place.
+    pub(super) fn knows(&self, id: NodeId, addr: SocketAddr, kind: Kind) -> bool {
+        let listed = |peers: &[Peer]| peers.iter().any(|p| p.id == id && p.addr == addr);
+        let by = |place: &Place| match kind {
+            Kind::Data | Kind::Signature | Kind::Beacon => listed(&place.sources),
+            Kind::Report => listed(&place.children),
+            Kind::Nack => listed(&place.children) || listed(&place.nieces),
+            _ => false,
+        };
+        let asks = matches!(kind, Kind::Nack | Kind::Locate) && self.role == Role::Recorder;
+        let may_answer = kind.is_frame() || kind == Kind::Located;
+        let answers = may_answer && listed(&self.recorders);
+        asks || answers
+            || self.place.as_ref().is_some_and(by)
+            || self.previous.as_ref().is_some_and(by)
+            || (addr == self.who.root && self.root_id == Some(id))
     }
 
     /// Another root goes on with the run. This node keeps all that it has.
@@ -73,7 +93,7 @@ impl Uplink {
     /// Sends a datagram to the root, and to the roots that may have taken over.
     pub(super) fn tell_roots(&mut self, kind: Kind, body: &Bytes) {
         for to in core::iter::once(self.who.root).chain(self.who.standbys.iter().copied()) {
-            self.out.control_to(to, kind, body.clone());
+            self.out.control_to_root(to, kind, body.clone());
         }
     }
 }

@@ -225,7 +225,7 @@ impl Part<Receiver> for GatewayRole<'_> {
         if let Some(error) = self.delivery.failed.take() {
             return Some(Err(error));
         }
-        if self.delivery.finished < self.trees {
+        if self.delivery.finished.len() < self.trees as usize {
             return None;
         }
         let (now, answers) = (MonotonicClock::now(), self.request_counts().answers);

@@ -332,6 +332,42 @@ fn recorder_is_no_receiver_of_the_report() {
     assert_eq!((results.orphans, &report.warnings[..]), (0, &[][..]));
 }
 
+/// A reading of the root's clock lies between two messages, and the receiver's clock is so far
+/// behind that it releases the second message before the reading.
+#[test]
+fn a_reading_of_the_clock_hides_no_message_from_a_receiver_whose_clock_is_behind() {
+    let directory = Directory::new("behind");
+    let node = |id, role: &str| NodeInfo { id: NodeId(id), name: role.into(), role: role.into() };
+    let nodes = vec![node(0, "root"), node(1, "receiver")];
+    RunInfo { nodes, ..RunInfo::default() }.write(&directory.0).expect("run.json");
+    let log = |role, id: u32, records: &[Record]| {
+        let header = header(role, id, &format!("node-{id}"));
+        let mut log = Writer::create(&directory.0, &header).expect("a log");
+        records.iter().for_each(|record| log.append(record));
+        log.finish().expect("a log");
+    };
+    let at_ms = |ms: u64| START_NS + ms * 1_000_000;
+    let sent = |message, ms| {
+        Record::Sent(Sent {
+            message,
+            sent_ns: at_ms(ms),
+            scheduled_ns: at_ms(ms),
+            ..Sent::default()
+        })
+    };
+    let released = |first_message, ms| {
+        let (arrival_ns, receiver) = (at_ms(ms), NodeId(1));
+        let at = Released { arrival_ns, release_ns: arrival_ns, ..Released::default() };
+        Record::Released(Released { receiver, first_message, ..at })
+    };
+    let reading = evenfall_core::ClockReading::default();
+    let read_clock = Record::Clock { at_ns: at_ms(1_030), reading };
+    log(Role::Root, 0, &[sent(0, 1_020), read_clock, sent(1, 1_040)]);
+    log(Role::Receiver, 1, &[released(0, 1_001), released(1, 1_021)]);
+    let results = read(&directory.0, None).expect("a report").outcome.results;
+    assert_eq!((results.delivered, results.lost, results.orphans), (2, 0, 0));
+}
+
 /// Three clocks that are wrong by microseconds, and a frame that is released 1 us apart in truth.
 #[test]
 fn a_run_with_planted_clocks_is_judged_by_the_clock_below_them() {

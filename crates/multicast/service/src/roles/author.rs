@@ -17,7 +17,7 @@ use evenfall_host::interrupt;
 use evenfall_multicast_machine::PublishError;
 use evenfall_multicast_sessions::producer::LINES_MAX;
 use evenfall_multicast_sessions::producer::session::{MESSAGE_BYTES_MAX, ProduceRefusal};
-use evenfall_multicast_sessions::{ProducerEvent, ProducerSession};
+use evenfall_multicast_sessions::{ProducerEvent, ProducerSession, letter_key};
 use evenfall_runtime::telemetry::Metrics;
 use serde::Serialize;
 
@@ -107,7 +107,10 @@ impl<'a> PublisherRun<'a> {
         let roots: Vec<_> = settings.publishing().iter().map(|root| root.address).collect();
         let now = MonotonicClock::now();
         let life = u64::from_le_bytes(random()?);
-        let author = ProducerSession::new(now, &roots, life, process.base.key.clone());
+        // An author of a run with node keys writes under its own key.
+        let own = process.node_key().map(|key| letter_key(&key));
+        let key = own.or_else(|| process.base.key.clone());
+        let author = ProducerSession::new(now, &roots, life, key);
         Ok(Self {
             settings,
             process,

@@ -14,14 +14,18 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use evenfall_clock_service::{Mesh, Standing, View};
-use evenfall_core::{Machine, SyncTime, Timestamp};
+use evenfall_clock_service::{ClockMesh, MeshView, Standing};
+#[cfg(feature = "publisher")]
+use evenfall_core::MasterKey;
+use evenfall_core::{EndKeys, Machine, NodeKey, SyncTime, Timestamp};
 #[cfg(feature = "publisher")]
 use evenfall_feed_service::IntakeError;
 use evenfall_host::clock::{MonotonicClock, auto};
 use evenfall_host::{interrupt, pin};
+use evenfall_multicast_machine::tree::Dimensions;
 use evenfall_multicast_machine::wire::STREAM_OFFSET;
-use evenfall_multicast_machine::{Identity, Mode, Reason, Relay};
+use evenfall_multicast_machine::{ChainBreak, Identity, Mode, Reason, Relay};
+use evenfall_port::choice::TrialLoad;
 use evenfall_runtime::process::{Process as Base, ProcessOptions};
 use evenfall_runtime::telemetry::{Metrics, Orders};
 use evenfall_runtime::{ProcessError, SettingsError, memory};
@@ -89,6 +93,8 @@ pub enum RoleError {
         /// The new run.
         epoch: u32,
     },
+    /// A frame of the feed is not what the root signed.
+    Broken(ChainBreak),
     /// The root took this node out.
     Evicted(Reason),
     /// Some receivers did not finish before the time limit.
@@ -149,6 +155,11 @@ impl fmt::Display for RoleError {
                 f,
                 "the root started again (epoch {epoch}): what was not released of its last run is \
                  lost; start this node again to follow the new one"
+            ),
+            Self::Broken(broken) => write!(
+                f,
+                "{broken}; the feed ends here. Somebody who holds the shared key wrote it, or its \
+                 signature was lost, or the root signs by a key that is not in trust.signers"
             ),
             Self::Evicted(Reason::TooSlow) => write!(
                 f,
@@ -247,14 +258,19 @@ pub(crate) fn file_error(path: &Path, error: std::io::Error) -> RoleError {
 /// the first times two seconds after its own start, and may be started some seconds after the node.
 const TIME_PATIENCE: Duration = Duration::from_secs(10);
 
+/// Children of a trial of ports at most, each of which is a socket.
+const FANOUT_TRIED_MAX: usize = 32;
+
 /// A process with a role of the multicast, and the log that its role keeps.
 pub struct Process {
     /// The parts that every evenfall process has.
     pub base: Base,
     /// This node's clock as the mesh of clocks knows it; `None` without a mesh.
-    time: Option<View>,
+    time: Option<MeshView>,
     /// The run log, if the settings ask for a log.
     log: Option<Writer<fs::File>>,
+    /// The master key of a root, or the key of another node; `None` without node keys.
+    keys: Option<EndKeys>,
 }
 
 /// The name of a role in the log.
@@ -290,8 +306,17 @@ fn mode(word: &str) -> Result<Mode, SettingsError> {
     Mode::deserialize(word).map_err(|error| SettingsError::new(error.to_string()))
 }
 
-/// The orders that a root takes.
-const ORDERS: Orders = Orders { path: "/mode", check: |word| mode(word).map(drop) };
+/// The order to a root to send in another mode.
+const TO_MODE: Orders = Orders { path: "/mode", check: |word| mode(word).map(drop) };
+
+/// The order to a root to shut a node out. The root has to know the name.
+const TO_SHUT_OUT: Orders = Orders {
+    path: "/shut-out",
+    check: |name| match name.is_empty() {
+        true => Err(SettingsError::new("name the node that is to be shut out")),
+        false => Ok(()),
+    },
+};
 
 impl Process {
     /// Starts the process of a node, and its log.
@@ -313,6 +338,8 @@ impl Process {
         let is_single = matches!(node.role, RoleName::Proxy | RoleName::Author);
         let alone = is_single || is_root && has_letters;
         settings.check_mesh().map_err(|mistake| SettingsError::new(mistake.why))?;
+        // A node without its own key must not listen.
+        let keys = settings.node_keys(node)?;
         let member = settings.member(node);
         let steps = settings.clock.steps_of(&node.name);
         let options = ProcessOptions {
@@ -325,22 +352,40 @@ impl Process {
             is_meshed: member.is_some(),
             steps: steps.as_deref(),
             may_moderate: matches!(node.role, RoleName::Receiver | RoleName::Gateway),
-            orders: is_root.then_some(ORDERS),
+            orders: if is_root { &[TO_MODE, TO_SHUT_OUT] } else { &[] },
+            forwards: (node.role == RoleName::Proxy).then(|| trial_load(settings)),
         };
         let base = Base::start(&node.plain(), options)?;
-        let mut process = Self { base, time: None, log: None };
+        let mut process = Self { base, time: None, log: None, keys };
         if let Some(member) = member {
             let now = MonotonicClock::now();
             let plant = settings.clock.plant(node.id.0, now);
             let key = process.base.key.as_ref();
             let source = auto(false).0.stepped_by(steps.as_deref());
-            let mesh = Mesh::new(&settings.clock, member, key, Some(source), (now, plant));
+            let mesh = ClockMesh::new(&settings.clock, member, key, Some(source), (now, plant));
             process.time = Some(mesh.view());
             process.base.driver.set_sidecar(mesh.sidecar());
             process.await_time()?;
         }
         process.say_where(node);
         Ok(process)
+    }
+
+    /// The key of this node; `None` for a root, and without node keys.
+    pub fn node_key(&self) -> Option<NodeKey> {
+        match &self.keys {
+            Some(EndKeys::Node(key)) => Some(key.clone()),
+            _ => None,
+        }
+    }
+
+    /// The master key of this root; `None` for other nodes, and without node keys.
+    #[cfg(feature = "publisher")]
+    pub(crate) fn master_key(&self) -> Option<MasterKey> {
+        match &self.keys {
+            Some(EndKeys::Root(master)) => Some(master.clone()),
+            _ => None,
+        }
     }
 
     /// Begins the log of the role, if the settings ask for a log.
@@ -373,13 +418,13 @@ impl Process {
     }
 
     /// The clock of this node for other threads; `None` when this node uses its host's clock.
-    pub fn time(&self) -> Option<View> {
+    pub fn time(&self) -> Option<MeshView> {
         self.time.clone()
     }
 
     /// The state of this node's clock in the mesh; `None` when this node uses its host's clock.
     pub fn standing(&self) -> Option<Standing> {
-        self.time.as_ref().map(View::standing)
+        self.time.as_ref().map(MeshView::standing)
     }
 
     /// Publishes the state of the role and the state of its clock.
@@ -504,6 +549,14 @@ fn write_summary(path: &Path, summary: &impl Serialize) -> Result<(), RoleError>
 #[cfg(not(feature = "summary"))]
 fn write_summary(_: &Path, _: &impl Serialize) -> Result<(), RoleError> {
     Ok(())
+}
+
+/// What a proxy of this run sends on: the longest datagrams, to as many children as it may have.
+fn trial_load(settings: &Settings) -> TrialLoad {
+    let multicast = &settings.multicast;
+    let tree = Dimensions::of(&multicast.shape, multicast.mode, settings.count_leaves());
+    let fanout = tree.fanout.min(FANOUT_TRIED_MAX);
+    TrialLoad { datagram_bytes: multicast.framing.datagram_bytes, fanout }
 }
 
 /// Whether more evenfall processes than cores share the host of this node.

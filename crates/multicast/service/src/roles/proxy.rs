@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::part::{Ended, Part};
 use super::{Process, RoleError, identity};
 use crate::settings::{Node, Settings};
+use evenfall_runtime::process::PortTaken;
 use evenfall_runtime::telemetry::Metrics;
 
 /// How long a proxy serves repair after the receivers below it have finished.
@@ -25,6 +26,8 @@ pub struct ProxySummary {
     pub status: RelayStatus,
     /// Datagrams that were no messages of the protocol.
     pub malformed: u64,
+    /// The kind of its port, and why.
+    pub port: PortTaken,
     /// The last state of the proxy's clock in the mesh; `None` when the host's clock was used.
     pub clock: Option<Standing>,
     /// Why the proxy ended.
@@ -101,7 +104,11 @@ pub fn run(settings: &Settings, node: &Node) -> Result<ProxySummary, RoleError> 
     let mut process = Process::start(settings, node)?;
     let who = identity(settings, node, node.tree, process.base.started)?;
     let key = process.base.key.clone();
-    let mut relays = [Relay::new(settings.multicast, who, key.as_ref(), MonotonicClock::now())];
+    let relay = Relay::new(settings.multicast, who, key.as_ref(), MonotonicClock::now());
+    let mut relays = [match process.node_key() {
+        Some(key) => relay.with_node_key(key),
+        None => relay,
+    }];
     let root_timeout = settings.multicast.membership.root_timeout;
     let mut watch = Watch { node, root_timeout, finished: None, failed: None };
     let ended = process.play(&mut relays, &mut watch)?;
@@ -116,7 +123,8 @@ pub fn run(settings: &Settings, node: &Node) -> Result<ProxySummary, RoleError> 
         status.dropped
     );
     let clock = process.standing();
-    let summary = ProxySummary { name, status, malformed, clock, ended: why };
+    let port = process.base.port_taken.clone();
+    let summary = ProxySummary { name, status, malformed, port, clock, ended: why };
     process.end(settings, &summary)?;
     ended.map(|_| summary)
 }

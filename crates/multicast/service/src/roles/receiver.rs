@@ -1,13 +1,16 @@
 //! A receiver as a process, or inside one. This module connects the machine with the program that
 //! takes the messages.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use evenfall_clock_service::Standing;
 use evenfall_core::{Clock, NodeId, SyncTime, Timestamp};
 use evenfall_feed_formats::sharding::ContentHash;
 use evenfall_host::clock::MonotonicClock;
-use evenfall_multicast_machine::{Reason, Receiver, ReceiverEvent, ReceiverStatus, Release, Tally};
+use evenfall_multicast_machine::{
+    Reason, Receiver, ReceiverEvent, ReceiverStatus, Release, Tally, TrustCounts,
+};
 use evenfall_multicast_report::{Flags, Lost, Released};
 use serde::Serialize;
 
@@ -77,8 +80,8 @@ pub struct Delivery<'s, S> {
     pub hash: ContentHash,
     /// Records that wait for the run log.
     pub records: Vec<Record>,
-    /// Trees whose stream has ended.
-    pub finished: u32,
+    /// Trees whose stream has ended, by their numbers.
+    pub finished: BTreeSet<u32>,
     /// Why the role cannot continue, if it cannot.
     pub failed: Option<RoleError>,
     root_timeout: Duration,
@@ -97,7 +100,7 @@ impl<'s, S: Sink> Delivery<'s, S> {
             receiver: node.id,
             hash: ContentHash::new(trees),
             records: Vec::new(),
-            finished: 0,
+            finished: BTreeSet::new(),
             failed: None,
             root_timeout: settings.multicast.membership.root_timeout,
             live_from: vec![None; trees],
@@ -125,11 +128,14 @@ impl<'s, S: Sink> Delivery<'s, S> {
                     }));
                 }
             }
-            ReceiverEvent::Finished => self.finished += 1,
+            ReceiverEvent::Finished => drop(self.finished.insert(stream)),
             ReceiverEvent::Restarted { epoch } => {
                 self.failed = Some(RoleError::RootRestarted { epoch });
             }
+            // A root ends when all have its stream, and a gateway stays for its participants.
+            ReceiverEvent::RootLost if self.finished.contains(&stream) => {}
             ReceiverEvent::RootLost => self.failed = Some(RoleError::RootLost(self.root_timeout)),
+            ReceiverEvent::Broken(broken) => self.failed = Some(RoleError::Broken(broken)),
             ReceiverEvent::Evicted(Reason::TooSlow) => {
                 self.failed = Some(RoleError::Evicted(Reason::TooSlow));
             }
@@ -207,10 +213,21 @@ pub fn metrics((name, role): (&str, &str), trees: &[ReceiverStatus], malformed: 
         m.gauge("clock_sound", "1 when the feed's delays vouch for the clock.", tree, sound);
         let help = "Steps of the host's clock that were not followed.";
         m.counter("clock_steps_total", help, tree, status.clock_steps);
+        status.trust.iter().for_each(|trust| put_trust(&mut m, tree, trust));
     }
     // A datagram that is no message names no tree.
     m.counter("malformed_datagrams_total", "Datagrams that were no messages.", 0, malformed);
     m
+}
+
+/// Adds the checks of signatures.
+fn put_trust(m: &mut Metrics, tree: u32, trust: &TrustCounts) {
+    let help = "Messages whose frame the root signed.";
+    m.counter("verified_messages_total", help, tree, trust.verified);
+    let help = "Messages of a replay, whose signatures are not checked.";
+    m.counter("unsigned_messages_total", help, tree, trust.unsigned);
+    m.counter("checked_signatures_total", "Signatures checked.", tree, trust.signatures);
+    m.counter("chain_breaks_total", "Frames that the root did not sign.", tree, trust.breaks);
 }
 
 /// Why machines that receive are not well, if they are not.
@@ -258,7 +275,7 @@ impl<S: Sink> Part<Receiver> for ReceiverRole<'_, S> {
             return Some(Err(error));
         }
         let now = MonotonicClock::now();
-        let is_over = self.delivery.finished >= self.trees
+        let is_over = self.delivery.finished.len() >= self.trees as usize
             && *self.leave_at.get_or_insert(now + LINGER) <= now;
         is_over.then_some(Ok("the stream ended"))
     }
@@ -304,10 +321,19 @@ pub(crate) fn start_machines(
     process: &Process,
 ) -> Result<Vec<Receiver>, RoleError> {
     let begin = node.begin()?;
+    let verifier = settings.trust.load_verifier()?;
     let machine = |stream| {
         let who = identity(settings, node, stream, process.base.started)?;
         let (now, key) = (MonotonicClock::now(), process.base.key.as_ref());
-        Ok(Receiver::new(settings.multicast, who, key, now).beginning(begin))
+        let machine = Receiver::new(settings.multicast, who, key, now).beginning(begin);
+        let machine = match process.node_key() {
+            Some(key) => machine.with_node_key(key),
+            None => machine,
+        };
+        Ok(match &verifier {
+            Some(verifier) => machine.check_signatures(verifier.clone(), settings.trust.release),
+            None => machine,
+        })
     };
     (0..settings.course.trees).map(machine).collect()
 }

@@ -32,7 +32,7 @@ impl Settings {
     pub fn known() -> Vec<KnownTable> {
         let of = |table, keys| KnownTable { table, keys };
         let mut known = vec![of("run", keys_of::<Run>()), of("run", keys_of::<RunOptions>())];
-        let whole = ["feed", "io", "inject", "clock", "multicast"];
+        let whole = ["feed", "io", "inject", "clock", "trust", "multicast"];
         known.extend(whole.map(|table| of(table, &[])));
         known
     }
@@ -52,6 +52,7 @@ impl Settings {
             io: document.part("io")?,
             inject: document.part("inject")?,
             clock: document.part("clock")?,
+            trust: document.part("trust")?,
             multicast: document.part("multicast")?,
             nodes: document.list("node")?,
         };
@@ -63,6 +64,7 @@ impl Settings {
         settings.feed.rebase(base);
         settings.inject.rebase(base);
         settings.clock.rebase(base);
+        settings.trust.rebase(base);
         for node in &mut settings.nodes {
             node.record = node.record.take().map(|dir| base.join(dir));
         }
@@ -79,6 +81,7 @@ impl Settings {
         settings::put(&mut document, "io", &self.io);
         settings::put(&mut document, "inject", &self.inject);
         settings::put(&mut document, "clock", &self.clock);
+        settings::put(&mut document, "trust", &self.trust);
         settings::put(&mut document, "multicast", &self.multicast);
         if !self.nodes.is_empty() {
             let nodes = toml::Value::try_from(&self.nodes).expect("nodes are plain tables");

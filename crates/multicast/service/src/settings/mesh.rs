@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use evenfall_clock_service::mesh::Member;
+use evenfall_clock_service::mesh::MeshMember;
 use evenfall_runtime::settings::Mistake;
 
 use super::{Node, RoleName, Settings};
@@ -45,11 +45,11 @@ impl Settings {
 
     /// The place of a node among the nodes that measure each other's clocks; `None` when each node
     /// uses the clock of its own host.
-    pub fn member(&self, node: &Node) -> Option<Member> {
+    pub fn member(&self, node: &Node) -> Option<MeshMember> {
         let nodes = self.timed();
         let place = nodes.iter().position(|other| other.id == node.id)? as u32;
         let addresses = nodes.iter().map(|node| node.address).collect();
-        self.is_meshed().then_some(Member { addresses, place })
+        self.is_meshed().then_some(MeshMember { addresses, place })
     }
 
     /// Refuses a mesh whose nodes cannot find each other.

@@ -2,11 +2,11 @@
 
 use std::net::SocketAddr;
 
-use evenfall_core::{NodeId, SharedKey};
+use evenfall_core::{EndKeys, MasterKey, NodeId, NodeKey, SharedKey};
 use evenfall_multicast_machine::Config;
 use evenfall_runtime::settings::{Run, SettingsError};
 
-use super::{Node, RoleName, RunOptions, Settings};
+use super::{Node, RoleName, RunOptions, Settings, TrustSettings};
 
 /// A receiver in a program, by plain values.
 #[derive(Clone, Debug)]
@@ -27,6 +27,10 @@ pub struct Subscription {
     pub trees: u32,
     /// The shared key of the run. Without a key nothing leaves loopback.
     pub key: Option<SharedKey>,
+    /// The key of this node, for a run with node keys.
+    pub node_key: Option<NodeKey>,
+    /// The public keys of those who may write the feed, and the own signing key.
+    pub trust: TrustSettings,
     /// The protocol.
     pub multicast: Config,
 }
@@ -35,7 +39,10 @@ impl Subscription {
     /// A receiver of a run of one tree, without a key.
     pub fn new(root: SocketAddr, address: SocketAddr, id: NodeId) -> Self {
         let (name, multicast) = (format!("receiver-{}", id.0), Config::default());
-        Self { name, id, address, root, standbys: Vec::new(), trees: 1, key: None, multicast }
+        let trust = TrustSettings::default();
+        let standbys = Vec::new();
+        let (key, node_key) = (None, None);
+        Self { name, id, address, root, standbys, trees: 1, key, node_key, trust, multicast }
     }
 
     /// The settings of a run in which this program knows the root, its standbys and itself.
@@ -50,7 +57,8 @@ impl Subscription {
             node(format!("standby-{place}"), other(place), RoleName::Standby, *address)
         }));
         nodes.push(node(self.name.clone(), self.id, RoleName::Receiver, self.address));
-        checked(self.trees, &self.key, self.multicast, nodes)
+        let own = own_key(self.node_key.as_ref(), self.id)?;
+        checked(self.trees, &self.key, own, self.multicast, nodes, &self.trust)
     }
 }
 
@@ -68,6 +76,10 @@ pub struct EmbeddedRootSettings {
     pub trees: u32,
     /// The shared key of the run. Without a key nothing leaves loopback.
     pub key: Option<SharedKey>,
+    /// The master key of the roots, for a run with node keys.
+    pub master_key: Option<MasterKey>,
+    /// The key by which the root signs the feed.
+    pub trust: TrustSettings,
     /// The protocol.
     pub multicast: Config,
 }
@@ -79,7 +91,10 @@ impl EmbeddedRootSettings {
     /// A root of one tree, without a key.
     pub fn new(address: SocketAddr, id: NodeId) -> Self {
         let multicast = Config::default();
-        Self { id, address, receivers: Vec::new(), trees: 1, key: None, multicast }
+        let trust = TrustSettings::default();
+        let (key, master_key) = (None, None);
+        let receivers = Vec::new();
+        Self { id, address, receivers, trees: 1, key, master_key, trust, multicast }
     }
 
     /// The settings of a run of this root and its receivers.
@@ -91,7 +106,8 @@ impl EmbeddedRootSettings {
         nodes.extend(self.receivers.iter().map(|(id, address)| {
             node(format!("receiver-{}", id.0), *id, RoleName::Receiver, *address)
         }));
-        checked(self.trees, &self.key, self.multicast, nodes)
+        let master = self.master_key.clone().map(EndKeys::Root);
+        checked(self.trees, &self.key, master, self.multicast, nodes, &self.trust)
     }
 }
 
@@ -107,6 +123,8 @@ pub struct PublisherSettings {
     pub roots: Vec<SocketAddr>,
     /// The shared key of the run. Without a key nothing leaves loopback.
     pub key: Option<SharedKey>,
+    /// The key of this node, for a run with node keys.
+    pub node_key: Option<NodeKey>,
 }
 
 impl PublisherSettings {
@@ -115,7 +133,7 @@ impl PublisherSettings {
 
     /// An author that knows its roots, without a key.
     pub fn new(roots: &[SocketAddr], address: SocketAddr, id: NodeId) -> Self {
-        Self { id, address, roots: roots.to_vec(), key: None }
+        Self { id, address, roots: roots.to_vec(), key: None, node_key: None }
     }
 
     /// The settings of a run in which this program knows the roots and itself.
@@ -133,7 +151,8 @@ impl PublisherSettings {
         // The receivers stand in the settings of the roots.
         let mut multicast = Config::default();
         multicast.membership.expect_receivers = 1;
-        checked(1, &self.key, multicast, nodes)
+        let own = own_key(self.node_key.as_ref(), self.id)?;
+        checked(1, &self.key, own, multicast, nodes, &TrustSettings::default())
     }
 }
 
@@ -141,11 +160,25 @@ fn node(name: String, id: NodeId, role: RoleName, address: SocketAddr) -> Node {
     Node { name, id, role, address, http: None, tree: 0, record: None, from: None }
 }
 
+/// The key of the node, which must be of this node.
+fn own_key(key: Option<&NodeKey>, id: NodeId) -> Result<Option<EndKeys>, SettingsError> {
+    match key {
+        Some(key) if key.node() != id => Err(SettingsError::new(format!(
+            "the node key is of node {}, and this node has id {}",
+            key.node().0,
+            id.0
+        ))),
+        key => Ok(key.cloned().map(EndKeys::Node)),
+    }
+}
+
 fn checked(
     trees: u32,
     key: &Option<SharedKey>,
+    node_keys: Option<EndKeys>,
     multicast: Config,
     nodes: Vec<Node>,
+    trust: &TrustSettings,
 ) -> Result<Settings, SettingsError> {
     // Each program of the run knows the addresses of the root and of itself. To measure clocks, a
     // node needs the addresses of all nodes. So on several hosts each program believes its host's
@@ -154,10 +187,17 @@ fn checked(
         true => "same-host",
         false => "host",
     };
+    if node_keys.is_some() && key.is_none() {
+        let why = "a node key or a master key needs the shared key of the run, under which the \
+                   feed is sealed";
+        return Err(SettingsError::new(why));
+    }
     // A run log needs a directory, and the program has named none.
-    let run = Run { log: false, clock: clock.into(), key: key.clone(), ..Run::default() };
+    let (clock, key) = (clock.into(), key.clone());
+    let run = Run { log: false, clock, key, node_keys, ..Run::default() };
     let course = RunOptions { trees, ..RunOptions::default() };
-    let settings = Settings { run, course, multicast, nodes, ..Settings::default() };
+    let trust = trust.clone();
+    let settings = Settings { run, course, multicast, nodes, trust, ..Settings::default() };
     let checked = settings.check().and_then(|()| settings.check_run());
     checked.map_err(|mistake| SettingsError::new(mistake.why))?;
     Ok(settings)

@@ -4,10 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use evenfall_core::{Class, Destination, Format, Malformed, SharedKey, Transmit};
+use evenfall_core::NodeId;
+use evenfall_core::node_keys::NODE_KEY_ID;
+use evenfall_core::{
+    Class, Destination, Format, Malformed, MasterKey, NodeKey, SharedKey, Transmit,
+};
 
 use super::wire::{
     MAGIC, ProduceRequest, ProduceResponse, ProducerDirection, ProducerEnvelope, STRETCHES_MAX,
+    name_in,
 };
 use super::{LINES_MAX, ProducerTable, SessionChange};
 
@@ -31,7 +36,8 @@ pub struct LeadStanding {
 #[derive(Clone, Debug, Default)]
 pub struct ProducerList {
     /// The address of each author by its name. Port 0 stands for all ports of the address, because
-    /// the settings leave the port to the operating system.
+    /// the settings leave the port to the operating system. The address 0.0.0.0 stands for all
+    /// addresses, where the key of a letter tells who wrote it.
     pub named: BTreeMap<u64, SocketAddr>,
     /// Whether authors that the list does not name are refused.
     pub only_named: bool,
@@ -41,7 +47,7 @@ impl ProducerList {
     fn permits(&self, name: u64, from: SocketAddr) -> bool {
         self.named.get(&name).map_or(!self.only_named, |address| {
             let is_same_port = address.port() == 0 || address.port() == from.port();
-            is_same_port && address.ip() == from.ip()
+            address.ip().is_unspecified() || is_same_port && address.ip() == from.ip()
         })
     }
 }
@@ -50,6 +56,7 @@ impl ProducerList {
 #[derive(Clone, Copy, Debug)]
 struct HeardProducer {
     address: SocketAddr,
+    name: u64,
     /// The number of the latest letter.
     letter: u64,
     /// The first place that was not answered.
@@ -57,9 +64,35 @@ struct HeardProducer {
     is_refused: bool,
 }
 
+/// The keys under which a root reads letters.
+enum LetterKeys {
+    /// All letters are under one key, or under none.
+    Shared(Option<SharedKey>),
+    /// Each letter is under the key of the node that its name states.
+    Nodes(MasterKey),
+}
+
+/// The key under which an author and the roots write each other letters.
+pub fn letter_key(node: &NodeKey) -> SharedKey {
+    SharedKey::new(NODE_KEY_ID, node.derive("evenfall line v2 letters of a node", &[]))
+}
+
+impl LetterKeys {
+    /// The key of the letters under this name.
+    fn of(&self, name: u64) -> Result<Option<SharedKey>, Malformed> {
+        let master = match self {
+            Self::Shared(key) => return Ok(key.clone()),
+            Self::Nodes(master) => master,
+        };
+        let id = name.checked_sub(1).and_then(|id| u32::try_from(id).ok());
+        let id = id.ok_or(Malformed { what: "a letter under the name of no node", offset: 8 })?;
+        Ok(Some(letter_key(&master.node(NodeId(id)))))
+    }
+}
+
 /// See the module documentation.
 pub struct ProducerIngress {
-    key: Option<SharedKey>,
+    keys: LetterKeys,
     pub(super) permitted: ProducerList,
     life: u64,
     is_open: bool,
@@ -79,7 +112,7 @@ impl ProducerIngress {
     /// A ingress that takes no messages yet. `life` is a random number that no other root has.
     pub fn new(key: Option<SharedKey>, life: u64) -> Self {
         Self {
-            key,
+            keys: LetterKeys::Shared(key),
             permitted: ProducerList::default(),
             life,
             is_open: false,
@@ -89,6 +122,11 @@ impl ProducerIngress {
             owed: BTreeSet::new(),
             letters: 0,
         }
+    }
+
+    /// Reads each letter under the key of the node that its name states.
+    pub fn with_node_keys(self, master: MasterKey) -> Self {
+        Self { keys: LetterKeys::Nodes(master), ..self }
     }
 
     /// Takes letters of these authors alone.
@@ -132,14 +170,15 @@ impl ProducerIngress {
         lines: &ProducerTable,
         publish: &mut dyn FnMut(u64, u64, (Format, Bytes)) -> Option<u64>,
     ) -> Result<Option<SessionChange>, Malformed> {
-        let (envelope, body) = ProducerEnvelope::open(self.key.as_ref(), datagram)?;
+        let key = self.keys.of(name_in(datagram).unwrap_or_default())?;
+        let (envelope, body) = ProducerEnvelope::open(key.as_ref(), datagram)?;
         if envelope.kind != ProducerDirection::ToRoot || envelope.author == 0 {
             return Err(Malformed { what: "no letter to a root", offset: 0 });
         }
         let say = ProduceRequest::decode(&body)?;
         let author = envelope.author;
-        let name = if lines.knows(author) { lines.name(author) } else { say.name };
-        if name != say.name || !self.permitted.permits(name, from) {
+        let name = if lines.knows(author) { lines.name(author) } else { envelope.name };
+        if name != envelope.name || !self.permitted.permits(name, from) {
             // A stranger gets no answer, which would tell it the run.
             return Err(Malformed { what: "a letter that is not from its author", offset: 0 });
         }
@@ -161,10 +200,10 @@ impl ProducerIngress {
             if !has_room {
                 self.owe(author, say.have);
                 self.heard.entry(author).and_modify(|heard| heard.is_refused = true);
-            } else if lines.has(say.name) {
-                self.closing.insert(say.name, author);
+            } else if lines.has(name) {
+                self.closing.insert(name, author);
             }
-            return Ok(has_room.then_some(SessionChange::Begin { author, name: say.name }));
+            return Ok(has_room.then_some(SessionChange::Begin { author, name }));
         }
         let newer = self.closing.get(&lines.name(author));
         if newer.is_some_and(|newer| *newer != author) {
@@ -189,14 +228,18 @@ impl ProducerIngress {
     }
 
     /// Notes where the author of a letter is. An old letter that somebody recorded and sends again
-    /// does not change this. Returns whether there is room for the author.
+    /// does not change this. Returns whether there is room for the author, and the author has no
+    /// other name.
     fn hear(&mut self, address: SocketAddr, envelope: &ProducerEnvelope) -> bool {
-        let (author, letter) = (envelope.author, envelope.number);
+        let ProducerEnvelope { name, author, number: letter, .. } = *envelope;
         if !self.heard.contains_key(&author) && self.heard.len() >= 2 * LINES_MAX {
             return false;
         }
-        let new = HeardProducer { address, letter, told: 0, is_refused: false };
+        let new = HeardProducer { address, name, letter, told: 0, is_refused: false };
         let heard = self.heard.entry(author).or_insert(new);
+        if heard.name != name {
+            return false;
+        }
         if letter > heard.letter {
             (heard.address, heard.letter) = (address, letter);
         }
@@ -218,6 +261,8 @@ impl ProducerIngress {
             let author = self.owed.pop_first()?;
             // A root that never heard of the author has no address.
             let Some(heard) = self.heard.get_mut(&author) else { continue };
+            // The name was read when the letter came.
+            let Ok(key) = self.keys.of(heard.name) else { continue };
             let next = lines.next(author);
             let stretches = lines.stretches(author, heard.told, STRETCHES_MAX);
             heard.told = stretches.last().map_or(next, |last| last.place + u64::from(last.count));
@@ -239,13 +284,14 @@ impl ProducerIngress {
             let (life, run_id, number) = (self.life, standing.run_id, self.letters);
             let envelope = ProducerEnvelope {
                 kind: ProducerDirection::ToPublisher,
+                name: heard.name,
                 author,
                 life,
                 run_id,
                 number,
             };
             let to = Destination::One(heard.address);
-            let (head, body) = envelope.seal(self.key.as_ref(), answer.encode());
+            let (head, body) = envelope.seal(key.as_ref(), answer.encode());
             return Some(Transmit::new(Class::Control, to, head, body));
         }
     }

@@ -311,21 +311,26 @@ impl ProducerSession {
             messages.push((*format, message.clone()));
         }
         self.next += messages.len() as u64;
-        ProduceRequest { name: self.name, have, place, is_end: false, messages }
+        ProduceRequest { have, place, is_end: false, messages }
     }
 
     fn letter(&mut self, to: SocketAddr, class: Class, say: &ProduceRequest) -> Transmit {
         self.letters += 1;
-        let (author, run_id, number) = (self.life, self.run_id, self.letters);
-        let envelope =
-            ProducerEnvelope { kind: ProducerDirection::ToRoot, author, life: 0, run_id, number };
+        let envelope = ProducerEnvelope {
+            kind: ProducerDirection::ToRoot,
+            name: self.name,
+            author: self.life,
+            life: 0,
+            run_id: self.run_id,
+            number: self.letters,
+        };
         let (head, body) = envelope.seal(self.key.as_ref(), say.encode());
         Transmit::new(class, Destination::One(to), head, body)
     }
 
     fn ask(&self, is_end: bool) -> ProduceRequest {
-        let (name, place) = (self.name, self.first);
-        ProduceRequest { name, have: place, place, is_end, messages: Vec::new() }
+        let place = self.first;
+        ProduceRequest { have: place, place, is_end, messages: Vec::new() }
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use evenfall_core::{Arrival, Destination, Format, Machine, SharedKey, StampedBy, Timestamp};
-use evenfall_core::{Malformed, Transmit};
+use evenfall_core::{Malformed, MasterKey, NodeId, Transmit};
 
 use super::ingress::LeadStanding;
 use super::session::{ProduceRefusal, WINDOW_BYTES};
@@ -187,13 +187,13 @@ fn a_deposed_root_forgets_what_was_not_agreed_and_an_author_does_not_return_to_i
 
 /// A letter as anybody can write it: no message, and no place. A run of 0 asks which run it is.
 fn forged(run: u64, number: u8) -> Bytes {
-    let mut bytes = b"EL\x01\x01\0\0\0\0".to_vec();
-    // The envelope: author, life, run and number of the letter.
-    for word in [12_345, 0, run, number.into()] {
+    let mut bytes = b"EL\x02\x01\0\0\0\0".to_vec();
+    // The envelope: name, author, life, run and number of the letter.
+    for word in [3, 12_345, 0, run, number.into()] {
         bytes.extend(u64::to_le_bytes(word));
     }
-    // The letter: the name, two places, no end, no message.
-    for word in [3, 0, 0] {
+    // The letter: two places, no end, no message.
+    for word in [0, 0] {
         bytes.extend(u64::to_le_bytes(word));
     }
     bytes.extend([0; 3]);
@@ -223,6 +223,43 @@ fn a_stranger_learns_no_run_and_takes_no_name_over() {
     publish(&mut author, 2, 1);
     let letter = datagram(&author.poll_transmit(at_ms(2)).expect("a letter"));
     assert!(roots[0].handle(stranger, &letter).is_err(), "the author's own letter from elsewhere");
+}
+
+#[test]
+fn a_root_with_node_keys_reads_a_letter_under_the_key_of_the_node_that_it_names_alone() {
+    let master = MasterKey::new([6; 32]);
+    // The name 3 is that of node 2.
+    let key = |node| letter_key(&master.node(NodeId(node)));
+    let mut author = author(Some(&key(2)));
+    let mut root = TestRoot::new(0, 5, true, Some(&SharedKey::new(1, [7; 32])));
+    root.ingress = ProducerIngress::new(None, 70).with_node_keys(master.clone());
+    root.ingress.open(true);
+    root.permit(SocketAddr::from(([0, 0, 0, 0], 0)));
+    let mut roots = [root];
+    assert!(talk(&mut author, &mut roots, 0).contains(&ProducerEvent::Leads(5)));
+    publish(&mut author, 1, 1);
+    talk(&mut author, &mut roots, 1);
+    assert_eq!(roots[0].proposed.len(), 1);
+    let envelope = |name| {
+        let (kind, number) = (wire::ProducerDirection::ToRoot, 1);
+        wire::ProducerEnvelope { kind, name, author: 9, life: 0, run_id: RUN, number }
+    };
+    let ask = || {
+        let messages = Vec::new();
+        wire::ProduceRequest { have: 0, place: 0, is_end: false, messages }.encode()
+    };
+    let mut written = |name, key: Option<&SharedKey>| {
+        let (head, body) = envelope(name).seal(key, ask());
+        let letter = Bytes::from([head.as_slice(), &body].concat());
+        roots[0].handle(address(98), &letter)
+    };
+    assert!(written(3, Some(&SharedKey::new(1, [7; 32]))).is_err(), "the shared key");
+    assert!(written(3, Some(&key(4))).is_err(), "the key of another node");
+    assert!(written(0, Some(&key(0))).is_err(), "no name");
+    assert!(written(3, None).is_err() && written(u64::MAX, None).is_err());
+    assert!(written(5, Some(&key(4))).is_err(), "a node that is no author");
+    let begun = SessionChange::Begin { author: 9, name: 3 };
+    assert_eq!(written(3, Some(&key(2))), Ok(Some(begun)), "the author of this name");
 }
 
 #[test]

@@ -1,19 +1,26 @@
 //! The datagrams between authors and roots.
 //!
 //! ```text
-//!  0       2         3      4        5   8            16         24           32           40
-//!  | magic | version | kind | key id | 0 | author u64 | life u64 | run id u64 | number u64 | body
+//!  0       2         3      4        5   8          16           24         32           40
+//!  | magic | version | kind | key id | 0 | name u64 | author u64 | life u64 | run id u64 |
+//! 40           48
+//!  | number u64 | body
 //!
-//!  ProduceRequest      name u64 | have u64 | place u64 | is the end u8 | count u16 | as many
-//! messages a message: format u8, length u16, bytes ProduceResponse   epoch u32 | flags u8 | base
-//! u64 | next place u64 | count u8 | as many stretches a stretch: place u64, number u64, count u32
+//!  ProduceRequest      have u64 | place u64 | is the end u8 | count u16 | as many messages
+//!                      a message: format u8, length u16, bytes
+//!  ProduceResponse     epoch u32 | flags u8 | base u64 | next place u64 | count u8 | as many
+//!                      stretches
+//!                      a stretch: place u64, number u64, count u32
 //! ```
 //!
-//! With a key, the body is sealed (ChaCha20-Poly1305) with the 40 bytes in front of it as
-//! associated data. An author seals under a key of its own random number. A root seals under a key
-//! of the author and of its own random number, the life. The number of the letter is the nonce. The
-//! run id makes a recorded letter worthless in another run. A letter that is recorded and sent
-//! again in the same run has places that are in the feed already.
+//! The name is the id of the author's node and 1, or 0 for an author without a name. With a key,
+//! the body is sealed (ChaCha20-Poly1305) with the 48 bytes in front of it as associated data. With
+//! node keys the secret is that of the node that the name states, which this node and the roots
+//! alone have. Otherwise the secret is the shared key. An author seals under a key of its own
+//! random number. A root seals under a key of the author and of its own random number, the life.
+//! The number of the letter is the nonce. The run id makes a recorded letter worthless in another
+//! run. A letter that is recorded and sent again in the same run has places that are in the feed
+//! already.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use evenfall_core::{Cipher, Format, Head, Malformed, Reader, SharedKey};
@@ -24,11 +31,11 @@ use evenfall_core::cipher::TAG_BYTES;
 /// "EL" in ASCII.
 pub const MAGIC: [u8; 2] = *b"EL";
 /// Version of this layout. Another version is refused.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// Bytes of a letter in front of its body.
-pub const ENVELOPE_BYTES: usize = 40;
+pub const ENVELOPE_BYTES: usize = 48;
 /// Bytes of a [`ProduceRequest`] in front of its messages.
-const SAY_BYTES: usize = 27;
+const SAY_BYTES: usize = 19;
 /// Bytes that a message has in a letter besides its own.
 pub const MESSAGE_OVERHEAD: usize = 3;
 /// Bytes that a letter with one message has besides those of the message.
@@ -51,6 +58,8 @@ pub enum ProducerDirection {
 pub struct ProducerEnvelope {
     /// The direction of the datagram.
     pub kind: ProducerDirection,
+    /// The name that the author shares with the processes before it; 0 for none.
+    pub name: u64,
     /// The random number of the author.
     pub author: u64,
     /// The random number of the root in an answer, and 0 in a letter of an author.
@@ -64,8 +73,6 @@ pub struct ProducerEnvelope {
 /// What an author says. Without a message and without the end, the author asks which root leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProduceRequest {
-    /// The name that the author shares with the processes before it; 0 for none.
-    pub name: u64,
     /// The first place whose number the author does not know.
     pub have: u64,
     /// The place of the first message.
@@ -113,7 +120,7 @@ impl ProducerEnvelope {
         let mut out = BytesMut::with_capacity(ENVELOPE_BYTES);
         out.put_slice(&MAGIC);
         out.put_slice(&[VERSION, self.kind as u8, key_id, 0, 0, 0]);
-        for word in [self.author, self.life, self.run_id, self.number] {
+        for word in [self.name, self.author, self.life, self.run_id, self.number] {
             out.put_u64_le(word);
         }
         Head::new(&out)
@@ -146,14 +153,20 @@ impl ProducerEnvelope {
         if r.u8()? != key.map_or(0, SharedKey::id) || r.array::<3>()? != [0; 3] {
             return Err(r.malformed("a letter under another key, or none"));
         }
-        let (author, life, run_id, number) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?);
-        let envelope = Self { kind, author, life, run_id, number };
+        let (name, author, life) = (r.u64()?, r.u64()?, r.u64()?);
+        let (run_id, number) = (r.u64()?, r.u64()?);
+        let envelope = Self { kind, name, author, life, run_id, number };
         let body = datagram.slice(ENVELOPE_BYTES..);
         let Some(key) = key else { return Ok((envelope, body)) };
         let opened = cipher(key, &envelope).open(number, &datagram[..ENVELOPE_BYTES], &body);
-        let forged = r.malformed("a letter that does not open under the shared key");
+        let forged = r.malformed("a letter that does not open under the key of its author");
         Ok((envelope, opened.ok_or(forged)?))
     }
+}
+
+/// The name in a letter, under whose key the letter is sealed; `None` for bytes that are no letter.
+pub(super) fn name_in(datagram: &[u8]) -> Option<u64> {
+    Some(u64::from_le_bytes(*datagram.get(8..)?.first_chunk()?))
 }
 
 impl ProduceRequest {
@@ -161,7 +174,6 @@ impl ProduceRequest {
     pub fn encode(&self) -> BytesMut {
         let bytes: usize = self.messages.iter().map(|(_, m)| m.len() + MESSAGE_OVERHEAD).sum();
         let mut out = BytesMut::with_capacity(SAY_BYTES + bytes + TAG_BYTES);
-        out.put_u64_le(self.name);
         out.put_u64_le(self.have);
         out.put_u64_le(self.place);
         out.put_u8(u8::from(self.is_end));
@@ -180,7 +192,7 @@ impl ProduceRequest {
     /// [`Malformed`] when the body says nothing.
     pub fn decode(body: &Bytes) -> Result<Self, Malformed> {
         let mut r = Reader::new(body);
-        let (name, have, place) = (r.u64()?, r.u64()?, r.u64()?);
+        let (have, place) = (r.u64()?, r.u64()?);
         let (is_end, count) = (r.u8()?, r.u16()?);
         if is_end > 1 || place.checked_add(u64::from(count)).is_none() {
             return Err(r.malformed("no such place"));
@@ -191,7 +203,7 @@ impl ProduceRequest {
             messages.push((format, body.slice_ref(r.take(length)?)));
         }
         r.finish()?;
-        Ok(Self { name, have, place, is_end: is_end == 1, messages })
+        Ok(Self { have, place, is_end: is_end == 1, messages })
     }
 }
 
@@ -250,6 +262,7 @@ mod tests {
     fn envelope() -> ProducerEnvelope {
         ProducerEnvelope {
             kind: ProducerDirection::ToRoot,
+            name: 2,
             author: 7,
             life: 0,
             run_id: 9,
@@ -259,7 +272,7 @@ mod tests {
 
     fn say() -> ProduceRequest {
         let messages = vec![(Format(1), "one".into()), (Format::OPAQUE, Bytes::new())];
-        ProduceRequest { name: 2, have: 4, place: 5, is_end: true, messages }
+        ProduceRequest { have: 4, place: 5, is_end: true, messages }
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use evenfall_core::Install;
 use evenfall_placement_planner::builder::RootRule;
-use evenfall_placement_planner::planner::{Method, Planner};
-use evenfall_placement_planner::tree::Shape;
+use evenfall_placement_planner::planner::{PlanMethod, Planner};
+use evenfall_placement_planner::tree::TreeShape;
 
 use super::*;
 
@@ -59,17 +59,17 @@ impl Net {
 }
 
 fn survey() -> TreeSurvey {
-    surveying("p90", Shape { depth: 1, fanout: 3 }, Extent::ByParent)
+    surveying("p90", TreeShape { depth: 1, fanout: 3 }, Extent::ByParent)
 }
 
-fn surveying(method: &str, shape: Shape, extent: Extent) -> TreeSurvey {
+fn surveying(method: &str, shape: TreeShape, extent: Extent) -> TreeSurvey {
     let names = (0..HOSTS).map(|host| format!("h{host}")).collect();
     let planner = Planner {
         root: RootRule::Host(0),
         candidates: Some(HOSTS - 1),
-        ..Planner::new(Method::parse(method).expect("a method"), shape)
+        ..Planner::new(PlanMethod::parse(method).expect("a method"), shape)
     };
-    let pace = Pace { duration: Duration::from_millis(200), ..Pace::default() };
+    let pace = ProbePace { duration: Duration::from_millis(200), ..ProbePace::default() };
     TreeSurvey::new(planner, names, pace, extent)
 }
 
@@ -162,17 +162,17 @@ fn pools_of_one_clock_measure_one_way() {
         let welcome = || Ok(Welcome { software: "evenfall".into(), clock });
         survey.greeted(&(0..HOSTS).map(|_| welcome()).collect::<Vec<_>>());
         match survey.next() {
-            Step::Job(spec) => spec.kind,
-            Step::Done => unreachable!("nothing is measured"),
+            SurveyStep::Job(spec) => spec.kind,
+            SurveyStep::Done => unreachable!("nothing is measured"),
         }
     };
-    assert_eq!(kind(ClockError::SameClock), Kind::Parent);
-    assert_eq!(kind(ClockError::Unknown), Kind::BothWays);
+    assert_eq!(kind(ClockError::SameClock), MeasurementKind::Parent);
+    assert_eq!(kind(ClockError::Unknown), MeasurementKind::BothWays);
 }
 
 #[test]
 fn trees_of_some_pairs_are_measured_in_both_ways_on_every_layer() {
-    let shape = Shape { depth: 2, fanout: 2 };
+    let shape = TreeShape { depth: 2, fanout: 2 };
     let survey = || surveying("minmax", shape, Extent::Pairs(60));
     let right = run(survey(), [0; HOSTS], ClockError::SameClock);
     // Clocks that are half as wrong make no delay of a pair look negative.

@@ -13,15 +13,15 @@
 //!     pool        <- pool without them                            (2d)
 //! ```
 //!
-//! The algorithm waits for measurements, so it is a value without IO: [`Builder::step`] states the
-//! next measurement, and [`Builder::answer`] takes its result. A live survey, a simulation and a
-//! recorded matrix drive the same value. The builder goes beyond the thesis in five ways:
+//! The algorithm waits for measurements, so it is a value without IO: [`TreeBuilder::step`] states
+//! the next measurement, and [`TreeBuilder::answer`] takes its result. A live survey, a simulation
+//! and a recorded matrix drive the same value. The builder goes beyond the thesis in five ways:
 //!
 //! - hosts and edges that fail are left out with their reason, and other hosts are tried;
 //! - a host that cannot feed F children may still be a leaf, and another host gets its place;
 //! - candidates are raced ([`race`]);
 //! - the root may be chosen by what it can reach ([`RootRule::Reach`]);
-//! - any part of a finished tree can be built again ([`Builder::rebuild`]).
+//! - any part of a finished tree can be built again ([`TreeBuilder::rebuild`]).
 
 pub mod race;
 
@@ -34,7 +34,7 @@ pub use race::Racing;
 
 use crate::delays::{Delays, EdgeStats};
 use crate::strategy::{Pick, Strategy};
-use crate::tree::{Shape, Tree};
+use crate::tree::{PlacedTree, TreeShape};
 use race::Race;
 
 /// The rule that chooses the root.
@@ -55,7 +55,7 @@ pub enum RootRule {
 #[derive(Clone, Debug, PartialEq)]
 pub struct BuildPlan {
     /// D and F.
-    pub shape: Shape,
+    pub shape: TreeShape,
     /// K: candidates that are measured per parent, at least F.
     pub candidates: usize,
     /// S: the score of a candidate.
@@ -70,7 +70,7 @@ pub struct BuildPlan {
 
 /// A requested measurement, from a parent to candidates.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct MeasurementRequest {
     /// The sending host.
     pub parent: usize,
     /// The receiving hosts.
@@ -101,11 +101,11 @@ impl fmt::Display for Failure {
 
 /// The next step of the builder.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Step {
+pub enum BuilderStep {
     /// Make this measurement. The step stays the same until it is answered.
-    Measure(Request),
+    Measure(MeasurementRequest),
     /// The tree is finished.
-    Done(Tree),
+    Done(PlacedTree),
     /// No tree can be built.
     Failed(BuildError),
 }
@@ -117,7 +117,7 @@ pub enum BuildError {
     /// A tree of no depth or no fan-out, or of more places than a pool may have hosts.
     NoShape {
         /// The requested shape.
-        shape: Shape,
+        shape: TreeShape,
     },
     /// Fewer candidates than children.
     TooFewCandidates {
@@ -145,7 +145,7 @@ pub enum BuildError {
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoShape { shape: Shape { depth, fanout } } => {
+            Self::NoShape { shape: TreeShape { depth, fanout } } => {
                 write!(f, "depth {depth} and fan-out {fanout}: both must be 1 or more")?;
                 write!(f, ", and the tree no larger than {} places", crate::delays::HOSTS_MAX)
             }
@@ -167,7 +167,7 @@ impl core::error::Error for BuildError {}
 
 /// The part of a tree that is built again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum TreePart {
     /// All places below this place. The host of this place stays.
     Below(usize),
     /// All leaves.
@@ -184,7 +184,7 @@ struct Job {
 
 /// The state of the algorithm while it waits for a measurement.
 #[derive(Clone, Debug)]
-pub struct Builder {
+pub struct TreeBuilder {
     plan: BuildPlan,
     prng: Prng,
     /// The host of each place, so far.
@@ -207,7 +207,7 @@ pub struct Builder {
     failed: Option<BuildError>,
 }
 
-impl Builder {
+impl TreeBuilder {
     /// A builder for a tree from the hosts of this pool.
     ///
     /// # Errors
@@ -224,11 +224,11 @@ impl Builder {
     /// the pool, and the hosts in `avoid` get no place.
     ///
     /// # Errors
-    /// As [`Builder::new`].
+    /// As [`TreeBuilder::new`].
     pub fn rebuild(
         plan: BuildPlan,
-        tree: &Tree,
-        part: Part,
+        tree: &PlacedTree,
+        part: TreePart,
         pool: &[usize],
         avoid: &[usize],
         seed: u64,
@@ -238,8 +238,8 @@ impl Builder {
         let mut hosts: Vec<Option<usize>> = tree.hosts().iter().copied().map(Some).collect();
         let shape = tree.shape();
         match part {
-            Part::Leaves => hosts[shape.leaves()].fill(None),
-            Part::Below(place) => shape.below(place).for_each(|below| hosts[below] = None),
+            TreePart::Leaves => hosts[shape.leaves()].fill(None),
+            TreePart::Below(place) => shape.below(place).for_each(|below| hosts[below] = None),
         }
         let mut pool: Vec<usize> = pool.iter().chain(tree.hosts()).copied().collect();
         pool.retain(|host| !avoid.contains(host) && !hosts.contains(&Some(*host)));
@@ -322,13 +322,13 @@ impl Builder {
     }
 
     /// The next step. Another call without an answer returns the same step.
-    pub fn step(&mut self) -> Step {
+    pub fn step(&mut self) -> BuilderStep {
         loop {
             if let Some(error) = &self.failed {
-                return Step::Failed(error.clone());
+                return BuilderStep::Failed(error.clone());
             }
             if let Some(job) = &self.job {
-                return Step::Measure(Request {
+                return BuilderStep::Measure(MeasurementRequest {
                     parent: job.parent,
                     candidates: job.open.clone(),
                     round: job.race.round(),
@@ -348,9 +348,9 @@ impl Builder {
         }
     }
 
-    fn finished(&self) -> Step {
+    fn finished(&self) -> BuilderStep {
         let hosts: Vec<usize> = self.hosts.iter().flatten().copied().collect();
-        Step::Done(Tree::new(self.plan.shape, hosts))
+        BuilderStep::Done(PlacedTree::new(self.plan.shape, hosts))
     }
 
     /// The rounds of a measurement. A random pick needs no race, so its measurement has one round.
@@ -578,7 +578,7 @@ impl Builder {
     ///
     /// # Errors
     /// The errors of the builder.
-    pub fn run_on(&mut self, delays: &Delays) -> Result<Tree, BuildError> {
+    pub fn run_on(&mut self, delays: &Delays) -> Result<PlacedTree, BuildError> {
         self.run(|parent, candidate, _| {
             let unknown = || Failure::Edge("not measured".into());
             delays.edge(parent, candidate).copied().ok_or_else(unknown)
@@ -592,12 +592,12 @@ impl Builder {
     pub fn run(
         &mut self,
         mut measure: impl FnMut(usize, usize, u32) -> Result<EdgeStats, Failure>,
-    ) -> Result<Tree, BuildError> {
+    ) -> Result<PlacedTree, BuildError> {
         loop {
             match self.step() {
-                Step::Done(tree) => return Ok(tree),
-                Step::Failed(error) => return Err(error),
-                Step::Measure(request) => {
+                BuilderStep::Done(tree) => return Ok(tree),
+                BuilderStep::Failed(error) => return Err(error),
+                BuilderStep::Measure(request) => {
                     let result =
                         |&host: &usize| (host, measure(request.parent, host, request.round));
                     let results: Vec<_> = request.candidates.iter().map(result).collect();
@@ -609,7 +609,7 @@ impl Builder {
 }
 
 fn checked_places(plan: &BuildPlan) -> Result<usize, BuildError> {
-    let Shape { depth, fanout } = plan.shape;
+    let TreeShape { depth, fanout } = plan.shape;
     let Some(places) = plan.shape.checked_places().filter(|_| depth > 0 && fanout > 0) else {
         return Err(BuildError::NoShape { shape: plan.shape });
     };

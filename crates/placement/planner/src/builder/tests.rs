@@ -2,7 +2,7 @@ use super::*;
 
 fn plan(depth: u8, fanout: u16, candidates: usize) -> BuildPlan {
     BuildPlan {
-        shape: Shape { depth, fanout },
+        shape: TreeShape { depth, fanout },
         candidates,
         strategy: Strategy::p50(),
         pick: Pick::Best,
@@ -54,7 +54,7 @@ fn thesis_section_3_2_3_algorithm_2_gives_the_same_tree() {
         let delays = random_delays(25, seed);
         for pick in [Pick::Best, Pick::Worst] {
             let plan = BuildPlan { pick, ..plan(3, 2, 4) };
-            let mut builder = Builder::new(plan.clone(), &pool(25), seed).expect("a plan");
+            let mut builder = TreeBuilder::new(plan.clone(), &pool(25), seed).expect("a plan");
             let tree = builder.run_on(&delays).expect("a tree");
             assert_eq!(tree.hosts(), algorithm_2(&delays, &plan, seed), "seed {seed} {pick:?}");
             assert_eq!((builder.jobs(), builder.probing()), (7, 28.0), "I jobs of K candidates");
@@ -64,14 +64,16 @@ fn thesis_section_3_2_3_algorithm_2_gives_the_same_tree() {
 
 #[test]
 fn a_pool_too_small_says_how_many_are_missing() {
-    let error = Builder::new(plan(3, 2, 4), &pool(12), 1).expect_err("15 places");
+    let error = TreeBuilder::new(plan(3, 2, 4), &pool(12), 1).expect_err("15 places");
     assert!(error.to_string().ends_with("3 are missing"), "{error}");
-    let error = Builder::new(plan(2, 5, 4), &pool(100), 1).expect_err("K < F");
+    let error = TreeBuilder::new(plan(2, 5, 4), &pool(100), 1).expect_err("K < F");
     assert!(error.to_string().contains("let candidates be 5"), "{error}");
-    assert!(Builder::new(plan(0, 5, 5), &pool(100), 1).is_err());
-    assert!(Builder::new(plan(40, 5, 5), &pool(100), 1).is_err());
+    assert!(TreeBuilder::new(plan(0, 5, 5), &pool(100), 1).is_err());
+    assert!(TreeBuilder::new(plan(40, 5, 5), &pool(100), 1).is_err());
     let outside = BuildPlan { root: RootRule::Host(100), ..plan(1, 2, 2) };
-    assert!(Builder::new(outside, &pool(9), 1).is_err_and(|e| e.to_string().contains("not in")));
+    assert!(
+        TreeBuilder::new(outside, &pool(9), 1).is_err_and(|e| e.to_string().contains("not in"))
+    );
 }
 
 #[test]
@@ -80,12 +82,12 @@ fn failed_hosts_are_left_out_with_their_reason() {
         let delays = random_delays(25, seed);
         let mut prng = Prng::new(seed);
         let dead: Vec<usize> = (0..25).filter(|_| prng.chance(0.3)).collect();
-        let mut builder = Builder::new(plan(3, 2, 4), &pool(25), seed).expect("a plan");
+        let mut builder = TreeBuilder::new(plan(3, 2, 4), &pool(25), seed).expect("a plan");
         let tree = loop {
             let request = match builder.step() {
-                Step::Done(tree) => break Ok(tree),
-                Step::Failed(error) => break Err(error),
-                Step::Measure(request) => request,
+                BuilderStep::Done(tree) => break Ok(tree),
+                BuilderStep::Failed(error) => break Err(error),
+                BuilderStep::Measure(request) => request,
             };
             if dead.contains(&request.parent) {
                 builder.answer_failed("gone");
@@ -123,7 +125,7 @@ fn sparse_measurements_give_a_tree_of_measured_edges_or_an_error() {
                 }
             }
         }
-        let mut builder = Builder::new(plan(2, 2, 4), &pool(20), seed).expect("a plan");
+        let mut builder = TreeBuilder::new(plan(2, 2, 4), &pool(20), seed).expect("a plan");
         if let Ok(tree) = builder.run_on(&delays) {
             assert!(tree.edges().all(|(from, to)| delays.edge(from, to).is_some()));
             built += 1;
@@ -139,7 +141,8 @@ fn a_host_that_feeds_nobody_becomes_a_leaf() {
     (1..7).for_each(|to| delays.set(1, to, None));
     delays.set(0, 1, Some(EdgeStats::constant(1.0)));
     let plan = BuildPlan { root: RootRule::Host(0), ..plan(2, 2, 6) };
-    let tree = Builder::new(plan, &pool(7), 1).expect("a plan").run_on(&delays).expect("a tree");
+    let tree =
+        TreeBuilder::new(plan, &pool(7), 1).expect("a plan").run_on(&delays).expect("a tree");
     assert!(tree.hosts()[3..].contains(&1), "{:?}", tree.hosts());
 }
 
@@ -148,7 +151,7 @@ fn the_root_with_the_best_reach_is_chosen() {
     let delays = random_delays(30, 9);
     let rule = RootRule::Reach(30);
     let plan = BuildPlan { root: rule, ..plan(2, 3, 29) };
-    let mut builder = Builder::new(plan, &pool(30), 2).expect("a plan");
+    let mut builder = TreeBuilder::new(plan, &pool(30), 2).expect("a plan");
     let tree = builder.run_on(&delays).expect("a tree");
     let reach = |from: usize| {
         let mut us: Vec<f32> =
@@ -164,14 +167,14 @@ fn the_root_with_the_best_reach_is_chosen() {
 fn a_rebuild_leaves_the_rest_alone() {
     let delays = random_delays(25, 5);
     let plan = plan(3, 2, 6);
-    let tree = Builder::new(plan.clone(), &pool(25), 1).expect("a plan").run_on(&delays);
+    let tree = TreeBuilder::new(plan.clone(), &pool(25), 1).expect("a plan").run_on(&delays);
     let tree = tree.expect("a tree");
     let slow = tree.hosts()[9];
     for (part, changed) in
-        [(Part::Below(1), vec![3, 4, 7, 8, 9, 10]), (Part::Leaves, (7..15).collect())]
+        [(TreePart::Below(1), vec![3, 4, 7, 8, 9, 10]), (TreePart::Leaves, (7..15).collect())]
     {
         let avoid = [slow];
-        let builder = Builder::rebuild(plan.clone(), &tree, part, &pool(25), &avoid, 7);
+        let builder = TreeBuilder::rebuild(plan.clone(), &tree, part, &pool(25), &avoid, 7);
         let again = builder.expect("a plan").run_on(&delays).expect("a tree");
         for place in (0..15).filter(|place| !changed.contains(place)) {
             assert_eq!(again.hosts()[place], tree.hosts()[place], "{part:?}");
@@ -188,7 +191,8 @@ fn lossy_candidates_are_passed_over() {
         delays.set(from, 2, Some(lossy));
     }
     let plan = BuildPlan { root: RootRule::Host(0), ..plan(1, 4, 5) };
-    let tree = Builder::new(plan, &pool(6), 1).expect("a plan").run_on(&delays).expect("a tree");
+    let tree =
+        TreeBuilder::new(plan, &pool(6), 1).expect("a plan").run_on(&delays).expect("a tree");
     assert!(!tree.hosts().contains(&2));
 }
 
@@ -196,7 +200,7 @@ fn lossy_candidates_are_passed_over() {
 fn random_trees_probe_only_whom_they_take() {
     let delays = random_delays(25, 1);
     let random = BuildPlan { pick: Pick::Random, ..plan(3, 2, 4) };
-    let mut builder = Builder::new(random, &pool(25), 1).expect("a plan");
+    let mut builder = TreeBuilder::new(random, &pool(25), 1).expect("a plan");
     builder.run_on(&delays).expect("a tree");
     assert_eq!(builder.probing(), 14.0);
 }
@@ -209,9 +213,9 @@ fn any_order_of_failures_ends() {
         let rule = [RootRule::Random, RootRule::Host(3), RootRule::Reach(3)][seed as usize % 3];
         let racing = [Racing::OFF, Racing::default()][seed as usize % 2];
         let plan = BuildPlan { root: rule, racing, ..plan(2, 2, 3) };
-        let mut builder = Builder::new(plan, &pool(14), seed).expect("a plan");
+        let mut builder = TreeBuilder::new(plan, &pool(14), seed).expect("a plan");
         let mut steps = 0;
-        while let Step::Measure(request) = builder.step() {
+        while let BuilderStep::Measure(request) = builder.step() {
             steps += 1;
             assert!(steps < 2_000, "seed {seed}");
             match prng.below(20) {
@@ -235,7 +239,7 @@ fn any_order_of_failures_ends() {
                 }
             }
         }
-        if let Step::Done(tree) = builder.step() {
+        if let BuilderStep::Done(tree) = builder.step() {
             let dropped = |host: &usize| builder.dropped().iter().any(|(gone, _)| gone == host);
             assert!(!tree.hosts().iter().any(dropped), "seed {seed}");
         }

@@ -202,8 +202,8 @@ mod tests {
     use evenfall_core::Prng;
 
     use super::*;
-    use crate::planner::{Method, Planner};
-    use crate::tree::Shape;
+    use crate::planner::{PlanMethod, Planner};
+    use crate::tree::TreeShape;
 
     const HOSTS: usize = 15;
 
@@ -229,9 +229,9 @@ mod tests {
     }
 
     /// The parent of each host in the tree that a method chooses.
-    fn tree(delays: &Delays, method: Method) -> BTreeMap<usize, usize> {
+    fn tree(delays: &Delays, method: PlanMethod) -> BTreeMap<usize, usize> {
         let all: Vec<usize> = (0..HOSTS).collect();
-        let planner = Planner::new(method, Shape { depth: 2, fanout: 3 });
+        let planner = Planner::new(method, TreeShape { depth: 2, fanout: 3 });
         let plan = planner.plan(delays, &all).expect("all pairs are known");
         let hosts = plan.tree.hosts();
         let inner = 0..plan.tree.shape().inner();
@@ -249,11 +249,11 @@ mod tests {
             let clocks: Vec<f64> = (0..HOSTS).map(|_| 50.0 * prng.unit() - 25.0).collect();
             let (mut right, mut wrong) =
                 (pool(seed, &[0.0; HOSTS], f32::NAN), pool(seed, &clocks, f32::NAN));
-            let method = || Method::parse("minmax").expect("a method");
+            let method = || PlanMethod::parse("minmax").expect("a method");
             misled += u32::from(tree(&right, method()) != tree(&wrong, method()));
             let (none, found) = (right.correct_clocks(), wrong.correct_clocks());
             assert_eq!(tree(&right, method()), tree(&wrong, method()), "seed {seed}");
-            let weighted = || Method::parse("weighted").expect("a method");
+            let weighted = || PlanMethod::parse("weighted").expect("a method");
             assert_eq!(tree(&right, weighted()), tree(&wrong, weighted()), "seed {seed}");
             let mut rest: Vec<f64> =
                 (0..HOSTS).map(|host| found[host] - none[host] - clocks[host]).collect();

@@ -40,7 +40,7 @@ impl fmt::Display for BadFile {
 impl core::error::Error for BadFile {}
 
 /// A row of a list that was left out.
-pub type Skipped = BadFile;
+pub type SkippedRow = BadFile;
 
 /// The contents of a file.
 #[derive(Clone, Debug)]
@@ -48,7 +48,7 @@ pub struct Loaded {
     /// Hosts and edges.
     pub delays: Delays,
     /// The first [`SKIPPED_MAX`] rows that were left out.
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<SkippedRow>,
     /// Number of all rows that were left out.
     pub skipped_rows: usize,
 }
@@ -84,6 +84,39 @@ impl Delays {
         }
         let delays = matrix(&lines.map(|(n, line)| (n, cells(line))).collect::<Vec<_>>())?;
         Ok(Loaded { delays, skipped: Vec::new(), skipped_rows: 0 })
+    }
+
+    /// The delays of a dense matrix in microseconds, row by row: a row has the delays from a host
+    /// to each host. The diagonal is not read. Without names, hosts are named from 1 on.
+    ///
+    /// # Errors
+    /// A matrix that is not square or lacks a delay, with the row and the column, and names that do
+    /// not fit the matrix. Their line is the row.
+    pub fn of_matrix(names: Option<Vec<String>>, rows: &[Vec<f64>]) -> Result<Self, BadFile> {
+        let hosts = rows.len();
+        let names = names.unwrap_or_else(|| (1..=hosts).map(|host| host.to_string()).collect());
+        if hosts < 2 {
+            return Err(bad(1, "a pool needs two hosts at least"));
+        }
+        if names.len() != hosts {
+            return Err(bad(1, format!("{} names for {hosts} hosts", names.len())));
+        }
+        check_names(&names, 1)?;
+        let mut delays = Self::new(names);
+        for (from, row) in rows.iter().enumerate() {
+            if row.len() != hosts {
+                let cells = row.len();
+                let what = format!("{cells} cells for {hosts} hosts: give a square matrix");
+                return Err(bad(from + 1, format!("row {}: {what}", from + 1)));
+            }
+            for (to, us) in row.iter().enumerate().filter(|(to, _)| *to != from) {
+                let stats = measured(*us).map_err(|what| {
+                    bad(from + 1, format!("{}: {what}", pair_words(&delays, from, to)))
+                })?;
+                delays.set(from, to, Some(stats));
+            }
+        }
+        Ok(delays)
     }
 }
 
@@ -140,6 +173,20 @@ fn check_names(names: &[String], line: usize) -> Result<(), BadFile> {
     }
 }
 
+/// The place of a pair in a matrix.
+fn pair_words(delays: &Delays, from: usize, to: usize) -> String {
+    let [sender, receiver] = [from, to].map(|host| &delays.names[host]);
+    format!("row {} ({sender}), column {} ({receiver})", from + 1, to + 1)
+}
+
+/// The statistics of a pair of which one number is known.
+fn measured(us: f64) -> Result<EdgeStats, String> {
+    match us > 0.0 && us.is_finite() {
+        true => Ok(EdgeStats::constant(us)),
+        false => Err(format!("{us}, but a delay is above 0")),
+    }
+}
+
 fn matrix_row(
     delays: &mut Delays,
     from: usize,
@@ -147,15 +194,7 @@ fn matrix_row(
     cells: &[&str],
 ) -> Result<(), BadFile> {
     let hosts = delays.hosts();
-    let at = |to: usize| {
-        format!(
-            "row {} ({}), column {} ({})",
-            from + 1,
-            delays.names[from],
-            to + 1,
-            delays.names[to]
-        )
-    };
+    let at = |to: usize| pair_words(delays, from, to);
     if cells.len() > hosts {
         let what = format!("row {}: {} cells for {hosts} hosts{FORMS}", from + 1, cells.len());
         return Err(bad(line, what));
@@ -170,17 +209,11 @@ fn matrix_row(
         if cell.is_empty() {
             return Err(bad(line, format!("{}: a gap; measure the pair", at(to))));
         }
-        match cell.parse::<f64>() {
-            Ok(us) if us > 0.0 && us.is_finite() => row.push(Some(EdgeStats::constant(us))),
-            Ok(us) => {
-                let what = format!("{}: {us}, but a delay is above 0", at(to));
-                return Err(bad(line, what));
-            }
-            Err(_) => {
-                let what = format!("{}: {cell:?} is no number of microseconds{FORMS}", at(to));
-                return Err(bad(line, what));
-            }
-        }
+        let us = cell.parse::<f64>().map_err(|_| {
+            bad(line, format!("{}: {cell:?} is no number of microseconds{FORMS}", at(to)))
+        })?;
+        let stats = measured(us).map_err(|what| bad(line, format!("{}: {what}", at(to))))?;
+        row.push(Some(stats));
     }
     for (to, stats) in row.into_iter().enumerate() {
         delays.set(from, to, stats);
@@ -313,7 +346,7 @@ fn pairs<'a>(
         }
     }
     if repeats.is_empty() {
-        let what = skipped.first().map_or("no rows".into(), |row: &Skipped| row.to_string());
+        let what = skipped.first().map_or("no rows".into(), |row: &SkippedRow| row.to_string());
         return Err(bad(line, format!("no pair can be used; {what}")));
     }
     let mut delays = Delays::new(order);

@@ -9,10 +9,10 @@ mod clocks;
 mod files;
 mod stats;
 
-pub use files::{BadFile, Loaded, SKIPPED_MAX, Skipped};
-pub use stats::{EdgeStats, Field};
+pub use files::{BadFile, Loaded, SKIPPED_MAX, SkippedRow};
+pub use stats::{DelayStatistic, EdgeStats};
 
-use crate::tree::Tree;
+use crate::tree::PlacedTree;
 
 /// Hosts that a pool may have. 10,000 hosts are 100 million pairs, with 4.8 GB of statistics.
 pub const HOSTS_MAX: usize = 10_000;
@@ -82,7 +82,7 @@ impl Delays {
     }
 
     /// Whether every usable edge has this statistic.
-    pub fn has(&self, field: Field) -> bool {
+    pub fn has(&self, field: DelayStatistic) -> bool {
         self.stats.iter().flatten().all(|stats| !stats.field(field).is_nan())
     }
 }
@@ -92,12 +92,12 @@ impl Delays {
 /// Delays may include hosts that died after they were measured. Planners work with the numbers of a
 /// pool, so a host outside the pool has no number that a planner could choose.
 #[derive(Clone, Copy, Debug)]
-pub struct Pool<'a> {
+pub struct HostPool<'a> {
     delays: &'a Delays,
     hosts: &'a [usize],
 }
 
-impl<'a> Pool<'a> {
+impl<'a> HostPool<'a> {
     /// The pool of these hosts, out of all measured hosts.
     pub fn new(delays: &'a Delays, hosts: &'a [usize]) -> Self {
         Self { delays, hosts }
@@ -119,16 +119,16 @@ impl<'a> Pool<'a> {
     }
 
     /// The tree of the pool as a tree of the delays' hosts.
-    pub fn named(&self, tree: &Tree) -> Tree {
+    pub fn named(&self, tree: &PlacedTree) -> PlacedTree {
         let host = |number: &usize| self.hosts[*number];
-        Tree::new(tree.shape(), tree.hosts().iter().map(host).collect())
+        PlacedTree::new(tree.shape(), tree.hosts().iter().map(host).collect())
     }
 
     /// The tree of the delays' hosts as a tree of the pool; `None` when the pool lacks one of them.
-    pub fn numbered(&self, tree: &Tree) -> Option<Tree> {
+    pub fn numbered(&self, tree: &PlacedTree) -> Option<PlacedTree> {
         let numbers: Option<Vec<usize>> =
             tree.hosts().iter().map(|&host| self.number(host)).collect();
-        Some(Tree::new(tree.shape(), numbers?))
+        Some(PlacedTree::new(tree.shape(), numbers?))
     }
 }
 

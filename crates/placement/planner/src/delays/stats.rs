@@ -5,7 +5,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 /// A statistic by name, as strategies write it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Field {
+pub enum DelayStatistic {
     /// 25th percentile, microseconds.
     P25,
     /// Median, microseconds.
@@ -24,7 +24,7 @@ pub enum Field {
     Loss,
 }
 
-impl Field {
+impl DelayStatistic {
     /// All, with their names.
     pub const ALL: [(&'static str, Self); 8] = [
         ("p25", Self::P25),
@@ -147,21 +147,21 @@ impl EdgeStats {
     }
 
     /// A statistic by name; `NaN` when it was not measured.
-    pub fn field(&self, field: Field) -> f32 {
+    pub fn field(&self, field: DelayStatistic) -> f32 {
         match field {
-            Field::P25 => self.p25_us,
-            Field::P50 => self.p50_us,
-            Field::P75 => self.p75_us,
-            Field::P90 => self.p90_us,
-            Field::P99 => self.p99_us,
-            Field::Mean => self.mean_us,
-            Field::Stddev => self.stddev_us,
-            Field::Loss => self.loss,
+            DelayStatistic::P25 => self.p25_us,
+            DelayStatistic::P50 => self.p50_us,
+            DelayStatistic::P75 => self.p75_us,
+            DelayStatistic::P90 => self.p90_us,
+            DelayStatistic::P99 => self.p99_us,
+            DelayStatistic::Mean => self.mean_us,
+            DelayStatistic::Stddev => self.stddev_us,
+            DelayStatistic::Loss => self.loss,
         }
     }
 
     fn values(&self) -> [f32; 9] {
-        let [a, b, c, d, e, f, g, h] = Field::ALL.map(|(_, field)| self.field(field));
+        let [a, b, c, d, e, f, g, h] = DelayStatistic::ALL.map(|(_, field)| self.field(field));
         [a, b, c, d, e, f, g, h, self.clock_error_us]
     }
 
@@ -259,7 +259,7 @@ impl EdgeStats {
     /// The first flaw of these numbers, if there is one: no median, a percentile that is not
     /// positive or is below a lower percentile, or a loss outside 0 to 1.
     pub fn flaw(&self) -> Option<String> {
-        let percentiles = &Field::ALL[..5];
+        let percentiles = &DelayStatistic::ALL[..5];
         let mut last = 0.0;
         for (name, field) in percentiles {
             let value = self.field(*field);

@@ -60,7 +60,11 @@ fn a_list_names_what_it_skips_and_pools_repeats_by_their_median() {
     assert_eq!((edge.p25_us, edge.p50_us, edge.p90_us, edge.stddev_us), (42.0, 52.0, 72.0, 6.0));
     assert_eq!((edge.loss, edge.count), (0.0, 290));
     assert!((delays.edge(0, 2).expect("measured").loss - 0.05).abs() < 1e-6);
-    assert!(delays.edge(1, 0).is_none() && !delays.has(Field::P99) && delays.has(Field::P90));
+    assert!(
+        delays.edge(1, 0).is_none()
+            && !delays.has(DelayStatistic::P99)
+            && delays.has(DelayStatistic::P90)
+    );
     let lines: Vec<usize> = loaded.skipped.iter().map(|row| row.line).collect();
     assert_eq!((lines, loaded.skipped_rows), (vec![5, 6, 7, 8, 9], 5));
     assert!(loaded.skipped[1].to_string().contains("b to a: p50 is 4, below"));

@@ -2,9 +2,9 @@ use evenfall_core::math;
 
 use super::*;
 
-const SHAPE: Shape = Shape { depth: 3, fanout: 2 };
-const SETTINGS: Method =
-    Method::Faq(Settings { epsilon: None, iterations_max: 30, starts: 1, polish: true });
+const SHAPE: TreeShape = TreeShape { depth: 3, fanout: 2 };
+const SETTINGS: AssignmentMethod =
+    AssignmentMethod::Faq(Settings { epsilon: None, iterations_max: 30, starts: 1, polish: true });
 
 fn delays(pool: usize, seed: u64) -> Vec<f64> {
     let mut prng = Prng::new(seed);
@@ -14,7 +14,7 @@ fn delays(pool: usize, seed: u64) -> Vec<f64> {
         .collect()
 }
 
-fn sum_of_edges(tree: &Tree, delays: &[f64], pool: usize) -> f64 {
+fn sum_of_edges(tree: &PlacedTree, delays: &[f64], pool: usize) -> f64 {
     tree.edges().map(|(from, to)| delays[from * pool + to]).sum()
 }
 
@@ -25,7 +25,7 @@ fn lemon(delays: &[f64], pool: usize) -> LemonDrop<'_> {
 #[test]
 fn every_parent_sends_to_its_children_and_padding_is_silent() {
     // Thesis, section 2.1.3: the load matrix follows from rate, depth and fan-out.
-    let load = load_matrix(Shape { depth: 1, fanout: 2 }, 5.0, 4);
+    let load = load_matrix(TreeShape { depth: 1, fanout: 2 }, 5.0, 4);
     let wanted = [0., 5., 5., 0., 0., 0., 0., 0., 0., 0., 0., 0., 0., 0., 0., 0.];
     assert_eq!(load, wanted);
 }
@@ -50,8 +50,8 @@ fn the_correct_step_beats_the_printed_one_over_seeds() {
         };
         let (_, epsilon, iterations_max) = LEMON_SETTINGS[0];
         let unpolished = Settings { polish: false, ..Settings::default() };
-        correct += plan(Method::Faq(unpolished));
-        as_printed += plan(Method::Printed { epsilon, iterations_max });
+        correct += plan(AssignmentMethod::Faq(unpolished));
+        as_printed += plan(AssignmentMethod::Printed { epsilon, iterations_max });
     }
     assert!(correct < as_printed, "{correct} {as_printed}");
 }

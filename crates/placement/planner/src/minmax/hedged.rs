@@ -16,20 +16,19 @@
 //! of samples, and another, larger set judges its result. With the same set, the search would fit
 //! its tree to the random draws.
 //!
-//! Trees that hedge have no lower bound. When a leaf has a share q of its messages by the time T,
-//! at least one of its (H + 1)^(D - 1) paths has the share q / (H + 1)^(D - 1) by T. The sum of so
-//! low percentiles over the path's edges is no bound: with edges of 50 us at 20 % and 80 us else,
-//! the percentile 22.5 of each edge is 80 us, and that of two edges 130 us. The union bound over
-//! edges as well (q divided by paths and edges) needs percentiles far below the lowest that is
-//! measured, the 25th.
+//! Percentiles of edges alone give no lower bound of a hedged tree. When a leaf has a share q of
+//! its messages by the time T, at least one of its (H + 1)^(D - 1) paths has the share
+//! q / (H + 1)^(D - 1) by T. The sum of so low percentiles over the path's edges is no bound: with
+//! edges of 50 us at 20 % and 80 us else, the percentile 22.5 of each edge is 80 us, and that of
+//! two edges 130 us. The bound therefore takes whole distributions (`hedged_bound`).
 
 use evenfall_core::Prng;
 
 use super::search::Late;
 use super::{MinMax, UNUSABLE_US};
 use crate::curve::Curve;
-use crate::delays::Pool;
-use crate::tree::{Shape, Tree};
+use crate::delays::HostPool;
+use crate::tree::{PlacedTree, TreeShape};
 
 /// Draws while searching, as a power of two.
 const SEARCH_BITS: u32 = 9;
@@ -46,8 +45,8 @@ const HEAT: (f64, f64) = (0.01, 0.000_3);
 
 /// Times at which messages reach the places of a tree, for each draw.
 struct Times<'a> {
-    pool: &'a Pool<'a>,
-    shape: Shape,
+    pool: &'a HostPool<'a>,
+    shape: TreeShape,
     hedging: usize,
     share: f64,
     bits: u32,
@@ -60,7 +59,7 @@ struct Times<'a> {
 }
 
 impl<'a> Times<'a> {
-    fn new(pool: &'a Pool<'a>, what: &MinMax, bits: u32, seed: u64) -> Self {
+    fn new(pool: &'a HostPool<'a>, what: &MinMax, bits: u32, seed: u64) -> Self {
         let draws = 1 << bits;
         Self {
             pool,
@@ -136,13 +135,13 @@ impl<'a> Times<'a> {
 }
 
 /// The estimated percentile of the worst leaf of a tree that hedges, microseconds.
-pub(super) fn worst_leaf(pool: &Pool<'_>, what: &MinMax, tree: &Tree) -> f64 {
+pub(super) fn worst_leaf(pool: &HostPool<'_>, what: &MinMax, tree: &PlacedTree) -> f64 {
     let mut times = Times::new(pool, what, JUDGE_BITS, what.seed ^ 0x006a_7564_6765);
     times.worst(tree.hosts())
 }
 
 /// Searches for a good tree with hedging, beginning at a tree that is good without hedging.
-pub(super) fn search(pool: &Pool<'_>, what: &MinMax, tree: &Tree) -> Tree {
+pub(super) fn search(pool: &HostPool<'_>, what: &MinMax, tree: &PlacedTree) -> PlacedTree {
     let (shape, mut prng) = (what.shape, Prng::new(what.seed));
     let mut times = Times::new(pool, what, SEARCH_BITS, what.seed);
     let (places, first_leaf) = (shape.places(), shape.leaves().start);
@@ -201,5 +200,5 @@ pub(super) fn search(pool: &Pool<'_>, what: &MinMax, tree: &Tree) -> Tree {
         }
         undo.clear();
     }
-    Tree::new(shape, best.1[..places].to_vec())
+    PlacedTree::new(shape, best.1[..places].to_vec())
 }

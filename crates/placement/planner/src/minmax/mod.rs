@@ -19,13 +19,15 @@
 //! | all trees cost more than all hosts are worth (`prices`) | hosts squared or cubed |
 //! | all were tried, one by one, as far as work allows (`proof`) | exponential |
 //!
-//! Trees with hedging have their own search and no bound (`hedged`).
+//! Trees with hedging have their own search (`hedged`) and their own bound (`hedged_bound`), which
+//! is wider.
 //!
-//! Every plan without hedging therefore states a `gap`, a bound on how much worse its tree is than
+//! Every plan therefore states a `gap`, a bound on how much worse its tree is than
 //! the best tree. Bound and tree are judged by the same estimates of path percentiles, which are
 //! 3.5 to 7 % off. The gap states the quality of the search, and says nothing about the network.
 
 mod hedged;
+mod hedged_bound;
 mod hosts;
 mod labels;
 mod prices;
@@ -37,9 +39,9 @@ use core::fmt;
 
 use evenfall_core::{Hedging, Prng};
 
-use crate::delays::{Delays, Pool};
+use crate::delays::{Delays, HostPool};
 use crate::paths::Lengths;
-use crate::tree::{Shape, Tree};
+use crate::tree::{PlacedTree, TreeShape};
 use labels::Labels;
 use prices::Market;
 use proof::Verdict;
@@ -50,7 +52,7 @@ use search::Search;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MinMax {
     /// D and F.
-    pub shape: Shape,
+    pub shape: TreeShape,
     /// The root, when it is given.
     pub root: Option<usize>,
     /// The percentile that counts, as a share: 0.5 to 0.999.
@@ -67,7 +69,7 @@ pub struct MinMax {
 
 impl MinMax {
     /// The 90th percentile of plain paths, without hedging, with the usual effort.
-    pub fn new(shape: Shape) -> Self {
+    pub fn new(shape: TreeShape) -> Self {
         let hedging = Hedging::NONE;
         Self { shape, root: None, share: 0.9, hedging, moves: 0, work: 2_000_000, seed: 1 }
     }
@@ -85,11 +87,11 @@ impl MinMax {
 #[derive(Clone, Debug, PartialEq)]
 pub struct MinMaxPlan {
     /// The tree.
-    pub tree: Tree,
+    pub tree: PlacedTree,
     /// The estimated percentile of its worst leaf, microseconds.
     pub worst_leaf_us: f64,
     /// No tree of this pool has a better worst leaf by the same estimates, microseconds; `None`
-    /// when trees hedge.
+    /// when trees hedge and the pool has more than 220 hosts.
     pub bound_us: Option<f64>,
 }
 
@@ -173,9 +175,9 @@ pub fn plan(
     delays: &Delays,
     pool: &[usize],
     what: &MinMax,
-    start: Option<&Tree>,
+    start: Option<&PlacedTree>,
 ) -> Result<MinMaxPlan, MinMaxError> {
-    let pool = Pool::new(delays, pool);
+    let pool = HostPool::new(delays, pool);
     // From here on hosts are numbers of the pool, so that no other host can be chosen.
     let root = what.root.map(|root| pool.number(root).ok_or(MinMaxError::NoRoot)).transpose()?;
     let what = &MinMax { root, ..*what };
@@ -185,9 +187,9 @@ pub fn plan(
 }
 
 fn plan_numbered(
-    pool: &Pool<'_>,
+    pool: &HostPool<'_>,
     what: &MinMax,
-    start: Option<&Tree>,
+    start: Option<&PlacedTree>,
 ) -> Result<MinMaxPlan, MinMaxError> {
     let lengths = Lengths::new(pool, what.share);
     let found = search(&lengths, what, start)?;
@@ -204,33 +206,37 @@ fn plan_numbered(
 }
 
 /// Hosts without a place in a tree.
-fn spares(lengths: &Lengths, tree: &Tree) -> Vec<usize> {
+fn spares(lengths: &Lengths, tree: &PlacedTree) -> Vec<usize> {
     (0..lengths.hosts()).filter(|host| !tree.hosts().contains(host)).collect()
 }
 
 /// Improves the other leaves of a tree without making its worst leaf later.
-fn settle(lengths: &Lengths, what: &MinMax, tree: &Tree) -> Tree {
+fn settle(lengths: &Lengths, what: &MinMax, tree: &PlacedTree) -> PlacedTree {
     let moves = if what.moves > 0 { what.moves } else { moves_for(what.shape, lengths.hosts()) };
     let mut search = Search::new(lengths, tree, &spares(lengths, tree), what.root.is_some());
     search.settle(moves / 2, &mut Prng::new(what.seed))
 }
 
 /// The better of two trees, both judged with hedging: the given tree, and the result of a further
-/// search with hedging.
-fn hedged_plan(pool: &Pool<'_>, what: &MinMax, tree: Tree) -> MinMaxPlan {
+/// search with hedging. The bound is that of trees that hedge.
+fn hedged_plan(pool: &HostPool<'_>, what: &MinMax, tree: PlacedTree) -> MinMaxPlan {
     let further = hedged::search(pool, what, &tree);
-    let judge = |tree: Tree| (hedged::worst_leaf(pool, what, &tree), tree);
+    let judge = |tree: PlacedTree| (hedged::worst_leaf(pool, what, &tree), tree);
     let (plain, further) = (judge(tree), judge(further));
     let (worst_leaf_us, tree) = if further.0 < plain.0 { further } else { plain };
-    MinMaxPlan { tree, worst_leaf_us, bound_us: None }
+    MinMaxPlan { tree, worst_leaf_us, bound_us: hedged_bound::bound(pool, what, worst_leaf_us) }
 }
 
 /// The hosts with the shortest ways, place by place. This tree needs all pairs and no search.
 ///
 /// # Errors
 /// As [`plan`].
-pub fn greedy_tree(delays: &Delays, pool: &[usize], what: &MinMax) -> Result<Tree, MinMaxError> {
-    let pool = Pool::new(delays, pool);
+pub fn greedy_tree(
+    delays: &Delays,
+    pool: &[usize],
+    what: &MinMax,
+) -> Result<PlacedTree, MinMaxError> {
+    let pool = HostPool::new(delays, pool);
     let root = what.root.map(|root| pool.number(root).ok_or(MinMaxError::NoRoot)).transpose()?;
     let what = &MinMax { root, ..*what };
     let places = check(pool.hosts(), what)?;
@@ -243,14 +249,23 @@ pub fn greedy_tree(delays: &Delays, pool: &[usize], what: &MinMax) -> Result<Tre
 }
 
 /// The estimated percentile of the worst leaf of a tree, hedging taken into account, microseconds.
-pub fn worst_leaf_us(delays: &Delays, what: &MinMax, tree: &Tree) -> f64 {
-    let pool = Pool::new(delays, tree.hosts());
-    let numbered = Tree::new(tree.shape(), (0..tree.hosts().len()).collect());
+pub fn worst_leaf_us(delays: &Delays, what: &MinMax, tree: &PlacedTree) -> f64 {
+    let pool = HostPool::new(delays, tree.hosts());
+    let numbered = PlacedTree::new(tree.shape(), (0..tree.hosts().len()).collect());
     if what.aunts() > 0 {
         hedged::worst_leaf(&pool, &MinMax { shape: tree.shape(), ..*what }, &numbered)
     } else {
         Lengths::new(&pool, what.share).worst_leaf(&numbered).1
     }
+}
+
+/// No tree of the pool that hedges has a worst leaf below this value, microseconds. `most` is the
+/// worst leaf of a tree that is known. `None` for trees without aunts, for a root outside the pool,
+/// and for pools of more than 220 hosts.
+pub fn hedged_bound_us(delays: &Delays, pool: &[usize], what: &MinMax, most: f64) -> Option<f64> {
+    let pool = HostPool::new(delays, pool);
+    let root = what.root.map(|root| pool.number(root).ok_or(())).transpose().ok()?;
+    (what.aunts() > 0).then(|| hedged_bound::bound(&pool, &MinMax { root, ..*what }, most))?
 }
 
 /// Path length in microseconds from which on a path counts as having an unusable edge.
@@ -276,8 +291,8 @@ fn check(hosts: usize, what: &MinMax) -> Result<usize, MinMaxError> {
 pub(crate) fn search(
     lengths: &Lengths,
     what: &MinMax,
-    start: Option<&Tree>,
-) -> Result<(f64, Tree), MinMaxError> {
+    start: Option<&PlacedTree>,
+) -> Result<(f64, PlacedTree), MinMaxError> {
     let places = check(lengths.hosts(), what)?;
     let mut prng = Prng::new(what.seed);
     let mut best = (f64::INFINITY, None);
@@ -305,12 +320,12 @@ pub(crate) fn search(
 const EDGES_PER_MOVE: u64 = 100;
 
 /// Moves for a shape, enough to try every host on every place several times.
-fn moves_for(shape: Shape, hosts: usize) -> u64 {
+fn moves_for(shape: TreeShape, hosts: usize) -> u64 {
     (shape.places() as u64 * hosts as u64 * 200).clamp(200_000, 3_000_000)
 }
 
 /// The hosts with the shortest ways, level by level; any order when edges are missing.
-fn greedy(lengths: &Lengths, what: &MinMax, places: usize) -> Tree {
+fn greedy(lengths: &Lengths, what: &MinMax, places: usize) -> PlacedTree {
     let mut free: Vec<usize> = (0..lengths.hosts()).collect();
     let nearest = |from: usize| {
         let mut us: Vec<f64> = (0..lengths.hosts()).map(|to| lengths.edge(from, to).us()).collect();
@@ -330,7 +345,7 @@ fn greedy(lengths: &Lengths, what: &MinMax, places: usize) -> Tree {
         ways.push(way(free[index]));
         hosts.push(free.swap_remove(index));
     }
-    Tree::new(what.shape, hosts)
+    PlacedTree::new(what.shape, hosts)
 }
 
 /// A given root, or no root when every host may be the root; with the labels of its search.
@@ -342,7 +357,11 @@ struct Root {
 }
 
 /// Computes the bound. Returns also a better tree, when a proof found one.
-fn bound(lengths: &Lengths, what: &MinMax, mut best: (f64, Tree)) -> (f64, (f64, Tree)) {
+fn bound(
+    lengths: &Lengths,
+    what: &MinMax,
+    mut best: (f64, PlacedTree),
+) -> (f64, (f64, PlacedTree)) {
     let hosts: Vec<Option<usize>> = match what.root {
         Some(root) => vec![Some(root)],
         None if lengths.hosts() <= ROOTS_HOSTS => (0..lengths.hosts()).map(Some).collect(),
@@ -362,7 +381,7 @@ fn bound(lengths: &Lengths, what: &MinMax, mut best: (f64, Tree)) -> (f64, (f64,
         let limit = best.0.next_down();
         let verdict = ask_all(lengths, what, &mut roots, limit, what.work);
         let Some(hosts) = verdict else { break };
-        let tree = Tree::new(what.shape, hosts);
+        let tree = PlacedTree::new(what.shape, hosts);
         best = (lengths.worst_leaf(&tree).1, tree);
     }
     let mut top = best.0;
@@ -373,7 +392,7 @@ fn bound(lengths: &Lengths, what: &MinMax, mut best: (f64, Tree)) -> (f64, (f64,
         }
         let limit = low + (top.min(UNUSABLE_US) - low) / 2.0;
         if let Some(hosts) = ask_all(lengths, what, &mut roots, limit, what.work / 10) {
-            let tree = Tree::new(what.shape, hosts);
+            let tree = PlacedTree::new(what.shape, hosts);
             best = (lengths.worst_leaf(&tree).1, tree);
         }
         if least(&roots) < limit {

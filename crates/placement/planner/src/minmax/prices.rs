@@ -24,7 +24,7 @@
 use super::hosts::HostSet;
 use super::labels::Labels;
 use crate::paths::{Length, Lengths};
-use crate::tree::Shape;
+use crate::tree::TreeShape;
 
 /// Rounds of raising prices.
 const ROUNDS: usize = 300;
@@ -82,7 +82,7 @@ impl Market {
     /// is looked at pair by pair.
     pub fn new(
         lengths: &Lengths,
-        shape: Shape,
+        shape: TreeShape,
         labels: &Labels,
         limit: f64,
         pairs: bool,

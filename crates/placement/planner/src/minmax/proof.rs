@@ -9,7 +9,7 @@
 use super::hosts::HostSet;
 use super::prices::{Market, Proxy};
 use crate::paths::{Length, Lengths};
-use crate::tree::Shape;
+use crate::tree::TreeShape;
 
 /// The result of a proof.
 #[derive(Clone, Debug, PartialEq)]
@@ -202,14 +202,14 @@ fn matching(leaves: &[&HostSet], used: &HostSet, needed: usize) -> Option<Vec<Op
 /// Tries all trees of a small pool, place by place.
 pub(super) fn exhaust(
     lengths: &Lengths,
-    shape: Shape,
+    shape: TreeShape,
     root: Option<usize>,
     limit: f64,
     work: u64,
 ) -> Verdict {
     struct Places<'a> {
         lengths: &'a Lengths,
-        shape: Shape,
+        shape: TreeShape,
         root: Option<usize>,
         limit: f64,
         work: u64,

@@ -9,7 +9,7 @@
 use evenfall_core::Prng;
 
 use crate::paths::{Length, Lengths};
-use crate::tree::{Shape, Tree};
+use crate::tree::{PlacedTree, TreeShape};
 
 /// First and last step by which the target goes down, as shares.
 const STEPS: (f64, f64) = (0.02, 0.000_5);
@@ -54,7 +54,7 @@ impl State {
 /// A search. See the module documentation.
 pub(super) struct Refine<'a> {
     lengths: &'a Lengths,
-    shape: Shape,
+    shape: TreeShape,
     root_fixed: bool,
     words: usize,
     target: f64,
@@ -71,7 +71,7 @@ fn bit(host: usize) -> (usize, u64) {
 
 impl<'a> Refine<'a> {
     /// Begins at a tree of depth 2 at least.
-    pub fn new(lengths: &'a Lengths, tree: &Tree, root_fixed: bool) -> Self {
+    pub fn new(lengths: &'a Lengths, tree: &PlacedTree, root_fixed: bool) -> Self {
         let (shape, hosts) = (tree.shape(), lengths.hosts());
         let words = hosts.div_ceil(64);
         let proxies = shape.width(shape.depth - 1);
@@ -97,7 +97,7 @@ impl<'a> Refine<'a> {
     }
 
     /// Searches until this many edges were read. Replaces `best` when it finds a better tree.
-    pub fn run(&mut self, work: u64, best: &mut (f64, Tree), prng: &mut Prng) {
+    pub fn run(&mut self, work: u64, best: &mut (f64, PlacedTree), prng: &mut Prng) {
         let patience = PATIENCE * self.state.inner.len() as u64;
         let (mut step, mut tries, mut kept) = (STEPS.0, 0, None);
         self.aim(best.0 * (1.0 - step));
@@ -125,13 +125,13 @@ impl<'a> Refine<'a> {
         }
     }
 
-    fn tree(&self) -> (f64, Tree) {
+    fn tree(&self) -> (f64, PlacedTree) {
         let mut hosts = self.state.inner.clone();
         for proxy in 0..self.state.count.len() {
             let mine = |leaf: &usize| usize::from(self.state.owner[*leaf]) == proxy;
             hosts.extend((0..self.lengths.hosts()).filter(mine));
         }
-        let tree = Tree::new(self.shape, hosts);
+        let tree = PlacedTree::new(self.shape, hosts);
         (self.lengths.worst_leaf(&tree).1, tree)
     }
 

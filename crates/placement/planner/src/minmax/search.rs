@@ -16,7 +16,7 @@
 use evenfall_core::Prng;
 
 use crate::paths::{Length, Lengths};
-use crate::tree::{Shape, Tree};
+use crate::tree::{PlacedTree, TreeShape};
 
 /// The target as a share of the best tree's worst leaf.
 const TARGET: f64 = 0.995;
@@ -30,7 +30,7 @@ const CYCLES: u64 = 6;
 /// A tree under search: places first, then spares.
 pub(super) struct Search<'a> {
     lengths: &'a Lengths,
-    shape: Shape,
+    shape: TreeShape,
     places: usize,
     /// Hosts of the places, then the spares.
     hosts: Vec<usize>,
@@ -134,7 +134,12 @@ impl Late {
 
 impl<'a> Search<'a> {
     /// A search that begins at a tree. `spares` are hosts that may take places.
-    pub fn new(lengths: &'a Lengths, tree: &Tree, spares: &[usize], root_fixed: bool) -> Self {
+    pub fn new(
+        lengths: &'a Lengths,
+        tree: &PlacedTree,
+        spares: &[usize],
+        root_fixed: bool,
+    ) -> Self {
         let shape = tree.shape();
         let mut hosts = tree.hosts().to_vec();
         hosts.extend_from_slice(spares);
@@ -163,7 +168,7 @@ impl<'a> Search<'a> {
     }
 
     /// Searches for this many moves. Returns the best tree and the percentile of its worst leaf.
-    pub fn run(&mut self, moves: u64, prng: &mut Prng) -> (f64, Tree) {
+    pub fn run(&mut self, moves: u64, prng: &mut Prng) -> (f64, PlacedTree) {
         let mut best = (self.late.worst(), self.hosts.clone());
         self.late.aim(best.0 * TARGET);
         for step in 0..moves {
@@ -190,13 +195,13 @@ impl<'a> Search<'a> {
         if worst < best.0 {
             best = (worst, self.hosts.clone());
         }
-        (best.0, Tree::new(self.shape, best.1[..self.places].to_vec()))
+        (best.0, PlacedTree::new(self.shape, best.1[..self.places].to_vec()))
     }
 
     /// Lowers the other leaves without raising the worst leaf. Measurements are not exact, and
     /// among a hundred leaves that are as late as the worst, some leaf will be later than measured.
     /// The target is a quarter below the worst leaf.
-    pub fn settle(&mut self, moves: u64, prng: &mut Prng) -> Tree {
+    pub fn settle(&mut self, moves: u64, prng: &mut Prng) -> PlacedTree {
         let most = self.late.worst();
         self.late.aim(most * SETTLED);
         let mut best = (self.late.excess, self.hosts.clone());
@@ -210,7 +215,7 @@ impl<'a> Search<'a> {
                 best = (self.late.excess, self.hosts.clone());
             }
         }
-        Tree::new(self.shape, best.1[..self.places].to_vec())
+        PlacedTree::new(self.shape, best.1[..self.places].to_vec())
     }
 
     /// A random place on the path from the root to a random late leaf: the leaf with probability

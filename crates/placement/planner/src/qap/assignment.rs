@@ -42,7 +42,7 @@ const AUCTION_SIZE: usize = 50;
 
 /// The solver: column prices of the last call and room for the next.
 #[derive(Clone, Debug)]
-pub struct Assignment {
+pub struct AssignmentSolver {
     size: usize,
     /// Price of a column. Any prices are a valid start, and good prices make the call short.
     price: Vec<f64>,
@@ -57,7 +57,7 @@ pub struct Assignment {
     warm: bool,
 }
 
-impl Assignment {
+impl AssignmentSolver {
     /// A solver for n x n costs, which knows no prices yet.
     pub fn new(size: usize) -> Self {
         Self {

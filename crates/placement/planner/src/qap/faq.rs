@@ -16,7 +16,7 @@
 //! Source: J. T. Vogelstein et al., "Fast approximate quadratic programming for large (brain)
 //! graph matching" (2014), Algorithm 1; the TreeBuilder thesis, section 2.1.3.
 
-use super::assignment::Assignment;
+use super::assignment::AssignmentSolver;
 use super::gradient::Gradient;
 use super::search::Walk;
 use super::{Instance, Solution, inverse};
@@ -144,7 +144,7 @@ pub fn random_doubly_stochastic(n: usize, prng: &mut Prng) -> Vec<f64> {
 pub(super) struct Descent {
     n: usize,
     gradient: Gradient,
-    assignment: Assignment,
+    assignment: AssignmentSolver,
     /// P, row by row.
     pub p: Vec<f64>,
     /// G(P).
@@ -163,7 +163,7 @@ impl Descent {
         Self {
             n,
             gradient: Gradient::new(instance, symmetric),
-            assignment: Assignment::new(n),
+            assignment: AssignmentSolver::new(n),
             p: Vec::new(),
             slope: Vec::new(),
             cost: 0.0,
@@ -260,7 +260,7 @@ impl Descent {
     /// The permutation that overlaps most with P.
     pub fn projection(&self) -> Vec<usize> {
         let away: Vec<f64> = self.p.iter().map(|cell| -cell).collect();
-        Assignment::new(self.n).solve(&away).to_vec()
+        AssignmentSolver::new(self.n).solve(&away).to_vec()
     }
 
     /// The best of the corners and the projection.

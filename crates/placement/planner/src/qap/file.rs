@@ -162,14 +162,14 @@ pub fn instance(text: &[u8]) -> Result<Instance, FileError> {
 
 /// A published permutation with its stated cost.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Known {
+pub struct KnownPermutation {
     /// The stated cost.
     pub cost: f64,
     /// From 0.
     pub permutation: Vec<usize>,
 }
 
-impl Known {
+impl KnownPermutation {
     /// Whether the permutation or its inverse has the stated cost. Published files have either
     /// form.
     ///
@@ -190,7 +190,7 @@ impl Known {
 ///
 /// # Errors
 /// When the text ends early, or holds something else than a size, a cost and a permutation.
-pub fn known(text: &[u8]) -> Result<Known, FileError> {
+pub fn known(text: &[u8]) -> Result<KnownPermutation, FileError> {
     let mut words = Words::new(text);
     let size = words.number(SIZE, 2, 0, |size| (1..=SIZE_MAX).contains(size))?;
     let cost = words.number("a cost", 2, 1, |cost: &f64| cost.is_finite())?;
@@ -206,5 +206,5 @@ pub fn known(text: &[u8]) -> Result<Known, FileError> {
         permutation.push(host - 1);
     }
     words.end()?;
-    Ok(Known { cost, permutation })
+    Ok(KnownPermutation { cost, permutation })
 }

@@ -23,13 +23,13 @@
 //!
 //! ```
 //! use evenfall_core::Prng;
-//! use evenfall_placement_planner::qap::{Instance, search::{self, Effort}};
+//! use evenfall_placement_planner::qap::{Instance, search::{self, SearchEffort}};
 //!
 //! // Three places in a line, and three hosts of which 0 and 2 are far apart.
 //! let line = vec![0., 1., 0., 1., 0., 1., 0., 1., 0.];
 //! let delay = vec![0., 1., 9., 1., 0., 1., 9., 1., 0.];
 //! let instance = Instance::new(3, line, delay).unwrap();
-//! let solution = search::search(&instance, &Effort::standard(&instance), &mut Prng::new(1));
+//! let solution = search::search(&instance, &SearchEffort::standard(&instance), &mut Prng::new(1));
 //! assert_eq!((solution.cost, solution.permutation[1]), (4.0, 1));
 //! ```
 

@@ -27,14 +27,14 @@ const LANES: usize = 4;
 
 /// The effort of a search.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Effort {
+pub struct SearchEffort {
     /// Limit of scans of all pairs. Each swap takes one scan.
     pub looks: u64,
     /// Settings of FAQ for the first permutation.
     pub faq: Settings,
 }
 
-impl Effort {
+impl SearchEffort {
     /// An effort that takes at most the time of 30 starts of scipy's FAQ for up to 100 hosts
     /// (docs/results/qap.md). FAQ is fast on sparse instances, and a scan takes twice as long on
     /// asymmetric instances. From 300 hosts on the number of scans falls, so that the time does not
@@ -49,7 +49,7 @@ impl Effort {
 }
 
 /// Runs FAQ, then tabu search from its result, with this effort.
-pub fn search(instance: &Instance, effort: &Effort, prng: &mut Prng) -> Solution {
+pub fn search(instance: &Instance, effort: &SearchEffort, prng: &mut Prng) -> Solution {
     let mut solution = faq(instance, &effort.faq, prng);
     let n = instance.size;
     // Two places have a single pair, which the descent has tried. One place has no pair.

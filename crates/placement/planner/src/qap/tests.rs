@@ -1,10 +1,10 @@
-use super::assignment::Assignment;
+use super::assignment::AssignmentSolver;
 use super::faq::{Descent, Settings, faq, random_doubly_stochastic, step_length};
 use super::file::{self, FileError};
 use super::generator::{Family, generate};
 use super::gradient::Gradient;
 use super::printed::printed;
-use super::search::{Effort, search};
+use super::search::{SearchEffort, search};
 use super::swaps::Swaps;
 use super::{Instance, InstanceError, inverse, transposed};
 use evenfall_core::Prng;
@@ -68,7 +68,7 @@ fn an_assignment_is_the_least_of_all() {
         let costs: Vec<f64> = (0..n * n).map(|_| prng.below(coarse) as f64 - 3.0).collect();
         let sum = |p: &[usize]| -> f64 { (0..n).map(|i| costs[i * n + p[i]]).sum() };
         let least = permutations(n).iter().map(|p| sum(p)).fold(f64::INFINITY, f64::min);
-        let mut solver = Assignment::new(n);
+        let mut solver = AssignmentSolver::new(n);
         assert_eq!(sum(solver.solve(&costs)), least, "case {case}: {costs:?}");
         // The prices that the first call left are a valid start for any other costs.
         let other: Vec<f64> = (0..n * n).map(|_| prng.unit()).collect();
@@ -81,12 +81,12 @@ fn an_assignment_is_the_least_of_all() {
 fn an_assignment_warm_or_cold_costs_the_same() {
     let mut prng = Prng::new(2);
     for n in [30, 101] {
-        let mut warm = Assignment::new(n);
+        let mut warm = AssignmentSolver::new(n);
         let mut costs: Vec<f64> = (0..n * n).map(|_| prng.unit()).collect();
         for _ in 0..20 {
             costs.iter_mut().for_each(|cell| *cell = 0.7 * *cell + 0.3 * prng.unit());
             let sum = |p: &[usize]| -> f64 { (0..n).map(|i| costs[i * n + p[i]]).sum() };
-            let (one, two) = (sum(warm.solve(&costs)), sum(Assignment::new(n).solve(&costs)));
+            let (one, two) = (sum(warm.solve(&costs)), sum(AssignmentSolver::new(n).solve(&costs)));
             assert!((one - two).abs() < 1e-9, "{one} and {two}");
         }
     }
@@ -221,7 +221,7 @@ fn a_search_finds_the_optimum_of_small_instances() {
             let instance = generate(family, n, &mut prng);
             let all = permutations(n);
             let least = all.iter().map(|p| instance.cost(p)).fold(f64::INFINITY, f64::min);
-            let effort = Effort { looks: 2_000, faq: Settings::default() };
+            let effort = SearchEffort { looks: 2_000, faq: Settings::default() };
             let found = search(&instance, &effort, &mut prng);
             assert_eq!(found.cost, least, "{family:?} {n}");
             assert_eq!(instance.cost(&found.permutation), least);
@@ -232,7 +232,7 @@ fn a_search_finds_the_optimum_of_small_instances() {
 #[test]
 fn one_seed_gives_one_answer() {
     let instance = generate(Family::Grid, 24, &mut Prng::new(10));
-    let effort = Effort { looks: 3_000, faq: Settings { starts: 3, ..Settings::default() } };
+    let effort = SearchEffort { looks: 3_000, faq: Settings { starts: 3, ..Settings::default() } };
     let run = || search(&instance, &effort, &mut Prng::new(11));
     assert_eq!(run(), run());
 }
@@ -312,12 +312,12 @@ fn qaplib_instances_agree_with_their_known_solutions() {
         let known = file::known(&read("sln")).unwrap();
         assert!(known.agrees(&instance).unwrap(), "{name}");
         let mut prng = Prng::new(1);
-        let found = search(&instance, &Effort::standard(&instance), &mut prng);
+        let found = search(&instance, &SearchEffort::standard(&instance), &mut prng);
         assert!(found.cost >= known.cost, "{name}: {} below the optimum", found.cost);
         assert!(found.cost <= known.cost * 1.003, "{name}: {}", found.cost);
     }
     let esc32a = file::instance(&std::fs::read(folder.join("esc32a.dat")).unwrap()).unwrap();
-    let run = |seed| search(&esc32a, &Effort::standard(&esc32a), &mut Prng::new(seed)).cost;
+    let run = |seed| search(&esc32a, &SearchEffort::standard(&esc32a), &mut Prng::new(seed)).cost;
     let costs: Vec<f64> = (1..=4).map(run).collect();
     assert!(costs.contains(&130.0) && costs.iter().all(|&cost| cost <= 134.0), "{costs:?}");
 }

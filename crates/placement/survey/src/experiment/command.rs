@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::execute::execute;
 use super::file::On;
-use super::{Directory, Experiment, ExperimentError, Field, Live, Recorded};
+use super::{Experiment, ExperimentError, Live, Recorded, RunField, RunsDirectory};
 
 /// Arguments of `evenfall plan run`.
 #[derive(clap::Args, Debug)]
@@ -40,7 +40,7 @@ pub struct Args {
 /// # Errors
 /// When the recorded delays or the agents cannot be used, and for a simulated pool, which needs the
 /// lab.
-pub fn field(experiment: &Experiment) -> Result<Box<dyn Field>, ExperimentError> {
+pub fn field(experiment: &Experiment) -> Result<Box<dyn RunField>, ExperimentError> {
     Ok(match &experiment.on {
         On::Recorded { owd } => {
             Box::new(Recorded::read(owd, &mut |skipped| eprintln!("{skipped}"))?)
@@ -69,7 +69,7 @@ impl Args {
 /// In words for people.
 pub fn main(
     args: &Args,
-    field: impl FnOnce(&Experiment) -> Result<Box<dyn Field>, ExperimentError>,
+    field: impl FnOnce(&Experiment) -> Result<Box<dyn RunField>, ExperimentError>,
 ) -> Outcome {
     let experiment = args.experiment()?;
     if args.list {
@@ -84,7 +84,7 @@ pub fn main(
         .dir
         .clone()
         .unwrap_or_else(|| PathBuf::from(args.file.file_stem().unwrap_or("experiment".as_ref())));
-    let directory = Directory::create(&path)?;
+    let directory = RunsDirectory::create(&path)?;
     directory.describe(&experiment)?;
     let mut say = |line: &str| eprintln!("{line}");
     let outcome = execute(&experiment, &directory, &mut *field, args.force, &mut say)?;

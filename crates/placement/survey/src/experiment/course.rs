@@ -10,11 +10,13 @@
 
 use std::time::{Duration, Instant};
 
-use evenfall_placement_planner::builder::{Builder, Failure, Racing, Request, Step};
+use evenfall_placement_planner::builder::{
+    BuilderStep, Failure, MeasurementRequest, Racing, TreeBuilder,
+};
 use evenfall_placement_planner::delays::{Delays, EdgeStats};
 use evenfall_placement_planner::planner::Planner;
 use evenfall_placement_planner::strategy::{Pick, Strategy};
-use evenfall_placement_planner::tree::Tree;
+use evenfall_placement_planner::tree::PlacedTree;
 
 use super::file::{On, RunPlan};
 use super::record::{
@@ -29,25 +31,25 @@ const ATTEMPTS_MAX: u32 = 4;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Want {
     /// A measurement from a parent to candidates.
-    Parent(Request),
+    Parent(MeasurementRequest),
     /// All pairs of these hosts.
     AllToAll(Vec<usize>),
     /// A multicast over this tree.
-    Tree(Tree),
+    Tree(PlacedTree),
     /// Nothing more.
     Done,
 }
 
 /// The number of a candidate, with its measurement or its failure.
-pub type Found = (usize, Result<EdgeStats, Failure>);
+pub type FoundCandidate = (usize, Result<EdgeStats, Failure>);
 
 #[derive(Debug)]
 enum State {
     Planning,
-    Measuring(Request),
+    Measuring(MeasurementRequest),
     Matrix(Vec<usize>),
-    Evaluating(Tree),
-    Over(Result<Tree, String>),
+    Evaluating(PlacedTree),
+    Over(Result<PlacedTree, String>),
 }
 
 /// See the module documentation.
@@ -57,7 +59,7 @@ pub struct ExperimentRun {
     names: Vec<String>,
     state: State,
     planner: Option<Planner>,
-    builder: Option<Builder>,
+    builder: Option<TreeBuilder>,
     /// The delays of all pairs, once they are measured.
     matrix: Option<Delays>,
     dropped: Vec<(usize, String)>,
@@ -151,7 +153,7 @@ impl ExperimentRun {
             self.state = State::Matrix(alive);
             return;
         };
-        match Builder::new(build, &alive, self.plan.seed) {
+        match TreeBuilder::new(build, &alive, self.plan.seed) {
             Err(error) => self.fail(error),
             Ok(mut builder) => {
                 for (host, reason) in &self.dropped {
@@ -181,9 +183,9 @@ impl ExperimentRun {
     fn decide(&mut self) {
         if let Some(builder) = &mut self.builder {
             self.state = match builder.step() {
-                Step::Measure(request) => State::Measuring(request),
-                Step::Done(tree) => State::Evaluating(tree),
-                Step::Failed(error) => State::Over(Err(error.to_string())),
+                BuilderStep::Measure(request) => State::Measuring(request),
+                BuilderStep::Done(tree) => State::Evaluating(tree),
+                BuilderStep::Failed(error) => State::Over(Err(error.to_string())),
             };
             return;
         }
@@ -194,7 +196,7 @@ impl ExperimentRun {
     }
 
     /// Plans a tree from the delays of all pairs.
-    fn planned(&mut self) -> Result<Tree, String> {
+    fn planned(&mut self) -> Result<PlacedTree, String> {
         let matrix = self.matrix.as_ref().ok_or("nothing was measured")?;
         let planner = self.planner.as_ref().ok_or("nothing was planned")?;
         let plan = planner.plan(matrix, &self.alive()).map_err(|error| error.to_string())?;
@@ -209,7 +211,7 @@ impl ExperimentRun {
         self.stages.push(StageRecord { at_s, took_s: took.as_secs_f64(), ..stage });
     }
 
-    fn candidate(&self, (host, found): &Found) -> CandidateRecord {
+    fn candidate(&self, (host, found): &FoundCandidate) -> CandidateRecord {
         let stats = found.as_ref().ok().copied();
         let build = self.planner.as_ref().and_then(Planner::build_plan);
         let build = build.filter(|build| build.pick != Pick::Random);
@@ -224,11 +226,16 @@ impl ExperimentRun {
     }
 
     /// Takes the result of [`Want::Parent`]; `Err` when the parent itself failed.
-    pub fn take_parent(&mut self, found: Result<&[Found], &str>, took: Duration, probes: u64) {
+    pub fn take_parent(
+        &mut self,
+        found: Result<&[FoundCandidate], &str>,
+        took: Duration,
+        probes: u64,
+    ) {
         let State::Measuring(request) = std::mem::replace(&mut self.state, State::Planning) else {
             return;
         };
-        let of = |found: &Found| self.candidate(found);
+        let of = |found: &FoundCandidate| self.candidate(found);
         let failed = |host: &usize, reason: &str| CandidateRecord {
             from: None,
             host: self.names[*host].clone(),
@@ -343,7 +350,7 @@ impl ExperimentRun {
         if tree.is_some() && statistics.is_none() {
             error = Some("no probe reached any leaf of the tree".into());
         }
-        let built = self.builder.as_ref().map_or(&[][..], Builder::dropped);
+        let built = self.builder.as_ref().map_or(&[][..], TreeBuilder::dropped);
         let more = self.dropped.iter().filter(|dropped| !built.contains(dropped));
         let failed = |(host, reason): &(usize, String)| FailedHost {
             host: names[*host].clone(),
@@ -364,7 +371,11 @@ impl ExperimentRun {
         }
         RunRecord {
             software: concat!("evenfall ", env!("CARGO_PKG_VERSION")).into(),
-            tree: tree.iter().flat_map(Tree::hosts).map(|host| names[*host].clone()).collect(),
+            tree: tree
+                .iter()
+                .flat_map(PlacedTree::hosts)
+                .map(|host| names[*host].clone())
+                .collect(),
             error,
             statistics,
             failed,

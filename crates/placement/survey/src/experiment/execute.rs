@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::error::ExperimentError;
-use super::field::{Field, Watch};
-use super::file::{Experiment, Pool, RunPlan};
+use super::field::{RunField, RunWatch};
+use super::file::{Experiment, PoolSettings, RunPlan};
 use super::record::RunRecord;
 
 /// Largest file of a run that is read.
@@ -25,7 +25,7 @@ const RECORD_BYTES_MAX: u64 = 256 << 20;
 
 /// The directory in which the runs of an experiment are kept.
 #[derive(Clone, Debug)]
-pub struct Directory(PathBuf);
+pub struct RunsDirectory(PathBuf);
 
 /// The description of the whole experiment for the report, kept in `experiment.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,14 +35,14 @@ pub struct Description {
     /// Seed of the first repetition.
     pub seed: u64,
     /// The machines, as the file has them.
-    pub pool: Option<Pool>,
+    pub pool: Option<PoolSettings>,
     /// Names of all runs, in their order.
     pub runs: Vec<String>,
 }
 
 /// The counts of an execution.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct ExecutionCounts {
     /// Runs that were complete already.
     pub kept: usize,
     /// Runs that ended with a tree.
@@ -53,7 +53,7 @@ pub struct Outcome {
     pub missing: usize,
 }
 
-impl Directory {
+impl RunsDirectory {
     /// Opens the directory. A missing directory is created.
     ///
     /// # Errors
@@ -187,15 +187,15 @@ impl Directory {
 
 /// Writes each finished run to its file, and prints a line for it.
 struct Keeper<'a> {
-    directory: &'a Directory,
-    outcome: &'a mut Outcome,
+    directory: &'a RunsDirectory,
+    outcome: &'a mut ExecutionCounts,
     number: usize,
     runs: usize,
     said: &'a mut dyn FnMut(&str),
     error: Option<ExperimentError>,
 }
 
-impl Watch for Keeper<'_> {
+impl RunWatch for Keeper<'_> {
     fn over(&mut self, record: RunRecord) -> bool {
         self.number += 1;
         let plan = &record.plan;
@@ -233,16 +233,16 @@ impl Watch for Keeper<'_> {
 /// The reason why no further run can be carried out. Finished runs are kept.
 pub fn execute(
     experiment: &Experiment,
-    directory: &Directory,
-    field: &mut dyn Field,
+    directory: &RunsDirectory,
+    field: &mut dyn RunField,
     force: bool,
     said: &mut dyn FnMut(&str),
-) -> Result<Outcome, ExperimentError> {
+) -> Result<ExecutionCounts, ExperimentError> {
     let plans = experiment.plans();
     let all = plans.len();
     let pending = directory.pending(plans, force)?;
     let runs = pending.len();
-    let mut outcome = Outcome { kept: all - runs, ..Outcome::default() };
+    let mut outcome = ExecutionCounts { kept: all - runs, ..ExecutionCounts::default() };
     if outcome.kept > 0 {
         said(&format!("{} of {all} runs are complete already", outcome.kept));
     }

@@ -1,5 +1,5 @@
 //! The fields on which runs take place: recorded delays and running agents. The simulator drives
-//! the same [`Survey`] as the agents do.
+//! the same [`SurveyedRuns`] as the agents do.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -10,14 +10,15 @@ use evenfall_host::interrupt;
 use evenfall_placement_machine::job::{HOSTS_MAX, MESH_HOSTS_MAX};
 use evenfall_placement_machine::surveyor::{Welcome, guilty};
 use evenfall_placement_machine::{
-    DelayRecord, JobOutcome, JobSpec, Kind, Pace, Program, Reason, Step, SurveyorConfig,
+    DelayRecord, HostFailure, JobOutcome, JobSpec, MeasurementKind, ProbePace, Program, SurveyStep,
+    SurveyorConfig,
 };
-use evenfall_placement_planner::builder::{Failure, Request};
+use evenfall_placement_planner::builder::{Failure, MeasurementRequest};
 use evenfall_placement_planner::curve::Curve;
 use evenfall_placement_planner::delays::{Delays, EdgeStats};
-use evenfall_placement_planner::tree::Tree;
+use evenfall_placement_planner::tree::PlacedTree;
 
-use super::course::{ExperimentRun, Found, Want};
+use super::course::{ExperimentRun, FoundCandidate, Want};
 use super::error::ExperimentError;
 use super::file::RunPlan;
 use super::record::{LeafSample, RunRecord, unknown_clock};
@@ -25,7 +26,7 @@ use crate::surveyor;
 use crate::{Settings, SurveyError};
 
 /// An observer of the runs.
-pub trait Watch {
+pub trait RunWatch {
     /// Takes the record of a finished run. `false` stops the other runs.
     fn over(&mut self, record: RunRecord) -> bool;
 
@@ -36,7 +37,7 @@ pub trait Watch {
 }
 
 /// Where runs take place.
-pub trait Field {
+pub trait RunField {
     /// Carries out these runs, one after another, until a signal comes.
     ///
     /// # Errors
@@ -44,7 +45,7 @@ pub trait Field {
     fn carry_out(
         &mut self,
         runs: Vec<RunPlan>,
-        watch: &mut dyn Watch,
+        watch: &mut dyn RunWatch,
     ) -> Result<(), ExperimentError>;
 }
 
@@ -121,7 +122,7 @@ impl Recorded {
         Ok(Self { delays: loaded.delays })
     }
 
-    fn parent(&self, request: &Request) -> Vec<Found> {
+    fn parent(&self, request: &MeasurementRequest) -> Vec<FoundCandidate> {
         let unknown = || Failure::Edge("not measured".into());
         let edge = |host: &usize| {
             let stats = self.delays.edge(request.parent, *host).copied();
@@ -140,7 +141,7 @@ impl Recorded {
 
     /// Draws one window. Random numbers belong to places and not to hosts, so that trees are
     /// compared on the same draws.
-    fn window(&self, tree: &Tree, count: u64, seed: u64) -> Result<Vec<LeafSample>, String> {
+    fn window(&self, tree: &PlacedTree, count: u64, seed: u64) -> Result<Vec<LeafSample>, String> {
         let (shape, hosts) = (tree.shape(), tree.hosts());
         let mut ways: Vec<Vec<Option<f64>>> = vec![vec![Some(0.0); count as usize]];
         let mut clocks = vec![ClockError::SameClock];
@@ -225,11 +226,11 @@ fn farther(way: ClockError, edge: ClockError) -> ClockError {
     }
 }
 
-impl Field for Recorded {
+impl RunField for Recorded {
     fn carry_out(
         &mut self,
         runs: Vec<RunPlan>,
-        watch: &mut dyn Watch,
+        watch: &mut dyn RunWatch,
     ) -> Result<(), ExperimentError> {
         for plan in runs {
             if interrupt::raised() || !watch.over(self.run(plan)) {
@@ -249,25 +250,25 @@ const PROBES_MIN: u64 = 10;
 const WARM_SHARE: u32 = 10;
 
 /// Runs as a program of a surveyor: one after another over the same pool.
-pub struct Survey<'a> {
+pub struct SurveyedRuns<'a> {
     names: Vec<String>,
     runs: std::vec::IntoIter<RunPlan>,
     course: Option<ExperimentRun>,
     /// Hosts that gave no answer, with the reason.
     absent: Vec<(usize, String)>,
-    watch: &'a mut dyn Watch,
+    watch: &'a mut dyn RunWatch,
     stopped: bool,
 }
 
-impl core::fmt::Debug for Survey<'_> {
+impl core::fmt::Debug for SurveyedRuns<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Survey").field("course", &self.course).finish_non_exhaustive()
     }
 }
 
-impl<'a> Survey<'a> {
+impl<'a> SurveyedRuns<'a> {
     /// These runs, in a pool with these names.
-    pub fn new(names: Vec<String>, runs: Vec<RunPlan>, watch: &'a mut dyn Watch) -> Self {
+    pub fn new(names: Vec<String>, runs: Vec<RunPlan>, watch: &'a mut dyn RunWatch) -> Self {
         let runs = runs.into_iter();
         Self { names, runs, course: None, absent: Vec::new(), watch, stopped: false }
     }
@@ -286,14 +287,14 @@ impl<'a> Survey<'a> {
             Want::Parent(request) => {
                 let warm = if request.round == 0 { 1 } else { WARM_SHARE };
                 let duration = (pace.duration / request.rounds.max(1)).max(least);
-                let pace = Pace { duration, warm_up: pace.warm_up / warm, ..pace };
+                let pace = ProbePace { duration, warm_up: pace.warm_up / warm, ..pace };
                 JobSpec::parent(request.parent, &request.candidates, pace)
             }
             Want::AllToAll(hosts) => JobSpec::all_to_all(hosts, pace),
             Want::Tree(tree) => {
                 let fanout = tree.shape().fanout;
                 let duration = course.plan().evaluation.duration.max(least);
-                let pace = Pace { duration, ..pace };
+                let pace = ProbePace { duration, ..pace };
                 JobSpec::multicast(tree.hosts().to_vec(), fanout, pace)
             }
         })
@@ -322,29 +323,29 @@ impl<'a> Survey<'a> {
 }
 
 /// For each candidate of a parent, its measurement in this part or its failure.
-fn candidates(outcome: &JobOutcome) -> Vec<Found> {
+fn candidates(outcome: &JobOutcome) -> Vec<FoundCandidate> {
     let one = |&host: &usize| {
         let failed = outcome.failures.iter().find(|(failed, _)| *failed == host);
         let found = match (failed, outcome.edge(outcome.spec.hosts[0], host)) {
             (Some((_, reason)), _) => Err(Failure::Host(reason.to_string())),
             (None, Some(stats)) => Ok(stats),
-            (None, None) => Err(Failure::Edge(Reason::NoProbes.to_string())),
+            (None, None) => Err(Failure::Edge(HostFailure::NoProbes.to_string())),
         };
         (host, found)
     };
     outcome.spec.hosts[1..].iter().map(one).collect()
 }
 
-impl Program for Survey<'_> {
-    fn greeted(&mut self, pool: &[Result<Welcome, Reason>]) {
-        let absent = |(host, answer): (usize, &Result<Welcome, Reason>)| {
+impl Program for SurveyedRuns<'_> {
+    fn greeted(&mut self, pool: &[Result<Welcome, HostFailure>]) {
+        let absent = |(host, answer): (usize, &Result<Welcome, HostFailure>)| {
             Some((host, answer.as_ref().err()?.to_string()))
         };
         self.absent = pool.iter().enumerate().filter_map(absent).collect();
     }
 
-    fn next(&mut self) -> Step {
-        self.open().map_or(Step::Done, Step::Job)
+    fn next(&mut self) -> SurveyStep {
+        self.open().map_or(SurveyStep::Done, SurveyStep::Job)
     }
 
     fn take(&mut self, outcome: &JobOutcome) {
@@ -355,7 +356,7 @@ impl Program for Survey<'_> {
         let failed: Vec<_> = failed.map(|(host, why)| (*host, why.to_string())).collect();
         let (took, leader) = (outcome.took, outcome.spec.hosts[0]);
         let words = match outcome.spec.kind {
-            Kind::Parent | Kind::BothWays => {
+            MeasurementKind::Parent | MeasurementKind::BothWays => {
                 let lost = outcome.failures.iter().find(|(host, _)| *host == leader);
                 match lost {
                     Some((_, why)) => course.take_parent(Err(&why.to_string()), took, probes),
@@ -363,7 +364,7 @@ impl Program for Survey<'_> {
                 }
                 format!("{} to {} candidates", self.names[leader], outcome.spec.hosts.len() - 1)
             }
-            Kind::AllToAll => {
+            MeasurementKind::AllToAll => {
                 let edge = |pair: &evenfall_placement_machine::PairDelays| {
                     Some((pair.from, pair.to, pair.record.edge(pair.sent)?))
                 };
@@ -372,7 +373,7 @@ impl Program for Survey<'_> {
                 course.take_matrix(&pairs, &failed, again, took, probes);
                 format!("all to all, {} hosts", outcome.spec.hosts.len())
             }
-            Kind::Multicast => {
+            MeasurementKind::Multicast => {
                 course.take_tree(leaves(outcome), &failed, took, probes);
                 format!("multicast over the tree, {} hosts", outcome.spec.hosts.len())
             }
@@ -426,11 +427,11 @@ impl Live {
     }
 }
 
-impl Field for Live {
+impl RunField for Live {
     fn carry_out(
         &mut self,
         runs: Vec<RunPlan>,
-        watch: &mut dyn Watch,
+        watch: &mut dyn RunWatch,
     ) -> Result<(), ExperimentError> {
         let all = |plan: &&RunPlan| plan.needs_all_pairs();
         if let Some(plan) = runs.iter().find(all).filter(|_| self.agents.len() > MESH_HOSTS_MAX) {
@@ -447,7 +448,7 @@ impl Field for Live {
             busy_patience: timing.idle_limit(8),
             ..SurveyorConfig::default()
         };
-        let survey = Survey::new(self.names.clone(), runs, watch);
+        let survey = SurveyedRuns::new(self.names.clone(), runs, watch);
         surveyor::run(config, key.as_ref(), self.agents.clone(), survey, &mut |_, _| {})?;
         Ok(())
     }

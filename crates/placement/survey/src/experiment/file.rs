@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use evenfall_host::whole_file::{SETTINGS_BYTES_MAX, read_text_up_to};
-use evenfall_placement_machine::Pace;
+use evenfall_placement_machine::ProbePace;
 use evenfall_placement_planner::builder::{Racing, RootRule};
-use evenfall_placement_planner::planner::{Method, Planner};
-use evenfall_placement_planner::tree::Shape;
+use evenfall_placement_planner::planner::{PlanMethod, Planner};
+use evenfall_placement_planner::tree::TreeShape;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -32,15 +32,15 @@ pub struct Experiment {
     pub repetitions: u32,
     /// The machines, for `evenfall plan deploy`.
     #[serde(default)]
-    pub pool: Option<Pool>,
+    pub pool: Option<PoolSettings>,
     /// Where the runs take place.
     pub on: On,
     /// How delays are measured.
     #[serde(default)]
-    pub probe: Probe,
+    pub probe: ProbeSpec,
     /// How a finished tree is measured.
     #[serde(default)]
-    pub evaluation: Evaluation,
+    pub evaluation: EvaluationSpec,
     /// The trees.
     #[serde(rename = "run")]
     pub runs: Vec<Trees>,
@@ -57,7 +57,7 @@ fn once() -> u32 {
 /// The machines of the pool, as a deployment brings them up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Pool {
+pub struct PoolSettings {
     /// The first part of the machines' names: `name-0`, `name-1` and so on.
     pub name: String,
     /// The provider of the machines.
@@ -97,7 +97,7 @@ pub enum On {
         owd: PathBuf,
     },
     /// Agents and surveyor in the simulator.
-    Simulated(Simulated),
+    Simulated(SimulatedPool),
     /// Running agents.
     Live {
         /// Settings file with the agents' addresses and the key, relative to the experiment file.
@@ -108,7 +108,7 @@ pub enum On {
 /// A pool in the simulator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Simulated {
+pub struct SimulatedPool {
     /// Number of hosts. Their names are h0, h1 and so on.
     #[serde(deserialize_with = "within::<_, _, 2, 4_096>")]
     pub hosts: u32,
@@ -137,7 +137,7 @@ fn slow_factor() -> f64 {
 /// How delays are measured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Probe {
+pub struct ProbeSpec {
     /// Probes per second from a sender to each receiver.
     #[serde(deserialize_with = "within::<_, _, 1, 100_000>")]
     pub rate: u32,
@@ -152,18 +152,18 @@ pub struct Probe {
     pub rounds: u32,
 }
 
-impl Default for Probe {
+impl Default for ProbeSpec {
     fn default() -> Self {
-        let Pace { rate_hz, duration, warm_up, .. } = Pace::default();
+        let ProbePace { rate_hz, duration, warm_up, .. } = ProbePace::default();
         Self { rate: rate_hz, duration, warm_up, rounds: 1 }
     }
 }
 
-impl Probe {
+impl ProbeSpec {
     /// The pace of the jobs of a survey.
-    pub fn pace(&self) -> Pace {
+    pub fn pace(&self) -> ProbePace {
         let Self { rate, duration, warm_up, .. } = *self;
-        Pace { rate_hz: rate, duration, warm_up, ..Pace::default() }
+        ProbePace { rate_hz: rate, duration, warm_up, ..ProbePace::default() }
     }
 
     /// The rounds of the race between candidates.
@@ -176,7 +176,7 @@ impl Probe {
 /// How a finished tree is measured, by multicasts over it, one after another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Evaluation {
+pub struct EvaluationSpec {
     /// Number of multicasts. Each is a point of the series over time.
     #[serde(deserialize_with = "within::<_, _, 1, 1_000>")]
     pub windows: u32,
@@ -185,7 +185,7 @@ pub struct Evaluation {
     pub duration: Duration,
 }
 
-impl Default for Evaluation {
+impl Default for EvaluationSpec {
     fn default() -> Self {
         Self { windows: 5, duration: Duration::from_secs(1) }
     }
@@ -206,18 +206,18 @@ pub struct Trees {
     /// Candidates per parent; twice the fan-out when left out.
     #[serde(default)]
     pub candidates: Option<u32>,
-    /// The strategies that choose the trees. See [`Method`].
+    /// The strategies that choose the trees. See [`PlanMethod`].
     pub strategies: Vec<Chooser>,
     /// The rules for the root: "any", "reach 3" (the best of three), or a host.
     #[serde(default = "any_root")]
-    pub roots: Vec<Root>,
+    pub roots: Vec<RootChoice>,
     /// Repetitions of these trees, instead of those of the experiment.
     #[serde(default)]
     pub repetitions: Option<u32>,
 }
 
-fn any_root() -> Vec<Root> {
-    vec![Root("any".into())]
+fn any_root() -> Vec<RootChoice> {
+    vec![RootChoice("any".into())]
 }
 
 /// A name that may be a part of a file's name: letters, digits, `-`, `_` and `.`.
@@ -250,25 +250,25 @@ impl TryFrom<String> for Chooser {
 
     fn try_from(text: String) -> Result<Self, ExperimentError> {
         let chooser = Self(text.trim().to_ascii_lowercase());
-        match Method::parse(&chooser.0) {
+        match PlanMethod::parse(&chooser.0) {
             Ok(_) => Ok(chooser),
-            Err(error) => Err(format!("{error}; allowed: {}", Method::WORDS).into()),
+            Err(error) => Err(format!("{error}; allowed: {}", PlanMethod::WORDS).into()),
         }
     }
 }
 
 impl Chooser {
-    fn method(&self) -> Method {
-        Method::parse(&self.0).expect("checked when it was read")
+    fn method(&self) -> PlanMethod {
+        PlanMethod::parse(&self.0).expect("checked when it was read")
     }
 }
 
 /// A rule for the root, as the file states it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String")]
-pub struct Root(String);
+pub struct RootChoice(String);
 
-impl TryFrom<String> for Root {
+impl TryFrom<String> for RootChoice {
     type Error = ExperimentError;
 
     fn try_from(text: String) -> Result<Self, ExperimentError> {
@@ -286,7 +286,7 @@ impl TryFrom<String> for Root {
     }
 }
 
-impl Root {
+impl RootChoice {
     /// The rule in a pool with these names.
     ///
     /// # Errors
@@ -343,16 +343,16 @@ pub struct RunPlan {
     /// The strategy that chooses the tree.
     pub strategy: Chooser,
     /// The rule for the root.
-    pub root: Root,
+    pub root: RootChoice,
     /// Number of the repetition, from 1.
     pub repetition: u32,
     /// The seed of the experiment, and one more with every repetition. All strategies of a
     /// repetition have the same seed.
     pub seed: u64,
     /// How delays are measured.
-    pub probe: Probe,
+    pub probe: ProbeSpec,
     /// How the tree is measured.
-    pub evaluation: Evaluation,
+    pub evaluation: EvaluationSpec,
     /// The field on which the run takes place.
     pub on: On,
 }
@@ -375,8 +375,8 @@ impl RunPlan {
     }
 
     /// Depth and fan-out.
-    pub fn shape(&self) -> Shape {
-        Shape { depth: self.depth, fanout: self.fanout }
+    pub fn shape(&self) -> TreeShape {
+        TreeShape { depth: self.depth, fanout: self.fanout }
     }
 }
 
@@ -395,7 +395,7 @@ impl Experiment {
         match &mut experiment.on {
             On::Recorded { owd } => *owd = base.join(&*owd),
             On::Live { settings } => *settings = base.join(&*settings),
-            On::Simulated(Simulated { model, .. }) if model.ends_with(".toml") => {
+            On::Simulated(SimulatedPool { model, .. }) if model.ends_with(".toml") => {
                 *model = base.join(&*model).display().to_string();
             }
             On::Simulated(_) => {}
@@ -427,9 +427,9 @@ impl Experiment {
 
     fn check(&self, text: &str) -> Result<(), String> {
         self.probe.pace().check().map_err(|why| format!("[probe]: {why}"))?;
-        let evaluation = Pace { duration: self.evaluation.duration, ..self.probe.pace() };
+        let evaluation = ProbePace { duration: self.evaluation.duration, ..self.probe.pace() };
         evaluation.check().map_err(|why| format!("[evaluation]: {why}"))?;
-        if let On::Simulated(Simulated { hosts, slow, .. }) = &self.on
+        if let On::Simulated(SimulatedPool { hosts, slow, .. }) = &self.on
             && let Some(none) = slow.iter().find(|host| *host >= hosts)
         {
             return Err(format!("on.simulated.slow: {none}: hosts are 0 to {}", hosts - 1));
@@ -488,7 +488,7 @@ impl Experiment {
         &self,
         trees: &Trees,
         (s, strategy): (usize, &Chooser),
-        (r, root): (usize, &Root),
+        (r, root): (usize, &RootChoice),
         repetition: u32,
     ) -> RunPlan {
         let (mut group, mut id) = (trees.name.0.clone(), trees.name.0.clone());
@@ -519,7 +519,7 @@ impl Experiment {
 
 impl Trees {
     fn check(&self, hosts: Option<u32>) -> Result<(), String> {
-        let shape = Shape { depth: self.depth, fanout: self.fanout };
+        let shape = TreeShape { depth: self.depth, fanout: self.fanout };
         let Some(places) = shape.checked_places() else {
             let most = evenfall_placement_planner::delays::HOSTS_MAX;
             return Err(format!("depth and fanout: more than {most} places"));

@@ -11,8 +11,9 @@
 //! ```
 //!
 //! A [`ExperimentRun`] is one run. A course asks for measurements and takes their results, like the
-//! tree builder inside it. A [`Field`] is the source of the delays: a recorded file ([`Recorded`]),
-//! running agents ([`Live`]), or the simulator, which drives the same [`Survey`] as the agents do.
+//! tree builder inside it. A [`RunField`] is the source of the delays: a recorded file
+//! ([`Recorded`]), running agents ([`Live`]), or the simulator, which drives the same
+//! [`SurveyedRuns`] as the agents do.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -38,7 +39,7 @@ mod tests;
 
 pub use course::{ExperimentRun, Want};
 pub use error::ExperimentError;
-pub use execute::{Directory, Outcome};
-pub use field::{Field, Live, Recorded, Survey};
+pub use execute::{ExecutionCounts, RunsDirectory};
+pub use field::{Live, Recorded, RunField, SurveyedRuns};
 pub use file::{Experiment, RunPlan};
 pub use record::RunRecord;

@@ -106,7 +106,7 @@ pub struct Statistics {
     /// Every leaf, the worst first.
     pub leaves: Vec<Leaf>,
     /// The worst leaf of every window by itself.
-    pub windows: Vec<Window>,
+    pub windows: Vec<MulticastWindow>,
     /// Leaves that no probe reached. Leaves without delays count as worse than the worst leaf.
     pub unreached: Vec<String>,
 }
@@ -154,7 +154,7 @@ pub struct Figures {
 
 /// One multicast over the tree.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Window {
+pub struct MulticastWindow {
     /// End of the multicast, in seconds since the beginning of the first multicast, in the time of
     /// the field.
     pub at_s: f64,
@@ -251,7 +251,7 @@ pub fn statistics(windows: &[(f64, Vec<LeafSample>)], names: &[String]) -> Optio
                 }
             }
         }
-        let window = worst.map(|(host, figures)| Window {
+        let window = worst.map(|(host, figures)| MulticastWindow {
             at_s: *at_s,
             worst_leaf: names[host].clone(),
             figures,

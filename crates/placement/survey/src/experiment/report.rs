@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::error::ExperimentError;
-use super::execute::{Description, Directory};
+use super::execute::{Description, RunsDirectory};
 use super::file::On;
 use super::record::{Figures, Leaf, RunRecord};
 use evenfall_runtime::page::page;
@@ -16,20 +16,20 @@ const SCRIPT: &str = include_str!("../../../../../web/plan.js");
 
 /// The data of the page.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Page {
+pub struct ExperimentPage {
     /// The description of the experiment.
     pub description: Description,
     /// The field of the runs, in words.
     pub field: String,
     /// Kinds of trees, in the order of their runs.
-    pub groups: Vec<Group>,
+    pub groups: Vec<TreeGroup>,
     /// Runs without a tree, with the reason.
     pub failures: Vec<String>,
 }
 
 /// Repetitions of one kind of tree.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Group {
+pub struct TreeGroup {
     /// Name of the group.
     pub name: String,
     /// Its runs that have a tree.
@@ -43,9 +43,9 @@ pub struct Group {
     /// See `leaves_of`.
     pub leaves: Vec<Leaf>,
     /// The worst leaf of every window, medians over the runs.
-    pub series: Vec<Point>,
+    pub series: Vec<WindowPoint>,
     /// Medians of the cost of choosing a tree.
-    pub timers: Effort,
+    pub timers: ChoiceEffort,
 }
 
 /// One run.
@@ -68,7 +68,7 @@ pub struct RunLine {
 
 /// One window.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Point {
+pub struct WindowPoint {
     /// When it was over.
     pub at_s: f64,
     /// Runs that had it.
@@ -83,7 +83,7 @@ pub struct Point {
 
 /// The cost of choosing a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Effort {
+pub struct ChoiceEffort {
     /// Seconds of measuring, in the time of the field.
     pub measuring_s: f64,
     /// Seconds of choosing.
@@ -130,7 +130,7 @@ fn lines(records: &[&RunRecord]) -> Vec<RunLine> {
     records.iter().filter_map(line).collect()
 }
 
-fn series(records: &[&RunRecord]) -> Vec<Point> {
+fn series(records: &[&RunRecord]) -> Vec<WindowPoint> {
     let mut windows: BTreeMap<u64, Vec<Figures>> = BTreeMap::new();
     for statistics in records.iter().filter_map(|record| record.statistics.as_ref()) {
         for window in &statistics.windows {
@@ -139,12 +139,12 @@ fn series(records: &[&RunRecord]) -> Vec<Point> {
     }
     let point = |(at_us, figures): (u64, Vec<Figures>)| {
         let Figures { p50_us, p90_us, stddev_us, .. } = middle(&figures);
-        Point { at_s: at_us as f64 / 1e6, runs: figures.len(), p50_us, p90_us, stddev_us }
+        WindowPoint { at_s: at_us as f64 / 1e6, runs: figures.len(), p50_us, p90_us, stddev_us }
     };
     windows.into_iter().map(point).collect()
 }
 
-fn group(name: String, records: &[&RunRecord]) -> Group {
+fn group(name: String, records: &[&RunRecord]) -> TreeGroup {
     let runs = lines(records);
     let figures: Vec<Figures> = runs.iter().map(|run| run.figures).collect();
     let mut order: Vec<&RunLine> = runs.iter().collect();
@@ -154,14 +154,14 @@ fn group(name: String, records: &[&RunRecord]) -> Group {
     let statistics = record.and_then(|record| record.statistics.as_ref());
     let leaves: Vec<Leaf> = statistics.map_or(Vec::new(), |s| s.leaves.clone());
     let timer = |of: fn(&RunRecord) -> f64| median(records.iter().map(|record| of(record)));
-    Group {
+    TreeGroup {
         name,
         worst: (!runs.is_empty()).then(|| middle(&figures)),
         cdf: leaves.first().map_or(Vec::new(), |leaf| leaf.cdf.clone()),
         leaves_of: record.map_or(String::new(), |record| record.plan.id.clone()),
         leaves,
         series: series(records),
-        timers: Effort {
+        timers: ChoiceEffort {
             measuring_s: timer(|record| record.timers.measuring_s),
             deciding_s: timer(|record| record.timers.deciding_s),
             probes: timer(|record| record.probes as f64),
@@ -170,13 +170,13 @@ fn group(name: String, records: &[&RunRecord]) -> Group {
     }
 }
 
-impl Page {
+impl ExperimentPage {
     /// Reads the runs of an experiment. Runs of an earlier version of the experiment file are left
     /// out.
     ///
     /// # Errors
     /// The first file that cannot be read, or a directory without runs.
-    pub fn read(directory: &Directory) -> Result<Self, ExperimentError> {
+    pub fn read(directory: &RunsDirectory) -> Result<Self, ExperimentError> {
         let description = directory.description()?;
         let mut records = directory.read()?;
         records.retain(|record| description.runs.contains(&record.plan.id));

@@ -1,8 +1,8 @@
 use super::execute::execute;
-use super::field::{Field, Recorded, Watch};
+use super::field::{Recorded, RunField, RunWatch};
 use super::file::{Experiment, RunPlan};
 use super::record::RunRecord;
-use super::{Directory, ExperimentRun, Want};
+use super::{ExperimentRun, RunsDirectory, Want};
 use evenfall_placement_planner::delays::EdgeStats;
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ fn runs_are_strategies_times_roots_times_repetitions_with_paired_seeds() {
     assert!(plans[4..].iter().all(|plan| plan.seed == 8 && plan.repetition == 2));
 }
 
-fn run(directory: &Directory, sets: &[&str], force: bool) -> Result<(usize, usize), String> {
+fn run(directory: &RunsDirectory, sets: &[&str], force: bool) -> Result<(usize, usize), String> {
     let experiment = experiment(sets)?;
     directory.describe(&experiment).map_err(|error| error.to_string())?;
     let outcome = execute(&experiment, directory, &mut field(), force, &mut |_| {});
@@ -79,7 +79,7 @@ fn run(directory: &Directory, sets: &[&str], force: bool) -> Result<(usize, usiz
 #[test]
 fn complete_runs_are_kept_and_half_runs_are_run_again() {
     let scratch = tempfile::tempdir().expect("a directory");
-    let directory = Directory::create(scratch.path()).expect("a directory");
+    let directory = RunsDirectory::create(scratch.path()).expect("a directory");
     assert_eq!(run(&directory, &[], false), Ok((0, 8)));
     assert_eq!(run(&directory, &[], false), Ok((8, 0)));
     let one = scratch.path().join("runs/BEST-s1-r1-1.json");
@@ -99,7 +99,7 @@ fn complete_runs_are_kept_and_half_runs_are_run_again() {
 fn a_record_has_stages_tree_statistics_and_timers() {
     #[derive(Default)]
     struct Kept(Vec<RunRecord>);
-    impl Watch for Kept {
+    impl RunWatch for Kept {
         fn over(&mut self, record: RunRecord) -> bool {
             self.0.push(record);
             true
@@ -165,7 +165,7 @@ fn run_that_lacks_a_field_is_over_with_an_error_and_the_others_go_on() {
     let count = plans.len() + 1;
     lacking.append(&mut plans);
     struct Seen(Vec<RunRecord>);
-    impl Watch for Seen {
+    impl RunWatch for Seen {
         fn over(&mut self, record: RunRecord) -> bool {
             self.0.push(record);
             true

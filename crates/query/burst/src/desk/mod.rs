@@ -15,9 +15,11 @@
 //! |---|---|
 //! | [`recent`] | the last seconds in columns |
 //! | [`reprice`], [`nbbo`] | the two questions |
+//! | [`in_place`] | both answers by one process that has the rows of all venues |
 //! | [`plain`] | both answers by plain programs, for tests and checks |
 //! | [`made`] | generated quotes, trades, positions and fills |
 
+pub mod in_place;
 pub mod made;
 pub mod nbbo;
 pub mod plain;
@@ -210,7 +212,8 @@ impl fmt::Display for DeskRefusal {
 impl std::error::Error for DeskRefusal {}
 
 impl TimedQuestion {
-    const BYTES: usize = 25;
+    /// Bytes of a question.
+    pub const BYTES: usize = 25;
 
     /// The window begins behind this time.
     pub fn after_ns(&self) -> i64 {

@@ -8,7 +8,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use evenfall_collectives_machine::RankFailure;
 use evenfall_collectives_machine::group::ProcessGroup;
-use evenfall_collectives_machine::wire::Key;
 use evenfall_core::{
     Arrival, Class, ClockReading, Destination, Install, Machine, Malformed, Timestamp, Transmit,
 };
@@ -228,10 +227,6 @@ impl<P: QuestionPlan> BurstAsker<P> {
         Ok(())
     }
 
-    fn key(&self) -> Option<&Key> {
-        self.config.group.shuffle.key.as_ref()
-    }
-
     fn silence(&self) -> Duration {
         self.config.group.shuffle.silence_max
     }
@@ -408,7 +403,7 @@ impl<P: QuestionPlan> BurstAsker<P> {
                         // The asker itself was silent, because its process was stopped: nobody else
                         // is to blame, and the same workers are asked again.
                         _ if failure.rank() == 0 && attempts <= OWN_FAILURES_MAX => 0,
-                        RankFailure::Aborted { by, rank: 0 } => by,
+                        RankFailure::Aborted { by, rank: 0, .. } => by,
                         other => other.rank(),
                     };
                     return self.leave_out(now, &[(rank, MissingReason::Failed(failure))], true);
@@ -422,7 +417,7 @@ impl<P: QuestionPlan> BurstAsker<P> {
     }
 
     fn handle_answer(&mut self, now: Timestamp, arrival: &Arrival) -> Result<(), Malformed> {
-        let head = QuestionHeader::decode(&arrival.datagram, self.key())?;
+        let head = QuestionHeader::decode(&arrival.datagram)?;
         let Some(worker) = self.place_of(arrival.from) else {
             self.foreign += 1;
             return Ok(());
@@ -600,7 +595,7 @@ impl<P: QuestionPlan> Machine for BurstAsker<P> {
 
     fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
         if let Some(Waiting { to, header, payload }) = self.waiting.pop_front() {
-            let head = header.encode(self.key(), &payload);
+            let head = header.encode();
             return Some(Transmit::new(Class::Control, Destination::One(to), head, payload));
         }
         let running = match &mut self.stage {

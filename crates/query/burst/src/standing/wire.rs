@@ -1,37 +1,33 @@
 //! The datagrams between who asks and a standing worker, byte by byte. The same drawing with prose
 //! is in `docs/wire/questions.md`.
 //!
-//! All integers are little-endian. Every datagram starts with 32 bytes:
+//! All integers are little-endian. Every datagram starts with 24 bytes:
 //!
 //! ```text
-//!  0        2        3      4        5       6       8
-//!  | magic  |version | kind | key id | zero  | rank  |
+//!  0        2        3      4               6       8
+//!  | magic  |version | kind | zero          | rank  |
 //!  8                 12               16              24
-//!  | number          | rows           | newest        |
-//! 24                                  32
-//!  | message authentication code      | ASK: who and what; REFUSED: why
+//!  | number          | rows           | newest        | ASK: who and what; REFUSED: why
 //! ```
 //!
-//! The first 12 bytes and the code keep their places in every version, so that a worker can say by
-//! name which version it was asked in. Decoding is total.
+//! The first 12 bytes keep their places in every version, so that a worker can say by name which
+//! version it was asked in. The machines know no key: a port below them seals whole datagrams.
+//! Decoding is total.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use evenfall_collectives_machine::wire::Key;
-use evenfall_core::{Head, MacKey, Malformed};
+use evenfall_core::{Head, Malformed};
 
 /// "EB" in ASCII.
 pub const QUESTION_MAGIC: [u8; 2] = *b"EB";
 /// Version of this layout.
-pub const QUESTION_VERSION: u8 = 1;
+pub const QUESTION_VERSION: u8 = 2;
 /// Bytes in front of the payload.
-pub const QUESTION_HEADER_BYTES: usize = 32;
-/// Where the authentication code begins.
-const MAC_OFFSET: usize = 24;
+pub const QUESTION_HEADER_BYTES: usize = 24;
 /// Payload of a datagram at most: it fits into an Ethernet frame, because a lost fragment would
-/// cost the whole question. There is room for 190 workers with addresses of IPv4.
+/// cost the whole question. A question of a desk has room for 194 workers with addresses of IPv4.
 pub const QUESTION_PAYLOAD_MAX: usize = 1_400;
 /// Bytes of a reason. Longer reasons are cut.
 pub const REASON_BYTES_MAX: usize = 240;
@@ -83,7 +79,7 @@ impl QuestionHeader {
     }
 }
 
-/// A datagram whose code is right.
+/// A datagram of this protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuestionHead {
     /// Of this version.
@@ -101,46 +97,30 @@ fn number_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     core::array::from_fn(|i| bytes[at + i])
 }
 
-fn mac(key: Option<&Key>, fixed: &[u8], payload: &[u8]) -> u64 {
-    key.map_or(0, |key| MacKey::new(0, key).mac(&[fixed, payload]))
-}
-
 impl QuestionHeader {
-    /// The head of a datagram with this payload.
-    pub fn encode(&self, key: Option<&Key>, payload: &[u8]) -> Head {
+    /// The bytes of the head.
+    pub fn encode(&self) -> Head {
         let mut bytes = [0; QUESTION_HEADER_BYTES];
         bytes[0..2].copy_from_slice(&QUESTION_MAGIC);
         (bytes[2], bytes[3]) = (QUESTION_VERSION, self.kind as u8);
-        bytes[4] = u8::from(key.is_some());
         bytes[6..8].copy_from_slice(&self.rank.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.number.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.rows.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.newest_ns.to_le_bytes());
-        let code = mac(key, &bytes[..MAC_OFFSET], payload);
-        bytes[MAC_OFFSET..].copy_from_slice(&code.to_le_bytes());
         Head::new(&bytes)
     }
 
-    /// Reads the head of a datagram and checks its code.
+    /// Reads the head of a datagram.
     ///
     /// # Errors
-    /// [`Malformed`] when the datagram is of another protocol or another key, or its kind is
-    /// unknown.
-    pub fn decode(datagram: &[u8], key: Option<&Key>) -> Result<QuestionHead, Malformed> {
+    /// [`Malformed`] when the datagram is of another protocol, or its kind is unknown.
+    pub fn decode(datagram: &[u8]) -> Result<QuestionHead, Malformed> {
         let refuse = |what, offset| Err(Malformed { what, offset });
         if datagram.len() < QUESTION_HEADER_BYTES {
             return refuse("shorter than the header of a question", datagram.len());
         }
         if datagram[..2] != QUESTION_MAGIC {
             return refuse("no datagram of a question", 0);
-        }
-        if datagram[4] != u8::from(key.is_some()) {
-            return refuse("under another key, or without one", 4);
-        }
-        let payload = &datagram[QUESTION_HEADER_BYTES..];
-        let stated = u64::from_le_bytes(number_at(datagram, MAC_OFFSET));
-        if key.is_some() && mac(key, &datagram[..MAC_OFFSET], payload) != stated {
-            return refuse("the authentication code does not match", MAC_OFFSET);
         }
         let number = u32::from_le_bytes(number_at(datagram, 8));
         if datagram[2] != QUESTION_VERSION {
@@ -149,7 +129,10 @@ impl QuestionHeader {
         let Some(kind) = QuestionKind::from_wire(datagram[3]) else {
             return refuse("unknown kind of a question", 3);
         };
-        if payload.len() > QUESTION_PAYLOAD_MAX {
+        if datagram[4..6] != [0; 2] {
+            return refuse("bytes that must be zero", 4);
+        }
+        if datagram.len() > QUESTION_HEADER_BYTES + QUESTION_PAYLOAD_MAX {
             return refuse("a question longer than a frame", QUESTION_HEADER_BYTES);
         }
         Ok(QuestionHead::Known(Self {
@@ -183,6 +166,24 @@ pub struct AskBody {
     pub question: Bytes,
 }
 
+/// Bytes of a payload in front of the addresses.
+const ASK_FIXED_BYTES: usize = 14;
+
+/// Bytes of an address: its family, itself, and its port.
+fn address_bytes(address: &SocketAddr) -> usize {
+    1 + if address.is_ipv4() { 4 } else { 16 } + 2
+}
+
+/// How many of these workers, counted from the first, a question of this length can have.
+pub fn count_askable(workers: &[SocketAddr], question_bytes: usize) -> usize {
+    let room = QUESTION_PAYLOAD_MAX.saturating_sub(ASK_FIXED_BYTES + question_bytes);
+    let ends = workers.iter().scan(0, |end, worker| {
+        *end += address_bytes(worker);
+        Some(*end)
+    });
+    ends.take_while(|&end| end <= room).count()
+}
+
 impl AskBody {
     /// The bytes of the payload. They may be longer than [`QUESTION_PAYLOAD_MAX`], which the asker
     /// checks.
@@ -213,13 +214,12 @@ impl AskBody {
     /// # Errors
     /// [`Malformed`] when the bytes end early, or an address has no known family.
     pub fn decode(payload: &Bytes) -> Result<Self, Malformed> {
-        const FIXED: usize = 14;
         let short = Malformed { what: "a question that ends early", offset: payload.len() };
-        if payload.len() < FIXED {
+        if payload.len() < ASK_FIXED_BYTES {
             return Err(short);
         }
         let count = u16::from_le_bytes(number_at(payload, 12));
-        let (mut at, mut workers) = (FIXED, Vec::new());
+        let (mut at, mut workers) = (ASK_FIXED_BYTES, Vec::new());
         for _ in 0..count {
             let family = *payload.get(at).ok_or(short)?;
             let length = match family {
@@ -285,29 +285,42 @@ mod tests {
             rows: 12,
             newest_ns: -5,
         };
-        for key in [None, Some([7; 16])] {
-            let head = header.encode(key.as_ref(), b"why");
-            let bytes = [head.as_slice(), b"why"].concat();
-            let known = QuestionHead::Known(header);
-            assert_eq!(QuestionHeader::decode(&bytes, key.as_ref()), Ok(known));
-        }
+        let bytes = [header.encode().as_slice(), b"why"].concat();
+        assert_eq!(QuestionHeader::decode(&bytes), Ok(QuestionHead::Known(header)));
         assert_eq!(AskBody::decode(&body().encode()), Ok(body()));
     }
 
     #[test]
-    fn another_version_is_known_by_its_number_and_another_key_is_refused() {
-        let mut bytes =
-            QuestionHeader::new(QuestionKind::Call, 5).encode(None, b"").as_slice().to_vec();
-        bytes[2] = 9;
-        let other = QuestionHead::OtherVersion { version: 9, number: 5 };
-        assert_eq!(QuestionHeader::decode(&bytes, None), Ok(other));
-        assert!(QuestionHeader::decode(&bytes, Some(&[1; 16])).is_err());
-        let sealed = QuestionHeader::new(QuestionKind::Call, 5).encode(Some(&[1; 16]), b"");
-        for at in 0..QUESTION_HEADER_BYTES {
-            let mut bytes = sealed.as_slice().to_vec();
-            bytes[at] ^= 1;
-            assert!(QuestionHeader::decode(&bytes, Some(&[1; 16])).is_err(), "byte {at}");
+    fn as_many_workers_are_askable_as_fit_into_the_payload() {
+        for host in ["10.0.0.1", "::1"] {
+            let worker = |port| SocketAddr::new(host.parse().unwrap(), port);
+            let workers: Vec<SocketAddr> = (0..300).map(worker).collect();
+            let question = Bytes::from_static(&[7; 25]);
+            let fit = count_askable(&workers, question.len());
+            let length = |count: usize| {
+                let (workers, question) = (workers[..count].to_vec(), question.clone());
+                AskBody { workers, question, ..body() }.encode().len()
+            };
+            assert!(length(fit) <= QUESTION_PAYLOAD_MAX, "{fit} of {host}");
+            assert!(length(fit + 1) > QUESTION_PAYLOAD_MAX, "{fit} of {host}");
         }
+        assert_eq!(count_askable(&[], 5_000), 0);
+    }
+
+    #[test]
+    fn another_version_is_known_by_its_number_and_bytes_in_use_are_refused() {
+        let whole = QuestionHeader::new(QuestionKind::Call, 5).encode();
+        let changed = |at: usize, byte: u8| {
+            let mut bytes = whole.as_slice().to_vec();
+            bytes[at] = byte;
+            QuestionHeader::decode(&bytes).map_err(|error| error.what)
+        };
+        let other = QuestionHead::OtherVersion { version: 1, number: 5 };
+        assert_eq!(changed(2, 1), Ok(other));
+        assert_eq!(changed(0, b'X'), Err("no datagram of a question"));
+        assert_eq!(changed(3, 9), Err("unknown kind of a question"));
+        assert_eq!(changed(4, 1), Err("bytes that must be zero"));
+        assert_eq!(changed(5, 1), Err("bytes that must be zero"));
     }
 
     #[test]
@@ -322,7 +335,7 @@ mod tests {
                     *byte = prng.next_u64() as u8;
                 }
             }
-            let _ = QuestionHeader::decode(&bytes, None);
+            let _ = QuestionHeader::decode(&bytes);
             decode_reason(&bytes);
             let _ = AskBody::decode(&bytes.into());
         }

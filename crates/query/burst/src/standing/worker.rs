@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use evenfall_collectives_machine::RankFailure;
 use evenfall_collectives_machine::group::{GroupSettings, ProcessGroup};
-use evenfall_collectives_machine::wire::{HEADER_BYTES, Key, ShuffleHeader};
+use evenfall_collectives_machine::wire::{HEADER_BYTES, ShuffleHeader};
 use evenfall_core::{
     Arrival, Class, ClockReading, Destination, Install, Machine, Malformed, Timestamp, Transmit,
 };
@@ -31,9 +31,9 @@ const EARLY_BYTES_MAX: usize = 4 << 20;
 const EARLY_FOR: Duration = Duration::from_secs(1);
 /// Answers that may wait to be sent. Further answers are dropped, and askers ask again.
 const WAITING_MAX: usize = 1_024;
-/// The silences that an asker may choose. Below, the load of a host alone would name workers.
-/// Above, a dead asker would hold a question's memory for long.
-const SILENCE: [Duration; 2] = [Duration::from_millis(5), Duration::from_secs(60)];
+/// The least and the greatest silence that an asker may choose. Below, the load of a host alone
+/// would name workers. Above, a dead asker would hold a question's memory for long.
+pub const SILENCES: [Duration; 2] = [Duration::from_millis(5), Duration::from_secs(60)];
 
 /// What a worker counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -139,10 +139,6 @@ impl<P: AnswerPlan> BurstWorker<P> {
         self.sessions.values().filter(|session| session.until.is_none()).count()
     }
 
-    fn key(&self) -> Option<&Key> {
-        self.settings.shuffle.key.as_ref()
-    }
-
     fn say(&mut self, to: SocketAddr, header: QuestionHeader, payload: Bytes) {
         if self.waiting.len() < WAITING_MAX {
             self.waiting.push_back(Waiting { to, header, payload });
@@ -160,7 +156,7 @@ impl<P: AnswerPlan> BurstWorker<P> {
 
     fn handle_question(&mut self, now: Timestamp, arrival: &Arrival) -> Result<(), Malformed> {
         let from = arrival.from;
-        match QuestionHeader::decode(&arrival.datagram, self.key())? {
+        match QuestionHeader::decode(&arrival.datagram)? {
             QuestionHead::OtherVersion { version, number } => {
                 self.counters.other_versions += 1;
                 let why = format!(
@@ -244,7 +240,7 @@ impl<P: AnswerPlan> BurstWorker<P> {
         let mut settings = self.settings.clone();
         settings.epoch = header.number;
         settings.shuffle.packet_bytes = body.packet_bytes;
-        settings.shuffle.silence_max = body.silence.clamp(SILENCE[0], SILENCE[1]);
+        settings.shuffle.silence_max = body.silence.clamp(SILENCES[0], SILENCES[1]);
         let linger = settings.shuffle.silence_max;
         let members: Vec<SocketAddr> = std::iter::once(asker).chain(body.workers).collect();
         let group = ProcessGroup::new(usize::from(header.rank), members, settings);
@@ -334,7 +330,7 @@ impl<P: AnswerPlan> Machine for BurstWorker<P> {
         let number = question_of(&arrival.datagram).ok_or(short)?;
         let Some(session) = self.sessions.get_mut(&number) else {
             // Datagrams that the group would refuse are not kept for it.
-            ShuffleHeader::decode(&arrival.datagram, self.key())?;
+            ShuffleHeader::decode(&arrival.datagram)?;
             self.stage(now, number, arrival);
             return Ok(());
         };
@@ -375,7 +371,7 @@ impl<P: AnswerPlan> Machine for BurstWorker<P> {
 
     fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
         if let Some(Waiting { to, header, payload }) = self.waiting.pop_front() {
-            let head = header.encode(self.key(), &payload);
+            let head = header.encode();
             return Some(Transmit::new(Class::Control, Destination::One(to), head, payload));
         }
         self.sessions.values_mut().find_map(|session| session.burst.poll_transmit(now))

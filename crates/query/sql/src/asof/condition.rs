@@ -17,9 +17,7 @@ use datafusion::logical_expr::{
 };
 
 use super::merge::AsOfRule;
-
-/// The function that carries `MATCH_CONDITION` from the syntax tree into the plan.
-pub(crate) const MARK: &str = "__match_condition";
+use crate::syntax::MARK;
 
 /// The function that asks for the nearer of two matches.
 pub(crate) const NEAREST: &str = "nearest";

@@ -10,13 +10,15 @@
 //! not with the rows. Both streams must be sorted by time. A join that looks forward (`<=`, `<`)
 //! is the same merge over streams in descending order.
 
+use std::borrow::Borrow;
 use std::collections::HashMap;
+use std::hash::Hash;
 
-use arrow::array::{ArrayRef, Int64Array, RecordBatch, new_null_array};
-use arrow::compute::interleave;
-use arrow::datatypes::SchemaRef;
+use arrow::array::{ArrayRef, AsArray as _, Int64Array, RecordBatch, new_null_array};
+use arrow::compute::{cast, interleave};
+use arrow::datatypes::{DataType, Int64Type, SchemaRef};
 use arrow::error::ArrowError;
-use arrow::row::{RowConverter, Rows, SortField};
+use arrow::row::{RowConverter, SortField};
 use datafusion::common::hash_utils::RandomState;
 
 /// Which right row a left row takes.
@@ -59,11 +61,14 @@ impl AsOfRule {
     }
 }
 
-/// A batch of one side with its times and the bytes of its keys.
+/// A batch of one side with its times and the numbers of its keys.
 pub(super) struct SideBatch {
     pub(super) batch: RecordBatch,
     pub(super) times: Int64Array,
-    keys: Option<Rows>,
+    /// The number of each row's key; empty without keys. Rows without a time have any number.
+    numbers: Vec<u32>,
+    /// How many keys both sides have had, this batch included.
+    pub(super) keys: usize,
 }
 
 impl SideBatch {
@@ -71,21 +76,46 @@ impl SideBatch {
         use arrow::array::Array as _;
         self.times.is_valid(row).then(|| self.times.value(row))
     }
+
+    /// The number of a row's key. Without keys all rows have the number 0.
+    pub(super) fn number(&self, row: usize) -> usize {
+        self.numbers.get(row).map_or(0, |number| *number as usize)
+    }
 }
 
-/// Turns key columns into bytes that can be compared. Both sides need the same types.
-pub(super) struct KeyEncoder {
-    converter: Option<RowConverter>,
+/// Dense numbers of keys. Equal keys have one number on both sides, whose keys have the same types.
+pub(super) struct KeyNumbers {
+    table: KeyTable,
 }
 
-impl KeyEncoder {
-    pub(super) fn new(types: &[arrow::datatypes::DataType]) -> Result<Self, ArrowError> {
-        let fields: Vec<_> = types.iter().cloned().map(SortField::new).collect();
-        let converter = if fields.is_empty() { None } else { Some(RowConverter::new(fields)?) };
-        Ok(Self { converter })
+// Keys come from feeds, so that the hashes have a seed.
+enum KeyTable {
+    NoKeys,
+    /// One column of whole numbers of at most 63 bits and a sign.
+    Numbers(HashMap<i64, u32, RandomState>),
+    /// One column of text.
+    Texts(HashMap<Box<str>, u32, RandomState>),
+    /// Any other columns, as bytes that can be compared.
+    Rows(RowConverter, HashMap<Box<[u8]>, u32, RandomState>),
+}
+
+impl KeyNumbers {
+    pub(super) fn new(types: &[DataType]) -> Result<Self, ArrowError> {
+        let table = match types {
+            [] => KeyTable::NoKeys,
+            [DataType::Utf8] => KeyTable::Texts(HashMap::default()),
+            [kind] if kind.is_integer() && *kind != DataType::UInt64 => {
+                KeyTable::Numbers(HashMap::default())
+            }
+            types => {
+                let fields = types.iter().cloned().map(SortField::new).collect();
+                KeyTable::Rows(RowConverter::new(fields)?, HashMap::default())
+            }
+        };
+        Ok(Self { table })
     }
 
-    pub(super) fn side(
+    pub(super) fn number_batch(
         &mut self,
         batch: RecordBatch,
         mut times: Int64Array,
@@ -100,53 +130,58 @@ impl KeyEncoder {
                 times = Int64Array::new(values, both);
             }
         }
-        let keys = match &mut self.converter {
-            Some(converter) => Some(converter.convert_columns(keys)?),
-            None => None,
+        let rows = 0..batch.num_rows();
+        let numbers = match &mut self.table {
+            KeyTable::NoKeys => Vec::new(),
+            KeyTable::Numbers(table) => {
+                let keys = cast(&keys[0], &DataType::Int64)?;
+                let keys = keys.as_primitive::<Int64Type>().values();
+                keys.iter().map(|key| number_of(table, key, |key| *key)).collect()
+            }
+            KeyTable::Texts(table) => {
+                let keys = keys[0].as_string::<i32>();
+                rows.map(|row| number_of(table, keys.value(row), |key| key.into())).collect()
+            }
+            KeyTable::Rows(converter, table) => {
+                let keys = converter.convert_columns(keys)?;
+                rows.map(|row| number_of(table, keys.row(row).data(), |key| key.into())).collect()
+            }
         };
-        Ok(SideBatch { batch, times, keys })
-    }
-}
-
-/// Key bytes to dense numbers. Without keys there is the number 0 alone.
-#[derive(Default)]
-pub(super) struct KeyNumbers {
-    // Keys come from feeds, so that the hash has a seed.
-    numbers: HashMap<Box<[u8]>, usize, RandomState>,
-}
-
-impl KeyNumbers {
-    /// The number of a row's key. `insert` is called for each new key.
-    pub(super) fn number_or_insert(
-        &mut self,
-        side: &SideBatch,
-        row: usize,
-        insert: impl FnOnce(),
-    ) -> usize {
-        let Some(keys) = &side.keys else { return 0 };
-        let key = keys.row(row).data();
-        if let Some(number) = self.numbers.get(key) {
-            return *number;
-        }
-        let number = self.numbers.len();
-        self.numbers.insert(key.into(), number);
-        insert();
-        number
+        Ok(SideBatch { batch, times, numbers, keys: self.key_count() })
     }
 
-    /// The number of a row's key, if the other side has had it.
-    pub(super) fn number(&self, side: &SideBatch, row: usize) -> Option<usize> {
-        match &side.keys {
-            None => Some(0),
-            Some(keys) => self.numbers.get(keys.row(row).data()).copied(),
+    fn key_count(&self) -> usize {
+        match &self.table {
+            KeyTable::NoKeys => 1,
+            KeyTable::Numbers(table) => table.len(),
+            KeyTable::Texts(table) => table.len(),
+            KeyTable::Rows(_, table) => table.len(),
         }
     }
 
     /// Bytes of memory.
     pub(super) fn memory_bytes(&self) -> usize {
         // An entry has the key, its allocation and its place in the table: 96 bytes for a symbol.
-        self.numbers.len() * 96
+        self.key_count() * 96
     }
+}
+
+/// The number of a key, which is a new one for a new key.
+fn number_of<K, Q>(
+    table: &mut HashMap<K, u32, RandomState>,
+    key: &Q,
+    own: impl FnOnce(&Q) -> K,
+) -> u32
+where
+    K: Borrow<Q> + Eq + Hash,
+    Q: Eq + Hash + ?Sized,
+{
+    if let Some(number) = table.get(key) {
+        return *number;
+    }
+    let number = table.len() as u32;
+    table.insert(own(key), number);
+    number
 }
 
 /// One row of nulls, which stands for the right row of a left row without a match.
@@ -180,23 +215,27 @@ pub(super) trait TimeMerge: Send {
 /// The place of a held right row.
 #[derive(Clone, Copy)]
 struct HeldRow {
-    slot: usize,
-    row: usize,
+    slot: u32,
+    row: u32,
     time: i64,
+}
+
+impl HeldRow {
+    /// The row of nulls, which a key holds before any row.
+    const NONE: Self = Self { slot: 0, row: 0, time: 0 };
 }
 
 /// The merge of one partition.
 pub(super) struct AsOfMerge {
     rule: AsOfRule,
     output: SchemaRef,
-    numbers: KeyNumbers,
     /// The held row of each key.
-    held: Vec<Option<HeldRow>>,
+    held: Vec<HeldRow>,
     /// Batches that held rows lie in; slot 0 is one row of nulls.
     slots: Vec<RecordBatch>,
     right: Option<SideBatch>,
     /// Slot of `right`, once a row of it is held.
-    right_slot: Option<usize>,
+    right_slot: Option<u32>,
     right_row: usize,
     right_ended: bool,
     left: Option<SideBatch>,
@@ -205,6 +244,10 @@ pub(super) struct AsOfMerge {
     left_begin: usize,
     matches: Vec<(usize, usize)>,
 }
+
+/// Batches that held rows may lie in. Then one row of each key is copied into a batch of its own,
+/// and the others are let go. More batches take more memory, and fewer need more copies.
+const SLOTS_MAX: usize = 8;
 
 /// What the merge needs next.
 pub(super) enum Step {
@@ -217,12 +260,11 @@ pub(super) enum Step {
 }
 
 impl AsOfMerge {
-    pub(super) fn new(rule: AsOfRule, right: &SchemaRef, output: SchemaRef, keys: bool) -> Self {
+    pub(super) fn new(rule: AsOfRule, right: &SchemaRef, output: SchemaRef) -> Self {
         Self {
             rule,
             output,
-            numbers: KeyNumbers::default(),
-            held: if keys { Vec::new() } else { vec![None] },
+            held: Vec::new(),
             slots: vec![row_of_nulls(right)],
             right: None,
             right_slot: None,
@@ -238,19 +280,23 @@ impl AsOfMerge {
 
 impl TimeMerge for AsOfMerge {
     fn add_left(&mut self, side: SideBatch) {
+        self.held.resize(side.keys, HeldRow::NONE);
         self.left = Some(side);
         (self.left_row, self.left_begin) = (0, 0);
     }
 
     fn add_right(&mut self, side: Option<SideBatch>) {
         self.right_ended = side.is_none();
+        if let Some(side) = &side {
+            self.held.resize(side.keys, HeldRow::NONE);
+        }
         self.right = side;
         (self.right_row, self.right_slot) = (0, None);
     }
 
     fn memory_bytes(&self) -> usize {
         let batches: usize = self.slots.iter().map(RecordBatch::get_array_memory_size).sum();
-        batches + self.numbers.memory_bytes() + self.held.len() * size_of::<Option<HeldRow>>()
+        batches + self.held.len() * size_of::<HeldRow>()
     }
 
     fn advance(&mut self) -> Result<Step, ArrowError> {
@@ -259,8 +305,12 @@ impl TimeMerge for AsOfMerge {
         while self.left_row < rows {
             if let Some(time) = left.time(self.left_row) {
                 if !self.pass_right_rows(time) {
-                    // The rows so far go out before the batch is let go, so that only held rows
-                    // of it must be kept.
+                    if self.slots.len() <= SLOTS_MAX {
+                        self.left = Some(left);
+                        return Ok(Step::NeedRight);
+                    }
+                    // The rows so far go out before the batches are let go, so that only held rows
+                    // of them must be kept.
                     let joined = self.join_rows(&left)?;
                     self.left = Some(left);
                     self.compact_slots()?;
@@ -287,13 +337,12 @@ impl AsOfMerge {
                 if !self.rule.has_passed(right_time, time) {
                     return true;
                 }
-                let held = &mut self.held;
-                let number = self.numbers.number_or_insert(right, row, || held.push(None));
                 let slot = *self.right_slot.get_or_insert_with(|| {
                     self.slots.push(right.batch.clone());
-                    self.slots.len() - 1
+                    self.slots.len() as u32 - 1
                 });
-                self.held[number] = Some(HeldRow { slot, row, time: right_time });
+                let held = HeldRow { slot, row: row as u32, time: right_time };
+                self.held[right.number(row)] = held;
             }
             self.right_row += 1;
         }
@@ -302,10 +351,11 @@ impl AsOfMerge {
     }
 
     fn matched_row(&self, left: &SideBatch, time: i64) -> (usize, usize) {
-        let number = self.numbers.number(left, self.left_row);
-        let held = number.and_then(|number| self.held[number]);
-        let held = held.filter(|held| self.rule.is_near_enough(held.time, time));
-        held.map_or((0, 0), |held| (held.slot, held.row))
+        let held = self.held[left.number(self.left_row)];
+        match self.rule.is_near_enough(held.time, time) {
+            true => (held.slot as usize, held.row as usize),
+            false => (0, 0),
+        }
     }
 
     /// The left rows that have found their matches, beside them.
@@ -326,13 +376,10 @@ impl AsOfMerge {
         RecordBatch::try_new_with_options(self.output.clone(), columns, &options).map(Some)
     }
 
-    /// Copies held rows together, so that no whole batch is kept for a few rows of it. It copies
-    /// at each end of a right batch: a copy of one row a key beside a batch of thousands.
+    /// Copies held rows together, so that no whole batch is kept for a few rows of it.
     fn compact_slots(&mut self) -> Result<(), ArrowError> {
-        if self.slots.len() <= 1 {
-            return Ok(());
-        }
-        let held: Vec<_> = self.held.iter().flatten().map(|held| (held.slot, held.row)).collect();
+        let held = self.held.iter().filter(|held| held.slot > 0);
+        let held: Vec<_> = held.map(|held| (held.slot as usize, held.row as usize)).collect();
         let mut columns = Vec::with_capacity(self.slots[0].num_columns());
         for at in 0..self.slots[0].num_columns() {
             let sources: Vec<_> = self.slots.iter().map(|slot| slot.column(at).as_ref()).collect();
@@ -343,8 +390,8 @@ impl AsOfMerge {
         let together = RecordBatch::try_new_with_options(schema, columns, &options)?;
         self.slots.truncate(1);
         self.slots.push(together);
-        for (row, held) in self.held.iter_mut().flatten().enumerate() {
-            (held.slot, held.row) = (1, row);
+        for (row, held) in self.held.iter_mut().filter(|held| held.slot > 0).enumerate() {
+            (held.slot, held.row) = (1, row as u32);
         }
         self.right_slot = None;
         Ok(())

@@ -93,6 +93,6 @@ impl ExtensionPlanner for TimeJoins {
             append_order: append_order.collect(),
         };
         let schema = Arc::clone(node.schema().inner());
-        Ok(Some(Arc::new(TimeJoinExec::new(left, right, join.rule, schema))))
+        Ok(Some(Arc::new(TimeJoinExec::new(left, right, join.rule, schema)?)))
     }
 }

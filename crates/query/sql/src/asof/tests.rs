@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{AsArray as _, Int64Array, RecordBatch, StringArray};
+use arrow::array::{ArrayRef, AsArray as _, Int32Array, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use datafusion::catalog::TableProvider;
 use datafusion::datasource::MemTable;
@@ -43,13 +43,16 @@ fn table(rows: &[PlainRow], batch_rows: usize, partitions: usize) -> Arc<dyn Tab
         Field::new("symbol", DataType::Utf8, true),
         Field::new("ts", DataType::Int64, true),
         append_order,
+        Field::new("number", DataType::Int32, true),
     ]));
     let batch = |rows: &[PlainRow]| {
         let symbols: StringArray =
             rows.iter().map(|row| row.key.map(|key| format!("S{key}"))).collect();
         let times: Int64Array = rows.iter().map(|row| row.ts).collect();
         let numbers: Int64Array = rows.iter().map(|row| Some(row.seq)).collect();
-        let columns = vec![Arc::new(symbols) as _, Arc::new(times) as _, Arc::new(numbers) as _];
+        let keys: Int32Array = rows.iter().map(|row| row.key.map(|key| key as i32)).collect();
+        let columns: Vec<ArrayRef> =
+            vec![Arc::new(symbols), Arc::new(times), Arc::new(numbers), Arc::new(keys)];
         RecordBatch::try_new(schema.clone(), columns).unwrap()
     };
     let mut parts = vec![Vec::new(); partitions];
@@ -153,8 +156,12 @@ async fn each_condition_matches_the_row_of_its_definition() {
         let (a, b) = (seed.below(60), seed.below(80));
         let (left, right) = (rows(&mut seed, a), rows(&mut seed, b));
         for condition in CONDITIONS {
-            for by_key in [true, false] {
-                let on = if by_key { "ON a.symbol = b.symbol" } else { "" };
+            for on in [
+                "",
+                "ON a.symbol = b.symbol",
+                "ON a.number = b.number",
+                "ON a.symbol = b.symbol AND a.number = b.number",
+            ] {
                 let sql = format!(
                     "SELECT a.seq, b.seq FROM a ASOF JOIN b MATCH_CONDITION ({}) {on}",
                     condition.sql
@@ -163,7 +170,7 @@ async fn each_condition_matches_the_row_of_its_definition() {
                 let found = joined(&left, &right, &sql, shape).await;
                 assert_eq!(found.len(), left.len(), "seed {number}: {sql}");
                 for row in &left {
-                    let wanted = plain_match(*row, &right, condition, by_key);
+                    let wanted = plain_match(*row, &right, condition, !on.is_empty());
                     assert_eq!(found[&row.seq], [wanted], "seed {number}, row {row:?}: {sql}");
                 }
             }
@@ -388,7 +395,7 @@ async fn only_a_window_of_one_time_becomes_a_window_join() {
 
 #[test]
 fn a_window_join_holds_one_window_of_rows() {
-    use super::merge::{KeyEncoder, Step, TimeMerge as _};
+    use super::merge::{KeyNumbers, Step, TimeMerge as _};
     use super::window::{WindowMerge, WindowRule};
     const BATCH: i64 = 100;
     let schema = Arc::new(Schema::new(vec![Field::new("ts", DataType::Int64, true)]));
@@ -397,12 +404,12 @@ fn a_window_join_holds_one_window_of_rows() {
         Field::new("r", DataType::Int64, true),
     ]));
     let rule = WindowRule { from: -150, to: 0 };
-    let mut merge = WindowMerge::new(rule, &schema, output, false, 64);
-    let mut encoder = KeyEncoder::new(&[]).unwrap();
+    let mut merge = WindowMerge::new(rule, &schema, output, 64);
+    let mut keys = KeyNumbers::new(&[]).unwrap();
     let mut side = |from: i64| {
         let times: Int64Array = (from..from + BATCH).collect();
         let batch = RecordBatch::try_new(schema.clone(), vec![Arc::new(times.clone())]).unwrap();
-        encoder.side(batch, times, &[]).unwrap()
+        keys.number_batch(batch, times, &[]).unwrap()
     };
     let (mut left, mut right, mut most, mut pairs) = (0, 0, 0, 0);
     while left < 1_000 * BATCH {

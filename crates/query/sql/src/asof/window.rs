@@ -21,7 +21,7 @@ use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{Between, BinaryExpr, Expr, ExprSchemable as _, Join, Operator};
 
 use super::condition;
-use super::merge::{KeyNumbers, SideBatch, Step, TimeMerge, row_of_nulls};
+use super::merge::{SideBatch, Step, TimeMerge, row_of_nulls};
 use super::node::{KeyPair, key_pair};
 
 /// Which right rows a left row takes: those of a time from `left + from` to `left + to`, both
@@ -194,7 +194,6 @@ pub(super) struct WindowMerge {
     /// Pairs of a batch at most.
     rows_max: usize,
     nulls: RecordBatch,
-    numbers: KeyNumbers,
     /// The waiting rows of each key, in order of time.
     windows: Vec<VecDeque<WaitingRow>>,
     batches: VecDeque<WaitingBatch>,
@@ -216,7 +215,6 @@ impl WindowMerge {
         rule: WindowRule,
         right: &SchemaRef,
         output: SchemaRef,
-        keys: bool,
         rows_max: usize,
     ) -> Self {
         Self {
@@ -224,8 +222,7 @@ impl WindowMerge {
             output,
             rows_max,
             nulls: row_of_nulls(right),
-            numbers: KeyNumbers::default(),
-            windows: if keys { Vec::new() } else { vec![VecDeque::new()] },
+            windows: Vec::new(),
             batches: VecDeque::new(),
             first_batch: 0,
             waiting_bytes: 0,
@@ -241,11 +238,7 @@ impl WindowMerge {
     /// Makes the pairs of a left row at a time. Returns whether all of them are made.
     fn pair_row(&mut self, left: &SideBatch, time: i64) -> bool {
         let (from, to) = (time.saturating_add(self.rule.from), time.saturating_add(self.rule.to));
-        let number = self.numbers.number(left, self.left_row);
-        let Some(window) = number.map(|number| &mut self.windows[number]) else {
-            self.pairs.push((self.left_row as u32, None));
-            return true;
-        };
+        let window = &mut self.windows[left.number(self.left_row)];
         // Left rows come in order of time, so that no later one takes what lies before this window.
         while window.front().is_some_and(|waiting| waiting.time < from) {
             window.pop_front();
@@ -315,6 +308,7 @@ impl WindowMerge {
 
 impl TimeMerge for WindowMerge {
     fn add_left(&mut self, side: SideBatch) {
+        self.windows.resize_with(side.keys, VecDeque::new);
         self.left = Some(side);
         self.left_row = 0;
     }
@@ -325,12 +319,11 @@ impl TimeMerge for WindowMerge {
             return;
         };
         let batch = self.first_batch + self.batches.len() as u64;
+        self.windows.resize_with(side.keys, VecDeque::new);
         let mut numbers = Vec::with_capacity(side.batch.num_rows());
         for row in 0..side.batch.num_rows() {
             let Some(time) = side.time(row) else { continue };
-            let windows = &mut self.windows;
-            let insert = || windows.push(VecDeque::new());
-            let number = self.numbers.number_or_insert(&side, row, insert);
+            let number = side.number(row);
             self.windows[number].push_back(WaitingRow { batch, row, time });
             numbers.push(number);
             self.read_to = Some(time);
@@ -343,9 +336,7 @@ impl TimeMerge for WindowMerge {
     }
 
     fn memory_bytes(&self) -> usize {
-        self.waiting_bytes
-            + self.numbers.memory_bytes()
-            + self.windows.len() * size_of::<VecDeque<WaitingRow>>()
+        self.waiting_bytes + self.windows.len() * size_of::<VecDeque<WaitingRow>>()
     }
 
     fn advance(&mut self) -> Result<Step, ArrowError> {

@@ -28,7 +28,7 @@ const ORDERS: Orders = Orders {
 
 fn start(takes_orders: bool) -> (Telemetry, SocketAddr) {
     let any = "127.0.0.1:0".parse().unwrap();
-    let orders = takes_orders.then_some(ORDERS);
+    let orders: &[Orders] = if takes_orders { &[ORDERS] } else { &[] };
     let telemetry = Telemetry::start(Some(any), false, orders).unwrap();
     let address = telemetry.address().unwrap();
     (telemetry, address)
@@ -58,7 +58,7 @@ fn pages_are_served_and_orders_taken() {
     assert!(ask(address, "GET /status").ends_with("\"fine\""));
     assert!(ask(address, "POST /mode?to=walk").contains("hedge"), "names what is allowed");
     assert!(ask(address, "POST /mode?to=tree").contains("202"));
-    assert_eq!(telemetry.order(), Some("tree".to_owned()));
+    assert_eq!(telemetry.order(), Some(("/mode", "tree".to_owned())));
 }
 
 #[test]
@@ -101,6 +101,6 @@ fn order_of_a_page_of_another_site_is_refused() {
 
 #[test]
 fn nothing_listens_beyond_loopback_without_a_key() {
-    let error = Telemetry::start(Some("10.0.0.1:1".parse().unwrap()), false, None).err().unwrap();
+    let error = Telemetry::start(Some("10.0.0.1:1".parse().unwrap()), false, &[]).err().unwrap();
     assert!(error.to_string().contains("key"), "{error}");
 }

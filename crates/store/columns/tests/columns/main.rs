@@ -1,5 +1,7 @@
 //! Chunks through their columns and back, and columns with flipped bytes.
 
+mod messages;
+
 use bytes::Bytes;
 use evenfall_core::Prng;
 use evenfall_store_format::columnar::{ChunkCodec as _, GROUPS_PER_CHUNK};
@@ -89,7 +91,7 @@ fn every_byte_of_a_chunk_comes_back_whatever_its_types() {
     let schema = all_types();
     let mut prng = Prng::new(1);
     let chunk = raw(&schema, ticks(&mut prng));
-    let stored = ParquetCodec.encode(&schema, CHUNK, &chunk).unwrap().unwrap();
+    let stored = ParquetCodec.encode(&schema, CHUNK, &chunk, None).unwrap().unwrap();
     assert_eq!(decoded(&stored).unwrap(), chunk);
     assert!(stored.len() * 8 < chunk.len(), "{} bytes", stored.len());
 }
@@ -98,7 +100,7 @@ fn every_byte_of_a_chunk_comes_back_whatever_its_types() {
 fn other_readers_of_parquet_find_names_types_and_rows() {
     let schema = all_types();
     let chunk = raw(&schema, ticks(&mut Prng::new(2)));
-    let stored = ParquetCodec.encode(&schema, CHUNK, &chunk).unwrap().unwrap();
+    let stored = ParquetCodec.encode(&schema, CHUNK, &chunk, None).unwrap().unwrap();
     let file = SerializedFileReader::new(stored).unwrap();
     let metadata = file.metadata().file_metadata();
     assert_eq!(metadata.num_rows(), 256 * (16_352 / 200));
@@ -119,7 +121,7 @@ fn a_price_of_nineteen_digits_comes_back() {
         sign = -sign;
         row[8..16].copy_from_slice(&(i64::MAX / 2 * sign).to_le_bytes());
     });
-    let stored = ParquetCodec.encode(&schema, CHUNK, &chunk).unwrap().unwrap();
+    let stored = ParquetCodec.encode(&schema, CHUNK, &chunk, None).unwrap().unwrap();
     assert_eq!(decoded(&stored).unwrap(), chunk);
 }
 
@@ -132,7 +134,7 @@ fn a_flipped_byte_anywhere_is_found() {
         row[..8].copy_from_slice(&value.to_le_bytes());
         row[1_000..1_008].copy_from_slice(&value.wrapping_mul(0x9E37_79B9).to_le_bytes());
     });
-    let stored = ParquetCodec.encode(&schema, CHUNK, &chunk).unwrap().unwrap();
+    let stored = ParquetCodec.encode(&schema, CHUNK, &chunk, None).unwrap().unwrap();
     ParquetCodec.check(&stored, "here").unwrap();
     let ends = (0..64).chain(stored.len() - 1_500..stored.len());
     let spread = (64..stored.len()).step_by(stored.len() / 400);
@@ -154,7 +156,7 @@ fn a_flipped_byte_anywhere_is_found() {
 fn a_damaged_column_is_named_and_other_groups_stay_readable() {
     let schema = all_types();
     let chunk = raw(&schema, ticks(&mut Prng::new(3)));
-    let stored = ParquetCodec.encode(&schema, CHUNK, &chunk).unwrap().unwrap();
+    let stored = ParquetCodec.encode(&schema, CHUNK, &chunk, None).unwrap().unwrap();
     let file = SerializedFileReader::new(stored.clone()).unwrap();
     let (start, len) = file.metadata().row_group(2).column(1).byte_range();
     let mut flipped = stored.to_vec();
@@ -170,7 +172,8 @@ fn a_damaged_column_is_named_and_other_groups_stay_readable() {
 fn a_chunk_that_its_rows_do_not_tell_stays_raw() {
     let schema = Schema::opaque(1_000);
     let chunk = raw(&schema, |row| row[0] = 1);
-    let encode = |bytes: &[u8]| ParquetCodec.encode(&schema, CHUNK, &Bytes::copy_from_slice(bytes));
+    let encode =
+        |bytes: &[u8]| ParquetCodec.encode(&schema, CHUNK, &Bytes::copy_from_slice(bytes), None);
     assert!(encode(&chunk).unwrap().is_some());
     assert!(encode(&chunk[..CHUNK_BYTES - SEGMENT_BYTES]).unwrap().is_none(), "not whole");
     let reseal = |change: &dyn Fn(&mut Header, &mut [u8])| {
@@ -232,7 +235,7 @@ proptest! {
                 fill(&mut prng, &mut row[..half]);
             }
         });
-        let stored = ParquetCodec.encode(&schema, CHUNK, &chunk).unwrap();
+        let stored = ParquetCodec.encode(&schema, CHUNK, &chunk, None).unwrap();
         let stored = stored.expect("half of the bytes are zeros");
         prop_assert_eq!(decoded(&stored).unwrap(), &chunk[..]);
         ParquetCodec.check(&stored, "here").unwrap();

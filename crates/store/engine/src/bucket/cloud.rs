@@ -3,14 +3,19 @@
 //! The crate repeats requests that fail for a moment. A request that still fails is
 //! [`StorageError::Unavailable`] and stays in the queue.
 
+use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use evenfall_core::{Objects, PutOutcome, StorageError};
 use futures_util::TryStreamExt as _;
+use futures_util::future::{Either, select};
 use object_store::path::Path as Key;
 use object_store::{Error, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, UpdateVersion};
 use tokio::runtime::Runtime;
+use tokio::sync::watch;
 
 use super::{BucketOptions, Fetch, Place};
 
@@ -26,6 +31,8 @@ pub(super) struct Cloud {
     prefix: String,
     /// Whether listings come in the order of names.
     is_ordered: bool,
+    /// When requests without an answer fail, once the store stops.
+    end: watch::Sender<Option<Instant>>,
 }
 
 impl std::fmt::Display for Cloud {
@@ -110,7 +117,26 @@ impl Cloud {
         let prefix = rest.split_once('/').map_or("", |(_, prefix)| prefix.trim_matches('/'));
         let store = store_of(scheme, place, options)?;
         let (runtime, prefix, is_ordered) = (runtime()?, prefix.to_owned(), scheme == "s3");
-        Ok(Self { store, runtime, prefix, is_ordered })
+        let end = watch::Sender::new(None);
+        Ok(Self { store, runtime, prefix, is_ordered, end })
+    }
+
+    /// Waits for a request, and no longer than to the end that a stop has set.
+    fn wait<T>(&self, request: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        let mut end = self.end.subscribe();
+        self.runtime.block_on(async {
+            let over = async {
+                let at = end.wait_for(Option::is_some).await.ok().and_then(|at| *at);
+                tokio::time::sleep_until(at.unwrap_or_else(Instant::now).into()).await;
+            };
+            match select(pin!(request), pin!(over)).await {
+                Either::Left((done, _)) => done,
+                Either::Right(_) => {
+                    let source = "it did not answer before the store stopped".into();
+                    Err(Error::Generic { store: "objects", source })
+                }
+            }
+        })
     }
 
     fn key(&self, name: &str) -> Key {
@@ -122,6 +148,10 @@ impl Cloud {
 }
 
 impl Place for Cloud {
+    fn end_by(&self, end: Instant) {
+        self.end.send_replace(Some(end));
+    }
+
     fn fetch(&self, name: &str, offset: u64, len: usize) -> Fetch {
         let (store, key, name) = (Arc::clone(&self.store), self.key(name), name.to_owned());
         let range = offset..offset.saturating_add(len as u64);
@@ -199,13 +229,13 @@ impl Objects for Cloud {
     fn put(&self, name: &str, bytes: Bytes) -> Result<(), StorageError> {
         let key = self.key(name);
         let put = self.store.put(&key, bytes.into());
-        self.runtime.block_on(put).map(drop).map_err(|error| storage_error(name, &error))
+        self.wait(put).map(drop).map_err(|error| storage_error(name, &error))
     }
 
     fn put_new(&self, name: &str, bytes: Bytes) -> Result<PutOutcome, StorageError> {
         let (key, options) = (self.key(name), PutOptions::from(PutMode::Create));
         let put = self.store.put_opts(&key, bytes.into(), options);
-        match self.runtime.block_on(put) {
+        match self.wait(put) {
             Ok(_) => Ok(PutOutcome::Created),
             Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => Ok(PutOutcome::Exists),
             Err(error) => Err(storage_error(name, &error)),
@@ -226,7 +256,7 @@ impl Objects for Cloud {
             let options = PutOptions::from(PutMode::Update(at));
             self.store.put_opts(&key, bytes.into(), options).await.map(|_| PutOutcome::Created)
         };
-        match self.runtime.block_on(swap) {
+        match self.wait(swap) {
             Ok(outcome) => Ok(outcome),
             Err(Error::Precondition { .. }) => Ok(PutOutcome::Exists),
             Err(error @ Error::NotFound { .. }) => {
@@ -244,11 +274,11 @@ impl Objects for Cloud {
             }
             self.store.get_range(&key, offset..offset.saturating_add(len as u64)).await
         };
-        found(name, self.runtime.block_on(get))
+        found(name, self.wait(get))
     }
 
     fn delete(&self, name: &str) -> Result<(), StorageError> {
-        match self.runtime.block_on(async { self.store.delete(&self.key(name)).await }) {
+        match self.wait(async { self.store.delete(&self.key(name)).await }) {
             Ok(()) => Ok(()),
             Err(error @ Error::NotFound { .. }) => missing(name, &error),
             Err(error) => Err(storage_error(name, &error)),
@@ -274,6 +304,6 @@ impl Objects for Cloud {
             }
             Ok(names)
         };
-        self.runtime.block_on(list).map_err(|error: Error| storage_error(prefix, &error))
+        self.wait(list).map_err(|error: Error| storage_error(prefix, &error))
     }
 }

@@ -4,7 +4,10 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use evenfall_core::UserKey;
+use evenfall_store_format::age_clock::{ClockPair, Uptime};
 use evenfall_store_format::layout::SEGMENT_BYTES;
+use evenfall_store_format::messages::InstalledLayouts;
 use evenfall_store_format::retention::Retention;
 use evenfall_store_format::volume::JOURNAL_BYTES_MAX;
 
@@ -27,6 +30,9 @@ pub struct StoreConfig {
     pub node: u32,
     /// Address of the second node, for which `replica` waits.
     pub replica: Option<SocketAddr>,
+    /// The key with which this node connects to the second node. With it, the second node may be on
+    /// another machine.
+    pub replica_key: Option<UserKey>,
     /// Whether files that this directory holds as copies of another node's files become its own. In
     /// a cluster, [`ClusterConfig::take_over`] decides together with the lease.
     pub keep_copies: bool,
@@ -42,6 +48,9 @@ pub struct StoreConfig {
     pub journal_bytes_max: u64,
     /// The form of whole chunks, on the disk and in the objects.
     pub chunks: ChunkForm,
+    /// How the messages of recordings are shredded in whole chunks. Without layouts the columns
+    /// have messages as bytes. Every store reads both.
+    pub layouts: InstalledLayouts,
     /// How often records that fill no chunk are published.
     pub publish_every: Duration,
     /// The retention of files that have none of their own.
@@ -50,8 +59,13 @@ pub struct StoreConfig {
     /// A file takes records in order of time, so the later time would close the file to all other
     /// records.
     pub time_ahead_max: Duration,
-    /// The wall clock, in nanoseconds since 1970. Ages and the limit above count from it.
+    /// The wall clock, in nanoseconds since 1970. The limit above counts from it, and ages do as
+    /// long as it agrees with `uptime`.
     pub clock: fn() -> i64,
+    /// The time since this machine was started.
+    pub uptime: fn() -> Uptime,
+    /// Whether an operator says that the wall clock is right at the opening.
+    pub confirm_clock: bool,
 }
 
 /// The form of the chunks that a store writes. Every store reads both forms, in a build that has
@@ -95,6 +109,17 @@ pub fn wall_clock_ns() -> i64 {
     i64::try_from(since.unwrap_or_default().as_nanos()).unwrap_or(i64::MAX)
 }
 
+/// The time since this machine was started. A system that does not name its starts has none of its
+/// own: a later life then is as after a new start.
+pub fn machine_uptime() -> Uptime {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let digits: String = id.chars().filter(char::is_ascii_hexdigit).take(16).collect();
+    let boot = u64::from_str_radix(&digits, 16);
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let ns = u64::try_from(now.tv_sec * 1_000_000_000 + now.tv_nsec).unwrap_or_default();
+    Uptime { boot: boot.unwrap_or(u64::from(std::process::id())), ns }
+}
+
 impl StoreConfig {
     /// Limits for a store in this directory, with its objects in `objects` below it.
     pub fn new(directory: &Path) -> Self {
@@ -105,16 +130,20 @@ impl StoreConfig {
             cluster: None,
             node: 1,
             replica: None,
+            replica_key: None,
             keep_copies: false,
             memory_bytes_max: 512 << 20,
             local_bytes_max: 64 << 30,
             cache_bytes: 256 << 20,
             journal_bytes_max: JOURNAL_BYTES_MAX,
             chunks: ChunkForm::default(),
+            layouts: None,
             publish_every: Duration::from_secs(10),
             keep: Retention::default(),
             time_ahead_max: TIME_AHEAD_MAX,
             clock: wall_clock_ns,
+            uptime: machine_uptime,
+            confirm_clock: false,
         }
     }
 
@@ -151,6 +180,11 @@ impl StoreConfig {
             config.objects = known.or(config.objects);
         }
         Ok(config)
+    }
+
+    /// Both clocks now.
+    pub(super) fn read_clocks(&self) -> ClockPair {
+        ClockPair { wall_ns: (self.clock)(), uptime: (self.uptime)() }
     }
 
     /// Segments of one shard of the read cache.

@@ -89,7 +89,10 @@ impl Store {
         let known = known.saturating_mul(appender.layout().record_bytes());
         let mut sealed = Vec::new();
         appender.append(records.get(known..).unwrap_or_default(), &mut sealed)?;
-        Ok((have..appender.records(), shared.queue(file, sealed, true)))
+        let copied = (have..appender.records(), shared.queue(file, sealed, true));
+        drop(appender);
+        file.signals.raise();
+        Ok(copied)
     }
 }
 

@@ -22,6 +22,10 @@ use crate::{StoreDisk, StoreError, lock};
 /// enters the rest. Until then, a reader of the objects alone does not know these files.
 const EMPTY_PATIENCE: Duration = Duration::from_secs(1);
 
+/// Chunks that leave a disk that runs low in one turn. The next turn looks again: a file system may
+/// need a while to count the room.
+const LEAVE_AT_ONCE: usize = 8;
+
 /// Notes the end of the thread, whatever ended it, so that waiting appends stop waiting.
 struct Ended<'a>(&'a AtomicBool);
 
@@ -123,6 +127,7 @@ impl Shared {
             }
             *due = false;
             drop(due);
+            self.look_at_room();
             let (waiting, is_due) = {
                 let volume = lock(&self.volume);
                 (volume.unsynced(), volume.is_checkpoint_due())
@@ -139,6 +144,14 @@ impl Shared {
                 self.disk_errors.fetch_add(u64::from(trimmed.is_err()), Relaxed);
                 trimmed_at = Instant::now();
             }
+        }
+    }
+
+    /// Looks whether the file system runs low.
+    fn look_at_room(&self) {
+        let is_low = self.disk.inner().is_low();
+        if self.is_disk_low.swap(is_low, Relaxed) != is_low {
+            self.note(lock(&self.volume).set_low(is_low));
         }
     }
 
@@ -225,6 +238,7 @@ impl Shared {
             if self.is_stopping() {
                 return None;
             }
+            self.evict();
             std::thread::sleep(TICK);
             volume = lock(&self.volume);
         }
@@ -288,14 +302,26 @@ impl Shared {
         self.memory_bytes.fetch_sub(bytes.min(before), Relaxed);
     }
 
-    /// Removes uploaded chunks once half of the disk's limit is used.
+    /// Whether chunks that are objects should leave the disk: more than half of its limit is used,
+    /// or the file system has no room.
+    fn is_crowded(&self, has_left: usize) -> bool {
+        let is_short = self.is_disk_low.load(Relaxed) || self.is_disk_full.load(Relaxed);
+        self.local_bytes.load(Relaxed) > self.config.local_bytes_max / 2
+            || is_short && has_left < LEAVE_AT_ONCE && self.disk.inner().is_low()
+    }
+
+    /// Removes uploaded chunks from a crowded disk.
     fn evict(&self) {
-        let mut newest = Vec::new();
-        while self.local_bytes.load(Relaxed) > self.config.local_bytes_max / 2 {
+        let (mut newest, mut has_left) = (Vec::new(), 0);
+        while self.is_crowded(has_left) {
             let Some((file, chunk)) = self.uploads.pop_uploaded() else { break };
             let evicted = lock(&self.volume).evict_chunk(file, chunk);
-            if !evicted.is_ok_and(|evicted| evicted) && self.file_of(file).is_some() {
+            has_left += usize::from(matches!(evicted, Ok(true)));
+            if !matches!(evicted, Ok(true)) && self.file_of(file).is_some() {
                 newest.push((file, chunk));
+            }
+            if evicted.is_err() {
+                break;
             }
         }
         // The chunk that is the newest now may be removed when a newer chunk exists.
@@ -303,13 +329,14 @@ impl Shared {
     }
 
     /// The last steps, after the threads have ended.
-    pub(super) fn finish(&self) -> Result<(), StoreError> {
+    pub(super) fn finish(&self, bucket_end: Option<Instant>) -> Result<(), StoreError> {
         let sealed = std::mem::take(&mut lock(&self.queue).sealed);
         let mut volume = lock(&self.volume);
         for sealed in sealed {
             volume.write(sealed)?;
         }
         let flushed = volume.close(&mut |file, first| self.tail_of(file, first))?;
+        self.keep_age_clock()?;
         self.release(flushed);
         drop(volume);
         // A node that has lost its lease leaves its records on the disk, because the file may
@@ -317,9 +344,11 @@ impl Shared {
         if self.bucket.is_some() && self.names.check_lease().is_ok() {
             let (empty, others): (Vec<_>, Vec<_>) =
                 self.our_files().into_iter().partition(|file| file.records() == 0);
-            self.publish_changed(&others, &|| true)?;
+            let is_open = || bucket_end.is_none_or(|end| Instant::now() < end);
+            self.publish_changed(&others, &is_open)?;
+            self.expect_published(&others)?;
             let end = Instant::now() + EMPTY_PATIENCE;
-            self.publish_changed(&empty, &|| Instant::now() < end)?;
+            self.publish_changed(&empty, &|| is_open() && Instant::now() < end)?;
         }
         Ok(())
     }

@@ -5,19 +5,65 @@
 //! chunks. A later deletion finds the remains. The remains of an old end lie below the file's first
 //! record, because chunks are deleted in order. The remains of a deleted file are found by its
 //! name, which is deleted last.
+//!
+//! The age of records counts by a clock that no step of the wall clock moves
+//! ([`age_clock`](evenfall_store_format::age_clock)). While the wall clock has stepped, no record
+//! is deleted for its age, on the disk or in the objects.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use evenfall_core::Objects as _;
+use evenfall_store_format::age_clock::{AgeClock, ClockPair, ClockStep};
 use evenfall_store_format::cache::Interest;
 use evenfall_store_format::layout::{DataChunk, SEGMENTS_PER_CHUNK, chunk_name};
 use evenfall_store_format::metadata::NODES_PER_BLOCK;
-use evenfall_store_format::retention::{Retention, TIMES_OF_DAY_END_NS};
-use evenfall_store_format::{Error, Kind, Reader};
+use evenfall_store_format::retention::{OBJECTS_STAY_NS, Retention, TIMES_OF_DAY_END_NS};
+use evenfall_store_format::{Error, Kind, Reader, Snapshot};
 
+use super::file::GoneBelow;
 use super::{Shared, Store, StoreFile};
-use crate::{Entry, StoreError, archive, lock};
+use crate::{Entry, Names, NamesError, StoreError, archive, lock};
+
+/// The setting of the directory that keeps the last right reading of the clocks.
+const CLOCKS: &str = "clocks";
+/// How far the kept reading may be behind. After a crash and a new start of the machine, this time
+/// counts as time in which the machine was off.
+const CLOCKS_EVERY_NS: u64 = 600 * 1_000_000_000;
+
+/// The clock by which ages count, with the part of it that the directory keeps.
+#[derive(Debug, Default)]
+pub(super) struct KeptAgeClock {
+    clock: AgeClock,
+    kept: Option<ClockPair>,
+}
+
+impl KeptAgeClock {
+    /// The clock of the directory.
+    pub(super) fn open(names: &Names) -> Result<Self, NamesError> {
+        let kept = names.local().setting(CLOCKS)?;
+        let kept = kept.and_then(|text| serde_json::from_str(&text).ok());
+        Ok(Self { clock: AgeClock::new(kept), kept })
+    }
+
+    /// Keeps the last right reading when the kept reading is too old.
+    fn keep(&mut self, names: &Names, is_due: bool) -> Result<(), NamesError> {
+        let Some(vetted) =
+            self.clock.last_vetted().filter(|_| self.kept != self.clock.last_vetted())
+        else {
+            return Ok(());
+        };
+        let is_old = |kept: ClockPair| {
+            let (from, to) = (kept.uptime, vetted.uptime);
+            from.boot != to.boot || to.ns.saturating_sub(from.ns) >= CLOCKS_EVERY_NS
+        };
+        if is_due || self.kept.is_none_or(is_old) {
+            names.local().set(CLOCKS, &serde_json::to_string(&vetted).unwrap_or_default())?;
+            self.kept = Some(vetted);
+        }
+        Ok(())
+    }
+}
 
 impl Store {
     /// Sets how long and how much of the file is kept, and deletes what lies beyond. From then on
@@ -38,8 +84,14 @@ impl Store {
         *lock(&file.retention) = retention;
         // The catalogue gets the retention too, for readers that have only the objects.
         file.is_listed.store(false, Relaxed);
-        self.shared.trim(file)?;
+        let now_ns = self.shared.age_now_ns()?;
+        self.shared.trim(file, now_ns)?;
         Ok(file.first())
+    }
+
+    /// The step of the wall clock for which retention by age stands still.
+    pub fn clock_step(&self) -> Option<ClockStep> {
+        lock(&self.shared.age_clock).clock.step()
     }
 
     /// Deletes the file: its name, its chunks and its objects. Its number is never used again.
@@ -55,6 +107,7 @@ impl Store {
             let _appender = lock(&file.appender);
             file.is_deleted.store(true, Relaxed);
         }
+        file.signals.raise();
         // Records appended before are on their way to the disk. The next turn has taken them.
         let turn = lock(&self.shared.queue).ticket + 2;
         self.shared.await_commit(turn)?;
@@ -67,16 +120,42 @@ impl Shared {
     pub(crate) fn trim_all(&self) -> Result<(), StoreError> {
         let files = self.our_files();
         let kept = files.iter().filter(|file| file.retention() != Retention::default());
-        kept.map(|file| self.trim(file)).fold(Ok(()), Result::and)
+        let kept: Vec<_> = kept.collect();
+        let now_ns = match kept.iter().any(|file| file.retention().age_ns_max.is_some()) {
+            true => self.age_now_ns()?,
+            false => None,
+        };
+        kept.iter().map(|file| self.trim(file, now_ns)).fold(Ok(()), Result::and)
     }
 
-    fn trim(&self, file: &StoreFile) -> Result<(), StoreError> {
+    /// The time by which ages count; `None` while the wall clock has stepped.
+    fn age_now_ns(&self) -> Result<Option<i64>, NamesError> {
+        let mut ages = lock(&self.age_clock);
+        let now_ns = ages.clock.read(self.config.read_clocks());
+        ages.keep(&self.names, false)?;
+        Ok(now_ns)
+    }
+
+    /// Keeps the last right reading of the clocks for the next life.
+    pub(super) fn keep_age_clock(&self) -> Result<(), NamesError> {
+        lock(&self.age_clock).keep(&self.names, true)
+    }
+
+    /// Takes the wall clock as right.
+    pub(super) fn confirm_clock(&self) -> Result<(), NamesError> {
+        let mut ages = lock(&self.age_clock);
+        ages.clock.confirm(self.config.read_clocks());
+        ages.keep(&self.names, true)
+    }
+
+    /// Deletes what the file's retention lets go. Nothing goes for its age without the time by
+    /// which ages count.
+    fn trim(&self, file: &StoreFile, now_ns: Option<i64>) -> Result<(), StoreError> {
         let retention = file.retention();
         let at = self.snapshot(file);
+        let horizon_ns = |now_ns: i64| retention.horizon_ns(file.last_ns()?, now_ns);
         let mut first_by_age = 0;
-        let now_ns = self.now_ns();
-        let horizon = file.last_ns().and_then(|newest| retention.horizon_ns(newest, now_ns));
-        if let Some(horizon) = horizon {
+        if let Some(horizon) = now_ns.and_then(horizon_ns) {
             let mut segments = self.segments(file, Interest::Passing);
             first_by_age = Reader::new(&at, &mut segments).between(horizon, i64::MAX)?.start;
         }
@@ -92,7 +171,13 @@ impl Shared {
             file.first.store(first, Relaxed);
         }
         let end = chunk.max(before);
-        if lock(&file.gone_below).is_some_and(|gone| gone >= end) {
+        let objects_end = match now_ns.map(|now_ns| now_ns.saturating_sub(OBJECTS_STAY_NS)) {
+            _ if self.bucket.is_none() || retention.age_ns_max.is_none() => end,
+            now_ns => self.objects_end(file, now_ns.and_then(horizon_ns))?.min(end),
+        };
+        let gone = GoneBelow { disk: end, objects: objects_end };
+        let is_done = |g: GoneBelow| g.disk >= gone.disk && g.objects >= gone.objects;
+        if lock(&file.gone_below).is_some_and(is_done) {
             return Ok(());
         }
         // Readers of objects are told first, because an earlier try may have stopped before that.
@@ -103,27 +188,50 @@ impl Shared {
         if self.bucket.is_some() && !is_told() {
             self.publish(file)?;
         }
-        self.sweep(file, end)
+        self.sweep(file, gone)
     }
 
-    /// Deletes the chunks below this chunk, in order, in all places. Chunks that a reader still
-    /// needs are deleted at a later look.
-    fn sweep(&self, file: &StoreFile, end: u32) -> Result<(), StoreError> {
+    /// The chunk below which objects are deleted in a file with an age: no record there is younger
+    /// than the horizon, and no limit of bytes keeps it.
+    fn objects_end(&self, file: &StoreFile, horizon_ns: Option<i64>) -> Result<u32, StoreError> {
+        // The index still has the chunks that retention has let go.
+        let all = Snapshot::of(&lock(&file.appender), 0);
+        let by_bytes = Retention { age_ns_max: None, ..file.retention() };
+        let by_bytes = by_bytes.first_chunk(all.layout, all.records, 0);
+        let Some(horizon_ns) = horizon_ns else { return Ok(by_bytes) };
+        let mut segments = self.segments(file, Interest::Passing);
+        let mut reader = Reader::new(&all, &mut segments);
+        let by_age = reader.segments_between(horizon_ns, i64::MAX)?.start / SEGMENTS_PER_CHUNK;
+        Ok(by_age.max(by_bytes))
+    }
+
+    /// Deletes the chunks below these chunks, in order. Chunks that a reader still needs are
+    /// deleted at a later look.
+    fn sweep(&self, file: &StoreFile, to: GoneBelow) -> Result<(), StoreError> {
         let chunk_of = |record| file.layout().full_segments(record) / SEGMENTS_PER_CHUNK;
-        let end = file.first_pinned().map_or(end, |first| end.min(chunk_of(first)));
+        let end = file.first_pinned().map_or(to.disk, |first| to.disk.min(chunk_of(first)));
         let mut gone = lock(&file.gone_below);
-        let from = match *gone {
+        let mut from = match *gone {
             Some(from) => from,
-            None => self.left_behind(file, end)?,
-        };
-        for chunk in from..end {
-            *gone = Some(chunk);
-            if let Some(bucket) = &self.bucket {
-                bucket.delete(&chunk_name(Kind::Data, file.id, chunk))?;
+            None => {
+                let from = self.left_behind(file, end)?;
+                GoneBelow { disk: from, objects: from }
             }
-            lock(&self.volume).evict_chunk(file.id, chunk)?;
+        };
+        // A chunk goes from the disk before its object: it is then read from there.
+        while from.disk < end {
+            *gone = Some(from);
+            lock(&self.volume).evict_chunk(file.id, from.disk)?;
+            from.disk += 1;
         }
-        *gone = Some(end);
+        while from.objects < to.objects.min(end) {
+            *gone = Some(from);
+            if let Some(bucket) = &self.bucket {
+                bucket.delete(&chunk_name(Kind::Data, file.id, from.objects))?;
+            }
+            from.objects += 1;
+        }
+        *gone = Some(from);
         Ok(())
     }
 
@@ -152,6 +260,9 @@ impl Shared {
             self.forget(file);
             return Ok(());
         }
+        if self.bucket.is_some() {
+            self.see_catalog()?;
+        }
         // A node that is no longer the primary gets its error here, before it has removed anything.
         if let Err(error) = self.names.bury(&file.name) {
             file.is_listed.store(false, Relaxed);
@@ -174,6 +285,7 @@ impl Shared {
     /// Removes the remains of a deleted file of which this disk has nothing. Its name goes last.
     pub(super) fn finish_deletion(&self, name: &str, entry: &Entry) -> Result<(), StoreError> {
         if let Some(bucket) = &self.bucket {
+            self.see_catalog()?;
             archive::remove_catalog(bucket, entry.id, entry.token)?;
             for kind in ["D", "I", "T"] {
                 for object in bucket.list(&format!("{kind}-{}-", entry.id))? {

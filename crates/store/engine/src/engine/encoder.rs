@@ -37,8 +37,11 @@ const PAUSE: Duration = Duration::from_secs(2);
 
 struct Waiting {
     chunks: VecDeque<DataChunk>,
-    /// Whether raw chunks are on the disk that are not in the queue.
+    /// Whether raw chunks may be on the disk that are not in the queue.
     has_more: bool,
+    /// Whether the encoder is listing the disk for such chunks. The encoder counts as busy then,
+    /// also with an empty queue.
+    is_listing: bool,
     /// Chunks that the encoder has taken out of the queue and works on.
     under_way: usize,
 }
@@ -46,7 +49,7 @@ struct Waiting {
 impl Default for Waiting {
     /// Chunks of an earlier life may be raw.
     fn default() -> Self {
-        Self { chunks: VecDeque::new(), has_more: true, under_way: 0 }
+        Self { chunks: VecDeque::new(), has_more: true, is_listing: false, under_way: 0 }
     }
 }
 
@@ -89,7 +92,21 @@ impl Encodings {
 
     fn is_idle(&self) -> bool {
         let waiting = lock(&self.waiting);
-        waiting.chunks.is_empty() && !waiting.has_more && waiting.under_way == 0
+        let has_work = waiting.has_more || waiting.is_listing || waiting.under_way > 0;
+        waiting.chunks.is_empty() && !has_work
+    }
+
+    /// Begins a list of the disk. `false` when the queue has all its raw chunks.
+    fn begin_list(&self) -> bool {
+        let mut waiting = lock(&self.waiting);
+        waiting.is_listing = std::mem::take(&mut waiting.has_more);
+        waiting.is_listing
+    }
+
+    fn end_list(&self, is_complete: bool) {
+        let mut waiting = lock(&self.waiting);
+        waiting.is_listing = false;
+        waiting.has_more |= !is_complete;
     }
 
     pub(super) fn wake(&self) {
@@ -195,21 +212,22 @@ impl Shared {
         }
     }
 
-    /// Puts the raw chunks of the disk into the queue, the oldest of each file first.
+    /// Lists the disk, if the queue may lack raw chunks of it.
     fn list_raw_chunks(&self, left_raw: &BTreeSet<DataChunk>) {
-        if !std::mem::take(&mut lock(&self.encodings.waiting).has_more) {
-            return;
+        if self.encodings.begin_list() {
+            let is_complete = self.queue_raw_chunks(left_raw);
+            self.encodings.end_list(is_complete);
         }
-        let Ok(chunks) = self.disk.raw_chunks() else {
-            lock(&self.encodings.waiting).has_more = true;
-            return;
-        };
-        for chunk in chunks {
+    }
+
+    /// Puts the raw chunks of the disk into the queue, the oldest of each file first. Returns
+    /// whether the queue has all of them.
+    fn queue_raw_chunks(&self, left_raw: &BTreeSet<DataChunk>) -> bool {
+        let Ok(chunks) = self.disk.raw_chunks() else { return false };
+        chunks.into_iter().all(|chunk| {
             let is_due = !left_raw.contains(&chunk) && self.is_synced(chunk);
-            if is_due && !self.encodings.push(chunk) {
-                return;
-            }
-        }
+            !is_due || self.encodings.push(chunk)
+        })
     }
 
     /// Whether a chunk of a file of this store is synced from its first segment to its last. A
@@ -290,7 +308,27 @@ impl Shared {
         if let Some(bytes) = there.filter(is_whole) {
             return bytes;
         }
-        let encoded = codec.encode(&file.schema, chunk, raw);
+        let encoded = codec.encode(&file.schema, chunk, raw, self.config.layouts);
         encoded.ok().flatten().unwrap_or_else(|| raw.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_encoder_that_lists_the_disk_is_not_idle() {
+        let encodings = Encodings::default();
+        let chunk = DataChunk { file: FileId(1), number: 0 };
+        assert!(encodings.begin_list(), "chunks of an earlier life may be raw");
+        assert!(!encodings.is_idle(), "the list is not there yet");
+        assert!(encodings.push(chunk));
+        encodings.end_list(true);
+        assert!(!encodings.is_idle(), "a chunk waits");
+        assert_eq!(encodings.take(&|| false), [chunk]);
+        assert!(!encodings.is_idle(), "a chunk is under way");
+        assert!(encodings.take(&|| true).is_empty());
+        assert!(encodings.is_idle() && !encodings.begin_list());
     }
 }

@@ -10,6 +10,7 @@ use evenfall_store_format::metadata::MetadataNode;
 use evenfall_store_format::retention::Retention;
 use evenfall_store_format::{Appender, FileId, Schema};
 
+use crate::append_watch::FileSignals;
 use crate::{Entry, StoreError, lock};
 
 /// Generations of a file's tails in the object store.
@@ -29,6 +30,13 @@ pub(crate) struct Tails {
 /// How long retention waits for a reader. A client that has stopped reading keeps old chunks on the
 /// disk no longer than this.
 const PIN_MAX: Duration = Duration::from_secs(600);
+
+/// The chunks below which all chunks are deleted. Objects stay longer than the disk's chunks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct GoneBelow {
+    pub(super) disk: u32,
+    pub(super) objects: u32,
+}
 
 /// Readers under way by number: the first record that each may read, and its start.
 #[derive(Debug, Default)]
@@ -61,6 +69,8 @@ pub struct StoreFile {
     /// Its entry in the directory of names.
     pub entry: Entry,
     pub(crate) appender: Mutex<Appender>,
+    /// Threads that wait for records.
+    pub(crate) signals: FileSignals,
     /// The published part of the file, as the last publication states it.
     pub(crate) published: Mutex<MetadataNode>,
     /// The tails that this life has put. The tails change while `published` is locked.
@@ -72,8 +82,8 @@ pub struct StoreFile {
     pub(super) first: AtomicU64,
     /// The readers of the file.
     pins: Mutex<Pins>,
-    /// The chunk below which all chunks are deleted, once that is known.
-    pub(super) gone_below: Mutex<Option<u32>>,
+    /// The chunks that are deleted, once that is known.
+    pub(super) gone_below: Mutex<Option<GoneBelow>>,
     pub(super) retention: Mutex<Retention>,
     /// Whether the file takes no appends any more, and will be deleted.
     pub(super) is_deleted: AtomicBool,
@@ -108,13 +118,14 @@ impl StoreFile {
             schema,
             durable: AtomicU64::new(appender.records()),
             appender: Mutex::new(appender),
+            signals: FileSignals::default(),
             uploaded: AtomicU32::new(published.data_chunks),
             tails: Mutex::new(Tails::default()),
             generation_before: published.tail_generation,
             published: Mutex::new(published),
             first: AtomicU64::new(entry.first),
             pins: Mutex::default(),
-            gone_below: Mutex::new((entry.first == 0).then_some(0)),
+            gone_below: Mutex::new((entry.first == 0).then(GoneBelow::default)),
             retention: Mutex::new(entry.retention),
             is_deleted: AtomicBool::new(false),
             is_listed: AtomicBool::new(false),
@@ -148,6 +159,11 @@ impl StoreFile {
     /// First record that is kept.
     pub fn first(&self) -> u64 {
         self.first.load(Relaxed)
+    }
+
+    /// Whether the file is deleted, or is being deleted.
+    pub fn is_deleted(&self) -> bool {
+        self.is_deleted.load(Relaxed)
     }
 
     /// Keeps the readable records until the pin is dropped, or for [`PIN_MAX`].

@@ -34,6 +34,9 @@ pub struct Occupancy {
     pub disk_errors: u64,
     /// Failed requests of the object store so far.
     pub upload_errors: u64,
+    /// Seconds by which the wall clock has stepped, when retention by age stands still for it; zero
+    /// otherwise.
+    pub clock_step_seconds: i64,
     /// Bytes that are synced on this node and that the second node lacks.
     pub replica_bytes: u64,
     /// Whether a second node is configured and absent.
@@ -59,6 +62,7 @@ impl Store {
             commits: lock(&shared.queue).committed,
             disk_errors: shared.disk_errors.load(Relaxed),
             upload_errors: shared.uploads.errors(),
+            clock_step_seconds: self.clock_step().map_or(0, |step| step.ns / 1_000_000_000),
             replica_bytes,
             is_replica_away,
         }

@@ -17,12 +17,13 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use evenfall_core::UserKey;
 use evenfall_store_format::FileId;
 use evenfall_store_format::Reader;
 use evenfall_store_format::cache::Interest;
 
 use super::{Shared, StoreFile, TICK};
-use crate::client::{Client, RemoteFile};
+use crate::client::{Client, ConnectOptions, RemoteFile};
 use crate::protocol::BODY_BYTES_MAX;
 use crate::{StoreError, lock};
 
@@ -62,6 +63,7 @@ struct State {
 /// The second node, as this node sees it.
 pub(super) struct Replication {
     address: SocketAddr,
+    options: ConnectOptions,
     state: Mutex<State>,
     work: Condvar,
     done: Condvar,
@@ -79,10 +81,12 @@ struct Link {
 }
 
 impl Replication {
-    pub(super) fn new(address: SocketAddr) -> Self {
+    pub(super) fn new(address: SocketAddr, key: Option<UserKey>) -> Self {
+        let options = ConnectOptions { timeout: TIMEOUT, key };
         let away = Some("it was not reached yet".to_owned());
         let state = State { files: BTreeMap::new(), away, has_work: false };
-        Self { address, state: Mutex::new(state), work: Condvar::new(), done: Condvar::new() }
+        let (work, done) = (Condvar::new(), Condvar::new());
+        Self { address, options, state: Mutex::new(state), work, done }
     }
 
     fn refuse<T>(&self, is_retryable: bool, why: &str) -> Result<T, StoreError> {
@@ -224,7 +228,7 @@ impl Shared {
 
     /// Copies until the connection breaks or the store stops.
     fn replicate(&self, to: &Replication) -> Result<(), StoreError> {
-        let mut client = Client::connect_within(to.address, TIMEOUT)?;
+        let mut client = Client::connect_with(to.address, &to.options)?;
         let mut links = BTreeMap::new();
         let known: Vec<FileId> = lock(&to.state).files.keys().copied().collect();
         self.link_all(to, &mut client, &known, &mut links);

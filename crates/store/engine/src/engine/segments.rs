@@ -5,14 +5,17 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use evenfall_store_format::cache::Interest;
+use evenfall_store_format::columnar::{SEGMENTS_PER_GROUP, ShreddedColumns};
 use evenfall_store_format::index::Summary;
 use evenfall_store_format::layout::{DataChunk, SEGMENT_BYTES, segment_place};
+use evenfall_store_format::messages::MessageField;
 use evenfall_store_format::volume::read_segment;
 use evenfall_store_format::{Error, FileId, Kind, Reader, Segments, Snapshot};
 
 use super::file::Pin;
 use super::{SHARDS, Shared, Store, StoreFile};
 use crate::parts::{Parts, fetch_segment};
+use crate::source::FieldColumns;
 use crate::{StoreError, lock};
 
 /// A reader's access to the segments.
@@ -172,6 +175,69 @@ impl Segments for FileSegments<'_> {
 }
 
 impl Store {
+    /// Some fields of the first of these records, when their chunk is in columns on the disk.
+    /// `None` also for no fields, and for a field that the schema does not have.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], and the errors of the disk.
+    pub fn fields_of_numbers(
+        &self,
+        file: &StoreFile,
+        numbers: Range<u64>,
+        fields: &[usize],
+    ) -> Result<Option<FieldColumns>, StoreError> {
+        let of_schema = &file.schema.fields;
+        let is_known = !fields.is_empty() && fields.iter().all(|place| *place < of_schema.len());
+        // The value keeps retention from the chunk.
+        let (at, _segments) = self.shared.reading(file, Interest::Passing);
+        let is_kept = at.first <= numbers.start && numbers.end <= at.records;
+        if !is_known || !is_kept || numbers.is_empty() {
+            return Ok(None);
+        }
+        let (first, last) =
+            (at.layout.locate(numbers.start)?.0, at.layout.locate(numbers.end - 1)?.0);
+        let found = self.shared.disk.fields_around(file.id, first..=last, fields)?;
+        let Some(decoded) = found else { return Ok(None) };
+        let begin = at.layout.first_record(decoded.segments.start);
+        let end = numbers.end.min(at.layout.first_record(decoded.segments.end));
+        let rows = (numbers.start - begin) as usize..(end - begin) as usize;
+        let cut = |(place, values): (&usize, Vec<u8>)| {
+            let len = usize::from(of_schema[*place].len);
+            Bytes::from(values).slice(rows.start * len..rows.end * len)
+        };
+        let fields = fields.iter().zip(decoded.values).map(cut).collect();
+        Ok(Some(FieldColumns { records: end - numbers.start, fields }))
+    }
+
+    /// Values of the messages in the first of these records, when the messages of their chunk were
+    /// shredded and the chunk is on the disk.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], and the errors of the disk.
+    pub fn messages_of_numbers(
+        &self,
+        file: &StoreFile,
+        numbers: Range<u64>,
+        fields: &[MessageField],
+    ) -> Result<Option<ShreddedColumns>, StoreError> {
+        // The value keeps retention from the chunk.
+        let (at, _segments) = self.shared.reading(file, Interest::Passing);
+        if at.first > numbers.start || numbers.end > at.records || numbers.is_empty() {
+            return Ok(None);
+        }
+        let (first, last) =
+            (at.layout.locate(numbers.start)?.0, at.layout.locate(numbers.end - 1)?.0);
+        // A group at a time: a reader of a few messages needs no more.
+        let last =
+            last.min(first / SEGMENTS_PER_GROUP * SEGMENTS_PER_GROUP + SEGMENTS_PER_GROUP - 1);
+        let found = self.shared.disk.messages_around(file.id, first..=last, fields)?;
+        let Some((segments, mut columns)) = found else { return Ok(None) };
+        let begin = at.layout.first_record(segments.start);
+        let end = numbers.end.min(at.layout.first_record(segments.end));
+        columns.cut((numbers.start - begin) as usize..(end - begin) as usize);
+        Ok(Some(columns))
+    }
+
     /// [`summary`](Self::summary) of the records of these numbers.
     ///
     /// # Errors

@@ -8,8 +8,8 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use evenfall_keys_client::keys::{Existing, Kind, Op, Refusal, State, check_key};
-use evenfall_keys_client::{Client, ClientError};
+use evenfall_keys_client::keys::{Existing, ExpectedState, KeyLifetime, KeyRefusal, Op, check_key};
+use evenfall_keys_client::{ClientError, KeysClient};
 
 use super::NamesError;
 use super::shared::{self, Condition, Directory, Step};
@@ -24,12 +24,12 @@ const PAGE_KEYS: usize = 500;
 pub struct Ordered {
     replicas: Vec<SocketAddr>,
     /// Reads have a client of their own, so that they do not hold up the renewals of the lease.
-    reads: Mutex<Client>,
+    reads: Mutex<KeysClient>,
     held: Mutex<Held>,
 }
 
 struct Held {
-    client: Client,
+    client: KeysClient,
     /// The session that is the lease; 0 for none.
     lease: u64,
     /// The keys that were put under the lease.
@@ -56,7 +56,7 @@ impl Ordered {
                 replicas.push(address);
             }
         }
-        let client = || Client::new(replicas.clone(), REQUEST_TIMEOUT);
+        let client = || KeysClient::new(replicas.clone(), REQUEST_TIMEOUT);
         let held = Mutex::new(Held { client: client(), lease: 0, keys: Vec::new() });
         Ok(Self { reads: Mutex::new(client()), held, replicas })
     }
@@ -76,22 +76,25 @@ impl Held {
     /// Carries out all operations, or none. Returns whether their conditions held.
     fn change(&mut self, ops: &[Op]) -> Result<bool, NamesError> {
         let is_of_session = |op: &Op| match op {
-            Op::Expect { state, .. } => matches!(state, State::Owned(_)),
-            Op::Put { kind, .. } => *kind == Kind::Ephemeral,
+            Op::Expect { state, .. } => matches!(state, ExpectedState::Owned(_)),
+            Op::Put { kind, .. } => *kind == KeyLifetime::Ephemeral,
             _ => false,
         };
         let is_of_session = ops.iter().any(is_of_session);
         let mut done = self.client.change(ops.to_vec());
-        if !is_of_session && matches!(done, Err(ClientError::Refused(Refusal::NoSession))) {
+        if !is_of_session && matches!(done, Err(ClientError::Refused(KeyRefusal::NoSession))) {
             // The session was idle for too long, and this call opens another one.
             done = self.client.change(ops.to_vec());
         }
         match done {
             Ok(_) => Ok(true),
             Err(ClientError::Refused(
-                Refusal::NoKey | Refusal::KeyExists | Refusal::BadVersion | Refusal::NoSession,
+                KeyRefusal::NoKey
+                | KeyRefusal::KeyExists
+                | KeyRefusal::BadVersion
+                | KeyRefusal::NoSession,
             )) => Ok(false),
-            Err(ClientError::Refused(Refusal::BadKey | Refusal::TooLong)) => {
+            Err(ClientError::Refused(KeyRefusal::BadKey | KeyRefusal::TooLong)) => {
                 let is_bad = |op: &&Op| check_key(op.key()).is_err();
                 let what = match ops.iter().find(is_bad) {
                     Some(op) => format!("{:?} cannot be a key", op.key()),
@@ -157,7 +160,7 @@ impl Directory for Ordered {
     }
 
     fn lease_grant(&self, seconds: u64) -> Result<(i64, Duration), NamesError> {
-        let client = Client::new(self.replicas.clone(), REQUEST_TIMEOUT);
+        let client = KeysClient::new(self.replicas.clone(), REQUEST_TIMEOUT);
         let mut client = client.with_timeout(Duration::from_secs(seconds));
         let (lease, timeout) = client.session().map_err(said)?;
         *lock(&self.held) = Held { client, lease, keys: Vec::new() };
@@ -175,7 +178,8 @@ impl Directory for Ordered {
 
     fn lease_keep_alive(&self, id: i64) -> Result<bool, NamesError> {
         let mut held = lock(&self.held);
-        let owned = |key: &String| Op::Expect { key: key.clone(), state: State::Owned(id as u64) };
+        let owned =
+            |key: &String| Op::Expect { key: key.clone(), state: ExpectedState::Owned(id as u64) };
         // A key that an operator has deleted ends the lease, too.
         let ops: Vec<Op> = held.keys.iter().map(owned).collect();
         let is_there = held.change(&ops)?;
@@ -188,9 +192,11 @@ impl Directory for Ordered {
 fn condition(condition: Condition) -> Op {
     match condition {
         Condition::Unchanged(key, revision) => {
-            Op::Expect { key, state: State::Modified(revision as u64) }
+            Op::Expect { key, state: ExpectedState::Modified(revision as u64) }
         }
-        Condition::Leased(key, lease) => Op::Expect { key, state: State::Owned(lease as u64) },
+        Condition::Leased(key, lease) => {
+            Op::Expect { key, state: ExpectedState::Owned(lease as u64) }
+        }
     }
 }
 
@@ -198,7 +204,7 @@ fn step(step: Step) -> Op {
     match step {
         Step::Put(key, value, 0) => Op::put(key, value, Existing::Any(true)),
         Step::Put(key, value, _) => {
-            let (existing, kind) = (Existing::Any(true), Kind::Ephemeral);
+            let (existing, kind) = (Existing::Any(true), KeyLifetime::Ephemeral);
             let (value, numbered, rights) = (Some(value), false, Vec::new());
             Op::Put { key, value, existing, kind, numbered, rights }
         }
@@ -206,7 +212,7 @@ fn step(step: Step) -> Op {
     }
 }
 
-fn found_at(found: evenfall_keys_client::Found) -> shared::Found {
+fn found_at(found: evenfall_keys_client::FoundKey) -> shared::Found {
     let (key, value, revision) = (found.key, found.value, found.stat.modified as i64);
     shared::Found { key, value, revision }
 }
@@ -217,10 +223,10 @@ fn said(error: ClientError) -> NamesError {
     match error {
         Unanswered(what) => NamesError::Unavailable(told(&what)),
         // Whether the change was made is unknown, as without an answer.
-        Refused(refusal @ (Refusal::NoSession | Refusal::Forgotten | Refusal::Moved)) => {
+        Refused(refusal @ (KeyRefusal::NoSession | KeyRefusal::Forgotten | KeyRefusal::Moved)) => {
             NamesError::Unavailable(told(&refusal))
         }
-        Refused(Refusal::Full) => {
+        Refused(KeyRefusal::Full) => {
             NamesError::Failed(told(&"they are full: `evenfall kv limit` sets a higher limit"))
         }
         other => NamesError::Failed(told(&other)),

@@ -25,7 +25,16 @@ fn requests() -> Vec<Request<'static>> {
         Request::Numbers { file, numbers: 3..9 },
         Request::Size { file },
         Request::List { after: "aapl" },
+        Request::Subscribe { file, first: u64::MAX, credit: 1 },
+        Request::Grant { credit: u64::MAX },
+        Request::Unsubscribe,
+        Request::Wait { time_ms: 7, ends: Vec::new() },
+        Request::Wait { time_ms: u32::MAX, ends: vec![known("a", 3), known("", u64::MAX)] },
     ]
+}
+
+fn known(name: &str, end: u64) -> KnownEnd {
+    KnownEnd { name: name.into(), end }
 }
 
 fn replies() -> Vec<Reply<'static>> {
@@ -39,6 +48,9 @@ fn replies() -> Vec<Reply<'static>> {
         Reply::Numbers { numbers: 3..9 },
         Reply::Listed { files: vec![listed("a"), listed("b")] },
         Reply::Failed { is_retryable: true, what: "später" },
+        Reply::Pushed { first: u64::MAX, bytes: b"records" },
+        Reply::Ended { why: SubscriptionEnd::Asked, next: 9, kept: 0 },
+        Reply::Ended { why: SubscriptionEnd::ServerStopping, next: 9, kept: u64::MAX },
     ]
 }
 
@@ -99,7 +111,7 @@ fn cut_flipped_and_random_bytes_are_a_frame_or_malformed() {
         let mut random: Vec<u8> = (0..len + HEADER_BYTES).map(|_| rng.below(256) as u8).collect();
         decode(&random);
         random[..4].copy_from_slice(&(len as u32).to_le_bytes());
-        random[12] = [1, 128][rng.below(2) as usize] + rng.below(13) as u8;
+        random[12] = [1, 128][rng.below(2) as usize] + rng.below(17) as u8;
         random[13..16].fill(0);
         decode(&random);
     }
@@ -110,4 +122,34 @@ fn a_body_over_the_limit_is_malformed_before_it_arrives() {
     let mut head = [0; HEADER_BYTES];
     head[..4].copy_from_slice(&(BODY_BYTES_MAX as u32 + 1).to_le_bytes());
     assert_eq!(frame(&head), Err(Malformed("a body over the limit")));
+}
+
+#[test]
+fn a_wait_for_files_over_the_limit_is_malformed() {
+    for (files, is_taken) in [(WAIT_FILES_MAX, true), (WAIT_FILES_MAX + 1, false)] {
+        let mut bytes = Vec::new();
+        let ends = (0..files).map(|n| known(&n.to_string(), 0)).collect();
+        Request::Wait { time_ms: 1, ends }.encode(1, &mut bytes);
+        let (header, body) = frame(&bytes).unwrap().unwrap();
+        assert_eq!(Request::decode(&header, body).is_ok(), is_taken);
+    }
+}
+
+#[test]
+fn a_wait_fits_by_the_number_of_its_files_and_by_the_bytes_of_its_frame() {
+    let named = |len: usize, files: usize| vec![known(&"n".repeat(len), 0); files];
+    assert!(fits_wait(&[]) && fits_wait(&named(246, WAIT_FILES_MAX - 1)));
+    assert!(!fits_wait(&named(1, WAIT_FILES_MAX + 1)));
+    for files in 1_010..1_020 {
+        let ends = named(NAME_BYTES_MAX, files);
+        let (fits, mut bytes) = (fits_wait(&ends), Vec::new());
+        Request::Wait { time_ms: 1, ends }.encode(1, &mut bytes);
+        assert_eq!(fits, bytes.len() <= HEADER_BYTES + BODY_BYTES_MAX, "{files}");
+    }
+}
+
+#[test]
+fn reasons_keep_their_numbers() {
+    let numbers = SubscriptionEnd::ALL.map(|why| why as u8);
+    assert_eq!(numbers, [0, 1, 2, 3, 4]);
 }

@@ -16,11 +16,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::{Bytes, BytesMut};
 use evenfall_core::{Disk, StorageError};
 
-use super::{Chunks, OldJournal, Shelf, Volume, VolumeConfig, is_hole, read_segment};
+use super::{
+    Chunks, OldJournal, RESERVE_BYTES, Shelf, Volume, VolumeConfig, is_full, is_hole, read_segment,
+};
 use crate::error::Result;
 use crate::journal::{self, Frame, Origin};
 use crate::layout::{
-    FileId, Kind, Layout, SEGMENT_BYTES, SEGMENT_HEADER_BYTES, chunk_name, journal_name,
+    FileId, Kind, Layout, RESERVE, SEGMENT_BYTES, SEGMENT_HEADER_BYTES, chunk_name, journal_name,
     parse_chunk_name, parse_journal_name, segment_place,
 };
 use crate::segment::{self, Header, Sealed};
@@ -92,6 +94,15 @@ impl Pieces {
             (*first..first + (records.len() / layout.record_bytes()) as u64).contains(&record)
         })
     }
+
+    /// The number after the last record that a journal has.
+    fn frames_end(&self, layout: Layout) -> u64 {
+        let ends = self
+            .frames
+            .iter()
+            .map(|(_, first, records)| first + (records.len() / layout.record_bytes()) as u64);
+        ends.max().unwrap_or(0)
+    }
 }
 
 impl<D: Disk> Volume<D> {
@@ -131,6 +142,10 @@ impl<D: Disk> Volume<D> {
             unstated_bytes: 0,
             old: Vec::new(),
             spares: Vec::new(),
+            is_low: false,
+            has_reserve: listed
+                .iter()
+                .any(|(name, bytes)| name == RESERVE && *bytes >= RESERVE_BYTES as u64),
         };
         let mut tails = BTreeMap::new();
         let mut ends = BTreeMap::new();
@@ -154,7 +169,13 @@ impl<D: Disk> Volume<D> {
             let ends = ends.clone();
             volume.old.push(OldJournal { number, slot, ends, is_reusable: false });
         }
-        volume.checkpoint(&mut |file, _| tails.get(&file).cloned())?;
+        let tail_of = &mut |file, _| tails.get(&file).cloned();
+        match volume.checkpoint(tail_of) {
+            Err(error) if is_full(&error) && volume.draw_on_reserve() => {
+                volume.checkpoint(tail_of)?;
+            }
+            done => drop(done?),
+        }
         Ok((volume, found))
     }
 
@@ -171,6 +192,17 @@ impl<D: Disk> Volume<D> {
             // since.
             let Some(next) = skipped else { break behind };
             let reach = next.div_ceil(layout.records_per_segment()) as u32;
+            let end = piece.frames_end(layout);
+            if end < layout.first_record(reach) {
+                // The file would have more records than were ever written.
+                let what = format!(
+                    "records {next} to {} are in a journal, and those before them are nowhere: \
+                     the file ends before them",
+                    end - 1
+                );
+                losses.push(Loss { place: format!("file {file}"), what, is_torn_end: false });
+                break behind;
+            }
             gaps.extend(segment..reach);
             segment = reach;
         };

@@ -1,4 +1,4 @@
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use evenfall_core::StorageError;
@@ -8,15 +8,40 @@ use crate::appender::Appender;
 use crate::layout::{SEGMENT_HEADER_BYTES, parse_chunk_name};
 use crate::schema::Schema;
 
-/// A disk whose behaviour the test chooses.
-#[derive(Debug, Default)]
-struct Plain(RefCell<BTreeMap<String, Vec<u8>>>);
+/// A disk whose bytes and room the test chooses.
+#[derive(Debug)]
+struct Plain(RefCell<BTreeMap<String, Vec<u8>>>, Cell<usize>);
+
+impl Default for Plain {
+    fn default() -> Self {
+        Self(RefCell::default(), Cell::new(usize::MAX))
+    }
+}
+
+impl Plain {
+    fn copy(&self) -> Self {
+        Self(self.0.clone(), self.1.clone())
+    }
+
+    fn used(&self) -> usize {
+        self.0.borrow().values().map(Vec::len).sum()
+    }
+
+    /// Leaves room for this many more bytes.
+    fn fill(&self, left: usize) {
+        self.1.set(self.used() + left);
+    }
+}
 
 impl Disk for Plain {
     fn write(&self, name: &str, offset: u64, bytes: &[u8]) -> Result<(), StorageError> {
+        let end = offset as usize + bytes.len();
+        let there = self.0.borrow().get(name).map_or(0, Vec::len);
+        if end > there && self.used() + (end - there) > self.1.get() {
+            return Err(StorageError::Full { name: name.into() });
+        }
         let mut files = self.0.borrow_mut();
         let file = files.entry(name.into()).or_default();
-        let end = offset as usize + bytes.len();
         file.resize(file.len().max(end), 0);
         file[offset as usize..end].copy_from_slice(bytes);
         Ok(())
@@ -103,7 +128,7 @@ fn a_checkpoint_that_is_not_given_an_end_keeps_the_journals_that_have_it() {
     for _ in 0..3 {
         volume.checkpoint(&mut |_, _| None).unwrap();
     }
-    let copy = Plain(RefCell::new(volume.disk.0.borrow().clone()));
+    let copy = volume.disk.copy();
     let (_, found) = Volume::open(copy, VolumeConfig::default()).unwrap();
     assert_eq!((found.files[&FileId(1)].records, found.losses.len()), (3_000, 0));
     volume.checkpoint(&mut |_, _| Some(tail.clone())).unwrap();
@@ -120,7 +145,7 @@ fn bytes_of_chunks_are_counted_as_they_come_and_go() {
         files.iter().filter(|(name, _)| parse_chunk_name(name).is_some()).map(|f| f.1).sum()
     };
     assert_eq!((bytes.load(Relaxed), on_disk(&volume)), (2 << 14, 2 << 14));
-    let copy = Plain(RefCell::new(volume.disk.0.borrow().clone()));
+    let copy = volume.disk.copy();
     let (again, _) = Volume::open(copy, VolumeConfig::default()).unwrap();
     assert_eq!(again.chunk_bytes().load(Relaxed), 2 << 14);
     volume.delete(FileId(1)).unwrap();
@@ -141,7 +166,7 @@ fn journals_are_written_over_spares_and_a_clean_stop_leaves_one_without_remains(
     }
     // Six journals in two files.
     assert_eq!(journals(&volume), [(4, true), (5, false)]);
-    let copy = Plain(RefCell::new(volume.disk.0.borrow().clone()));
+    let copy = volume.disk.copy();
     let (_, found) = Volume::open(copy, VolumeConfig::default()).unwrap();
     assert_eq!((found.files[&FileId(1)].records, found.losses.len()), (950, 0));
     let tail = Bytes::copy_from_slice(appender.tail());
@@ -254,6 +279,18 @@ fn damage_of_records_that_a_journal_has_is_mended_from_it() {
 }
 
 #[test]
+fn records_whose_predecessors_are_nowhere_make_a_file_no_longer_than_it_was() {
+    let (mut volume, _) = Volume::open(Plain::default(), VolumeConfig::default()).unwrap();
+    let mut batch = Batch::default();
+    batch.push_records(origin(1), 1_100, &records(1_100..1_122));
+    volume.commit(&mut batch).unwrap();
+    let (_, found) = Volume::open(volume.disk, VolumeConfig::default()).unwrap();
+    assert_eq!(found.files[&FileId(1)].records, 0);
+    let said: Vec<String> = found.losses.iter().map(ToString::to_string).collect();
+    assert!(said[0].contains("records 1100 to 1121"), "{said:?}");
+}
+
+#[test]
 fn synced_ends_are_stated_although_no_journal_grows() {
     let (mut volume, _) = Volume::open(Plain::default(), VolumeConfig::default()).unwrap();
     volume.unstated_bytes = UNSTATED_BYTES_MAX - 1_000;
@@ -263,6 +300,69 @@ fn synced_ends_are_stated_although_no_journal_grows() {
     assert!(volume.is_checkpoint_due());
     volume.checkpoint(&mut |_, _| None).unwrap();
     assert!(!volume.is_checkpoint_due());
+}
+
+#[test]
+fn a_disk_that_runs_low_has_short_journals_and_no_spares() {
+    let (mut volume, _) = Volume::open(Plain::default(), VolumeConfig::default()).unwrap();
+    let all = records(0..100);
+    let mut batch = Batch::default();
+    batch.push_records(origin(1), 0, &all);
+    volume.commit(&mut batch).unwrap();
+    let tail = |first: u64| Some(Bytes::copy_from_slice(&all[first as usize * 16..]));
+    volume.checkpoint(&mut |_, first| tail(first)).unwrap();
+    assert_eq!(journals(&volume).len(), 2, "a journal and a spare");
+    volume.set_low(true).unwrap();
+    assert_eq!(journals(&volume).len(), 1, "a spare takes room");
+    volume.checkpoint(&mut |_, first| tail(first)).unwrap();
+    assert_eq!(journals(&volume).len(), 1, "no journal becomes a spare");
+    volume.unstated_bytes = CHUNK_BYTES as u64 + 1;
+    assert!(volume.is_checkpoint_due(), "chunks must be able to leave");
+    volume.set_low(false).unwrap();
+    assert!(!volume.is_checkpoint_due());
+    let (_, found) = Volume::open(volume.disk, VolumeConfig::default()).unwrap();
+    assert_eq!(found.files[&FileId(1)].records, 100);
+}
+
+/// Three chunks whose ends no journal states, and journals without spares.
+fn three_chunks() -> Volume<Plain> {
+    let (mut volume, _) = Volume::open(Plain::default(), VolumeConfig::default()).unwrap();
+    volume.set_low(true).unwrap();
+    let layout = Layout::new(16).unwrap();
+    let count = 2 * u64::from(SEGMENTS_PER_CHUNK) * layout.records_per_segment() + 5_000;
+    volume.register(origin(1));
+    let mut appender = Appender::new(FileId(1), 1, Arc::new(Schema::opaque(16))).unwrap();
+    let mut sealed = Vec::new();
+    appender.append(&records(0..count as i64), &mut sealed).unwrap();
+    sealed.into_iter().for_each(|one| volume.write(one).unwrap());
+    volume.flush().unwrap();
+    volume
+}
+
+#[test]
+fn chunks_leave_a_full_disk_on_which_no_journal_states_them() {
+    let mut volume = three_chunks();
+    volume.disk.fill(10);
+    assert!(volume.evict_chunk(FileId(1), 0).unwrap(), "the reserve takes the statement");
+    assert_eq!(volume.disk.read(RESERVE, 0, usize::MAX).unwrap().len(), RESERVE_BYTES, "made anew");
+    // Another program takes what became free.
+    volume.disk.fill(10);
+    assert!(volume.evict_chunk(FileId(1), 1).unwrap());
+    let (_, found) = Volume::open(volume.disk.copy(), VolumeConfig::default()).unwrap();
+    assert!(found.losses.is_empty(), "{:?}", found.losses);
+    assert_eq!(found.files[&FileId(1)].records, volume.synced(FileId(1)));
+}
+
+#[test]
+fn a_full_disk_opens_and_a_file_can_be_deleted_on_it() {
+    let volume = three_chunks();
+    volume.disk.fill(10);
+    let (mut volume, found) = Volume::open(volume.disk, VolumeConfig::default()).unwrap();
+    assert!(found.losses.is_empty(), "{:?}", found.losses);
+    volume.delete(FileId(1)).unwrap();
+    assert!(volume.disk.used() < 1 << 20);
+    let (_, found) = Volume::open(volume.disk, VolumeConfig::default()).unwrap();
+    assert!(found.files.is_empty());
 }
 
 #[test]

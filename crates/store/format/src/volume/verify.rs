@@ -8,7 +8,7 @@ use super::is_hole;
 use crate::error::{Error, Result};
 use crate::journal::{self, Frame};
 use crate::layout::{
-    CHUNK_BYTES, FileId, Kind, Layout, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, chunk_name,
+    CHUNK_BYTES, FileId, Kind, Layout, RESERVE, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, chunk_name,
     parse_chunk_name, parse_journal_name,
 };
 use crate::segment;
@@ -61,7 +61,7 @@ pub fn verify(disk: &impl Disk) -> Result<Verification> {
             broken.extend(numbers.into_iter().map(|(at, number)| (at, kind, file, number)));
         } else if parse_journal_name(&name).is_some() {
             journal_commits(disk, &name, &mut seen, &mut synced)?;
-        } else {
+        } else if name != RESERVE {
             seen.others.push(name);
         }
     }

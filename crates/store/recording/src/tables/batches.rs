@@ -4,6 +4,7 @@ use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::{ArrowError, SchemaRef};
 use evenfall_feed_formats::Format;
 use evenfall_feed_formats::event::Event;
+use evenfall_store_format::messages::MessageField;
 
 use super::columns::{
     MessagePlace, TableColumn, ints, longs, place_array, prices, schema_of, signed, symbol_array,
@@ -94,6 +95,31 @@ impl Stated {
             match_number: has(&["E", "C", "P"]),
         }
     }
+}
+
+/// The values of messages that these columns of `messages` need.
+pub(super) fn fields_of(columns: &[usize]) -> Vec<MessageField> {
+    let mut fields = Vec::new();
+    for column in columns.iter().filter_map(|at| MESSAGE_COLUMNS.get(*at)) {
+        // The type of a message tells which of its values it states.
+        let with_type = |field| [Some(MessageField::Type), Some(field)];
+        fields.extend(match column {
+            TableColumn::Type => [Some(MessageField::Type), None],
+            TableColumn::Locate => [Some(MessageField::Locate), None],
+            TableColumn::Symbol => [Some(MessageField::Locate), Some(MessageField::Symbol)],
+            TableColumn::OrderRef => with_type(MessageField::OrderRef),
+            TableColumn::NewOrderRef => with_type(MessageField::NewOrderRef),
+            TableColumn::Side => with_type(MessageField::Side),
+            TableColumn::Shares => with_type(MessageField::Shares),
+            TableColumn::Price => with_type(MessageField::Price),
+            TableColumn::Match => with_type(MessageField::Match),
+            _ => [None, None],
+        });
+    }
+    let mut fields: Vec<MessageField> = fields.into_iter().flatten().collect();
+    fields.sort_unstable();
+    fields.dedup();
+    fields
 }
 
 fn messages_batch(rows: &[MessageRow], columns: &[usize]) -> Result<RecordBatch, ArrowError> {

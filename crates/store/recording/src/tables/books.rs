@@ -1,40 +1,50 @@
 //! The tables `trades` and `quotes`: what [`Books`] makes of a recording's messages.
 //!
-//! **Neither table is stored yet.** Both are made while they are read. A book is known only from
-//! its first message on, so each scan reads all messages of a stream that lie in front of the rows
-//! that it gives, and a stream is never cut into parts. The store will keep both tables beside the
-//! messages later. Until then nobody knows the number of rows before reading them.
+//! The rows are read from the files in which a writer keeps them ([`crate::derived`]). Rows that
+//! the store lacks are made while they are read: a book is known only from its first message on, so
+//! such a scan reads all messages of a stream that lie in front of the rows that it gives, and the
+//! stream is not cut into parts.
 //!
 //! Rows have the numbers and the times of messages. A trade has those of its message. A quote has
-//! those of the last message of its nanosecond, because only that message completes the quote:
+//! those of the message that made it, the last one of its nanosecond that changed the best prices
+//! of the symbol:
 //!
 //! ```text
 //!  message   0       1       2       3       4
 //!  ns        1       2       2       2       3
-//!  quotes    of 0                    of 3    of 4
+//!  symbol    A       A       B       A       A
+//!  quotes    of 0            of 2    of 3    of 4
 //! ```
 //!
-//! The end of a nanosecond is known from the next message, so that a scan reads up to the first
-//! message behind its rows. The end of the snapshot ends the last nanosecond.
+//! The end of a nanosecond is known from the next one, so that a scan reads up to the first row or
+//! message behind it. The end of the snapshot ends the last nanosecond.
 //!
 //! The books of a stream begin empty at the first message that retention has left. Orders from
 //! before are unknown: they are in no quote, and their executions have neither price nor side.
 
-use std::ops::{ControlFlow, Range};
+use std::collections::BTreeMap;
+use std::ops::{ControlFlow, Range, RangeInclusive};
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::ArrowError;
-use evenfall_feed_formats::books::{BookRow, Books, BooksConfig, OrderSide, QuoteRow, TradeRow};
+use evenfall_feed_formats::books::{
+    Books, BooksConfig, OrderSide, QuoteRow, QuoteTick, TickFolder, TickedRow, TradeRow,
+};
 
 use super::columns::{
     MessagePlace, TableColumn, boolean_array, longs, place_array, prices, schema_of, signed,
     symbol_array, texts,
 };
+use super::opened::OpenedRecording;
 use super::{
-    BATCH_ROWS, RowSummary, Snapshot, TableError, TableInfo, TableName, check_columns, of_rows,
+    BATCH_ROWS, READ_BYTES, RowSummary, Snapshot, TableError, TableInfo, TableName, check_columns,
+    of_rows,
 };
-use crate::snapshot::{ALL_TIMES, RecordingSnapshot, RowSelection, StreamSnapshot};
+use crate::derived::{DerivedRows, origin_of, tick_of, trade_of};
+use crate::files::BOOK_RECORD_BYTES;
+use crate::replay::{first_where, records_of_times};
+use crate::snapshot::{ALL_TIMES, RowSelection, StreamSnapshot};
 
 /// A table that is made out of order books.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +109,10 @@ impl BookTable {
     }
 }
 
+/// Messages after which a reader gets a batch without rows, so that a reader that has gone is heard
+/// before the end of the messages. They take some milliseconds.
+const UNHEARD_MESSAGES: usize = 16_384;
+
 /// A row with the place of its message.
 struct PlacedRow<T> {
     place: MessagePlace,
@@ -119,16 +133,25 @@ impl GatheredRows {
         }
     }
 
-    /// Adds a row of this table. A row of the other table is dropped.
-    fn add(&mut self, place: MessagePlace, row: BookRow) {
-        match (self, row) {
-            (Self::Trades(all), BookRow::Trade(row)) => {
-                all.push(PlacedRow { place: place.with_event_time(Some(row.time_ns)), row });
-            }
-            (Self::Quotes(all), BookRow::Quote(row)) => {
-                all.push(PlacedRow { place: place.with_event_time(Some(row.time_ns)), row });
-            }
-            _ => {}
+    /// No rows, and no room for any.
+    fn empty(table: BookTable) -> Self {
+        match table {
+            BookTable::Trades => Self::Trades(Vec::new()),
+            BookTable::Quotes => Self::Quotes(Vec::new()),
+        }
+    }
+
+    /// Adds a trade. The table of quotes drops it.
+    fn add_trade(&mut self, place: MessagePlace, row: TradeRow) {
+        if let Self::Trades(all) = self {
+            all.push(PlacedRow { place: place.with_event_time(Some(row.time_ns)), row });
+        }
+    }
+
+    /// Adds a quote. The table of trades drops it.
+    fn add_quote(&mut self, place: MessagePlace, row: QuoteRow) {
+        if let Self::Quotes(all) = self {
+            all.push(PlacedRow { place: place.with_event_time(Some(row.time_ns)), row });
         }
     }
 
@@ -206,118 +229,247 @@ fn quote_array(column: TableColumn, rows: &[PlacedRow<QuoteRow>]) -> Result<Arra
 /// `trades` or `quotes` of a recording at one moment.
 pub(super) struct BookSnapshot {
     info: TableInfo,
-    recording: Arc<RecordingSnapshot>,
+    opened: Arc<OpenedRecording>,
     table: BookTable,
     config: BooksConfig,
 }
 
-impl BookSnapshot {
-    pub(super) fn open(
-        recording: Arc<RecordingSnapshot>,
-        table: BookTable,
-        config: BooksConfig,
-    ) -> Result<Self, TableError> {
-        let info = TableInfo {
-            name: TableName::of_recording(recording.name(), table.name()),
-            schema: schema_of(table.columns()),
-            sorted_by: table.sorted_by().to_vec(),
-            rows: None,
-            times: recording.span()?,
-        };
-        Ok(Self { info, recording, table, config })
-    }
-
-    /// The selected messages of each stream of which any are selected.
-    fn selected<'a>(
-        &'a self,
-        rows: &'a RowSelection,
-    ) -> Vec<(&'a StreamSnapshot, Vec<Range<u64>>)> {
-        let mut streams: Vec<(&'a StreamSnapshot, Vec<Range<u64>>)> = Vec::new();
-        for (stream, numbers) in self.recording.selected(rows) {
-            match streams.last_mut().filter(|(last, _)| last.stream() == stream.stream()) {
-                Some((_, all)) => all.push(numbers),
-                None => streams.push((stream, Vec::from([numbers]))),
-            }
-        }
-        streams
-    }
+/// Which rows of a stream are asked for.
+struct WantedRows<'a> {
+    stream: u32,
+    /// Numbers of messages, in order.
+    numbers: Vec<Range<u64>>,
+    times: &'a RangeInclusive<i64>,
 }
 
-/// A scan of one stream: its books, and which of their rows are given.
-struct StreamBooks<'a> {
-    stream: &'a StreamSnapshot,
-    /// Selected messages, in order.
-    numbers: &'a [Range<u64>],
-    times: &'a std::ops::RangeInclusive<i64>,
-    books: Books,
-    /// Rows of the message that is taken.
-    made: Vec<BookRow>,
-    /// The message in front.
-    last: Option<MessagePlace>,
-}
-
-impl StreamBooks<'_> {
-    fn is_selected(&self, place: &MessagePlace) -> bool {
+impl WantedRows<'_> {
+    fn has(&self, place: &MessagePlace) -> bool {
         let at = self.numbers.partition_point(|range| range.end <= place.number);
         self.numbers.get(at).is_some_and(|range| range.contains(&place.number))
             && self.times.contains(&place.indexed_ns)
     }
 
-    /// Adds the selected rows that were made. Quotes belong to the message in front, whose
-    /// nanosecond has ended.
-    fn gather(&mut self, taken: Option<MessagePlace>, gathered: &mut GatheredRows) {
-        let mut made = std::mem::take(&mut self.made);
-        for row in made.drain(..) {
-            let place = match row {
-                BookRow::Trade(_) => taken,
-                BookRow::Quote(_) => self.last,
-            };
-            if let Some(place) = place.filter(|place| self.is_selected(place)) {
-                gathered.add(place, row);
-            }
-        }
-        // The list keeps its room.
-        self.made = made;
+    /// Takes out the rows of messages in front of this one.
+    fn split_before(&mut self, number: u64) -> Self {
+        let cut = |from: u64, to: u64| -> Vec<Range<u64>> {
+            let cut = self.numbers.iter().map(|range| range.start.max(from)..range.end.min(to));
+            cut.filter(|range| !range.is_empty()).collect()
+        };
+        let (before, after) = (cut(0, number), cut(number, u64::MAX));
+        self.numbers = after;
+        Self { stream: self.stream, numbers: before, times: self.times }
     }
 }
 
+/// Gives a full batch to the reader.
+type GiveBatch<'a> = dyn FnMut(&mut GatheredRows) -> Result<ControlFlow<()>, TableError> + 'a;
+
 impl BookSnapshot {
-    /// Gathers the selected rows of a stream, and gives each full batch to `give`.
-    fn read_stream(
+    pub(super) fn open(
+        opened: Arc<OpenedRecording>,
+        table: BookTable,
+        config: BooksConfig,
+    ) -> Result<Self, TableError> {
+        let info = TableInfo {
+            name: TableName::of_recording(opened.snapshot.name(), table.name()),
+            schema: schema_of(table.columns()),
+            sorted_by: table.sorted_by().to_vec(),
+            rows: None,
+            times: opened.snapshot.span()?,
+        };
+        Ok(Self { info, opened, table, config })
+    }
+
+    /// The selected messages of each stream of which any are selected, by the number of the stream.
+    fn selected(&self, rows: &RowSelection) -> BTreeMap<u32, Vec<Range<u64>>> {
+        let mut streams: BTreeMap<u32, Vec<Range<u64>>> = BTreeMap::new();
+        for (stream, numbers) in self.opened.snapshot.selected(rows) {
+            streams.entry(stream.stream()).or_default().push(numbers);
+        }
+        streams
+    }
+
+    /// The rows of a stream that the store has.
+    fn stored_rows(&self, place: usize) -> Option<&DerivedRows> {
+        let derived = self.opened.derived.get(place)?.as_ref()?;
+        Some(match self.table {
+            BookTable::Trades => &derived.trades,
+            BookTable::Quotes => &derived.quotes,
+        })
+    }
+
+    /// Whether the store has all rows.
+    fn is_stored(&self) -> bool {
+        let mut streams = self.opened.snapshot.streams().iter().enumerate();
+        streams.all(|(place, stream)| {
+            let numbers = stream.numbers();
+            numbers.is_empty() || self.stored_rows(place).is_some_and(|stored| stored.has(&numbers))
+        })
+    }
+
+    /// Gathers the wanted rows that the store has, and gives each full batch to `give`.
+    fn read_stored(
         &self,
-        mut of: StreamBooks<'_>,
+        stored: &DerivedRows,
+        wanted: &WantedRows<'_>,
         gathered: &mut GatheredRows,
-        give: &mut dyn FnMut(&mut GatheredRows) -> Result<ControlFlow<()>, TableError>,
+        give: &mut GiveBatch<'_>,
     ) -> Result<ControlFlow<()>, TableError> {
-        let end = of.numbers.last().map_or(0, |range| range.end);
-        let untagged = self.recording.untagged_format()?;
-        let source = &**self.recording.source();
-        let mut replay = of.stream.replay(source, of.stream.numbers(), &ALL_TIMES)?;
+        let source = &**self.opened.snapshot.source();
+        let mut records = stored.records.clone();
+        if *wanted.times != ALL_TIMES {
+            let timed = records_of_times(source, &stored.file, records.clone(), wanted.times)?;
+            records.start = timed.start;
+            // Rows behind the wanted times may be of the last nanosecond.
+            if self.table == BookTable::Trades {
+                records.end = timed.end;
+            }
+        }
+        for range in &wanted.numbers {
+            let is_wanted = |record: &[u8]| origin_of(record).number >= range.start;
+            let next = first_where(source, &stored.file, records.clone(), is_wanted)?;
+            let part = StoredPart { file: &stored.file, records: next..records.end, range };
+            if self.read_part(&part, wanted, gathered, give)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Gathers the wanted rows of a range of messages.
+    fn read_part(
+        &self,
+        part: &StoredPart<'_>,
+        wanted: &WantedRows<'_>,
+        gathered: &mut GatheredRows,
+        give: &mut GiveBatch<'_>,
+    ) -> Result<ControlFlow<()>, TableError> {
+        let source = &**self.opened.snapshot.source();
+        let mut folder = TickFolder::default();
+        let size = usize::from(BOOK_RECORD_BYTES);
+        let mut next = part.records.start;
+        let at_once = READ_BYTES / size as u64;
+        'reading: while next < part.records.end {
+            let until = (next + at_once).min(part.records.end);
+            let records = source.numbers(part.file, next..until)?;
+            next = until;
+            for record in records.chunks_exact(size) {
+                let place = MessagePlace::of_stored(wanted.stream, &origin_of(record));
+                let is_behind =
+                    place.number >= part.range.end || place.indexed_ns > *wanted.times.end();
+                if self.table == BookTable::Quotes {
+                    let tick = tick_of(record);
+                    // A tick of a later nanosecond is needed no more.
+                    if is_behind && tick.begins_nanosecond {
+                        break 'reading;
+                    }
+                    fold_tick(&mut folder, place, tick, wanted, gathered);
+                } else if is_behind {
+                    break 'reading;
+                } else if wanted.has(&place) {
+                    gathered.add_trade(place, trade_of(record));
+                }
+                if gathered.len() >= BATCH_ROWS && give(gathered)?.is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+        }
+        end_nanosecond(&mut folder, wanted, gathered);
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Gathers the wanted rows of a stream that are made out of its messages, and gives each full
+    /// batch to `give`.
+    fn make_rows(
+        &self,
+        stream: &StreamSnapshot,
+        wanted: &WantedRows<'_>,
+        gathered: &mut GatheredRows,
+        give: &mut GiveBatch<'_>,
+    ) -> Result<ControlFlow<()>, TableError> {
+        let snapshot = &self.opened.snapshot;
+        let end = wanted.numbers.last().map_or(0, |range| range.end);
+        let untagged = snapshot.untagged_format()?;
+        let mut replay = stream.replay(&**snapshot.source(), stream.numbers(), &ALL_TIMES)?;
+        let (mut books, mut folder) = (Books::new(self.config), TickFolder::default());
+        let (mut made, mut indexed_ns) = (Vec::new(), i64::MIN);
+        let mut taken = 0_usize;
         while let Some(recorded) = replay.next_message()? {
+            taken += 1;
+            // A whole day may have no wanted row.
+            if taken.is_multiple_of(UNHEARD_MESSAGES)
+                && give(&mut GatheredRows::empty(self.table))?.is_break()
+            {
+                return Ok(ControlFlow::Break(()));
+            }
             let format = recorded.format.unwrap_or(untagged);
-            let made = &mut of.made;
-            if !of.books.take(format, &recorded.bytes, &mut |row| made.push(row)) {
+            let before_ns = books.present_ns();
+            indexed_ns = indexed_ns.max(recorded.indexed_ns);
+            if !books.take_ticks(format, &recorded.bytes, &mut |row| made.push(row)) {
                 continue;
             }
-            if of.books.counts().over_limit > 0 {
+            if books.counts().over_limit > 0 {
                 let (table, orders_max) = (self.info.name.clone(), self.config.live_orders_max);
                 return Err(TableError::TooManyOrders { table, orders_max });
             }
-            let place = MessagePlace::of(of.stream.stream(), &recorded, format);
-            of.gather(Some(place), gathered);
-            of.last = Some(place);
+            if books.present_ns() != before_ns {
+                end_nanosecond(&mut folder, wanted, gathered);
+            }
+            let is_behind = recorded.number >= end || indexed_ns > *wanted.times.end();
+            if is_behind && (self.table == BookTable::Trades || books.present_ns() != before_ns) {
+                return Ok(ControlFlow::Continue(()));
+            }
+            let place = MessagePlace::of(stream.stream(), &recorded, format).indexed_at(indexed_ns);
+            for row in made.drain(..) {
+                match row {
+                    TickedRow::Trade(row) if wanted.has(&place) => gathered.add_trade(place, row),
+                    TickedRow::Trade(_) => {}
+                    TickedRow::Tick(_) if self.table == BookTable::Trades => {}
+                    TickedRow::Tick(tick) => {
+                        fold_tick(&mut folder, place, tick, wanted, gathered);
+                    }
+                }
+            }
             if gathered.len() >= BATCH_ROWS && give(gathered)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
-            if place.number >= end {
-                return Ok(ControlFlow::Continue(()));
-            }
         }
-        let made = &mut of.made;
-        of.books.end_nanosecond(&mut |row| made.push(row));
-        of.gather(None, gathered);
+        end_nanosecond(&mut folder, wanted, gathered);
         Ok(ControlFlow::Continue(()))
     }
+}
+
+/// Rows of a file from the first one of a range of messages on.
+struct StoredPart<'a> {
+    file: &'a str,
+    records: Range<u64>,
+    range: &'a Range<u64>,
+}
+
+fn fold_tick(
+    folder: &mut TickFolder<MessagePlace>,
+    place: MessagePlace,
+    tick: QuoteTick,
+    wanted: &WantedRows<'_>,
+    gathered: &mut GatheredRows,
+) {
+    folder.take(place, tick, &mut |place, quote| {
+        if wanted.has(&place) {
+            gathered.add_quote(place, quote);
+        }
+    });
+}
+
+fn end_nanosecond(
+    folder: &mut TickFolder<MessagePlace>,
+    wanted: &WantedRows<'_>,
+    gathered: &mut GatheredRows,
+) {
+    folder.end_nanosecond(&mut |place, quote| {
+        if wanted.has(&place) {
+            gathered.add_quote(place, quote);
+        }
+    });
 }
 
 impl Snapshot for BookSnapshot {
@@ -326,15 +478,38 @@ impl Snapshot for BookSnapshot {
     }
 
     fn rows(&self) -> RowSelection {
-        self.recording.rows()
+        self.opened.snapshot.rows()
     }
 
     fn between(&self, from_ns: i64, to_ns: i64) -> Result<RowSelection, TableError> {
-        Ok(self.recording.between(from_ns..=to_ns)?)
+        // A row is found by the greatest time so far, which the index of the messages lacks.
+        let snapshot = &self.opened.snapshot;
+        let source = &**snapshot.source();
+        let mut ranges = Vec::new();
+        for (place, stream) in snapshot.streams().iter().enumerate() {
+            let mut numbers = stream.numbers();
+            if let Some(stored) = self.stored_rows(place).filter(|stored| stored.has(&numbers)) {
+                let (all, times) = (stored.records.clone(), from_ns..=to_ns);
+                let records = records_of_times(source, &stored.file, all, &times)?;
+                if records.is_empty() {
+                    continue;
+                }
+                let number = |at: u64| -> Result<u64, TableError> {
+                    Ok(origin_of(&source.numbers(&stored.file, at..at + 1)?).number)
+                };
+                numbers = number(records.start)?..number(records.end - 1)? + 1;
+            }
+            ranges.extend(snapshot.rows_of(place, numbers));
+        }
+        Ok(RowSelection { ranges, times: from_ns..=to_ns })
     }
 
     fn parts(&self, rows: &RowSelection, n: usize) -> Vec<RowSelection> {
-        self.recording.stream_parts(rows, n)
+        match self.is_stored() {
+            true => rows.parts(n, 1),
+            // A part makes its rows out of all messages of its stream, so a stream is one part.
+            false => self.opened.snapshot.stream_parts(rows, n),
+        }
     }
 
     fn summary(&self, _: &RowSelection) -> Result<RowSummary, TableError> {
@@ -352,16 +527,23 @@ impl Snapshot for BookSnapshot {
             columns.iter().map(|at| self.table.columns()[*at]).collect();
         let mut gathered = GatheredRows::new(self.table);
         let mut give = |gathered: &mut GatheredRows| Ok(each(gathered.take_batch(&columns)?));
-        for (stream, numbers) in self.selected(rows) {
-            let of = StreamBooks {
-                stream,
-                numbers: &numbers,
-                times: &rows.times,
-                books: Books::new(self.config),
-                made: Vec::new(),
-                last: None,
-            };
-            if self.read_stream(of, &mut gathered, &mut give)?.is_break() {
+        let mut selected = self.selected(rows);
+        for (place, stream) in self.opened.snapshot.streams().iter().enumerate() {
+            let Some(numbers) = selected.remove(&stream.stream()) else { continue };
+            let first = numbers.first().map_or(0, |range| range.start);
+            let mut wanted = WantedRows { stream: stream.stream(), numbers, times: &rows.times };
+            let stored = self.stored_rows(place).filter(|stored| stored.messages.start <= first);
+            if let Some(stored) = stored {
+                let before = wanted.split_before(stored.messages.end);
+                let read = self.read_stored(stored, &before, &mut gathered, &mut give)?;
+                if read.is_break() {
+                    return Ok(());
+                }
+            }
+            if wanted.numbers.is_empty() {
+                continue;
+            }
+            if self.make_rows(stream, &wanted, &mut gathered, &mut give)?.is_break() {
                 return Ok(());
             }
         }

@@ -12,7 +12,10 @@ use evenfall_feed_formats::Format;
 use evenfall_feed_formats::codec::{self, Clock, DAY_NS};
 use evenfall_feed_formats::event::PRICE_DECIMALS;
 use evenfall_feed_formats::itch::Stock;
+use evenfall_store_format::messages::QuarterMemo;
 
+use crate::derived::RowOrigin;
+use crate::layouts::stated_ns;
 use crate::records::RecordedMessage;
 use crate::rows::UTC;
 
@@ -130,35 +133,72 @@ impl MessagePlace {
         }
     }
 
+    /// The place of a message that is found by this time.
+    pub(super) fn indexed_at(self, indexed_ns: i64) -> Self {
+        Self { indexed_ns, ..self }
+    }
+
+    /// The place of the message of a stored row.
+    pub(super) fn of_stored(stream: u32, origin: &RowOrigin) -> Self {
+        Self {
+            stream,
+            number: origin.number,
+            indexed_ns: origin.time_ns,
+            recorded_ns: origin.recorded_ns,
+            event_ns: None,
+            clock: codec::of(origin.format).map_or(Clock::Epoch, |codec| codec.clock()),
+        }
+    }
+
     /// The place of a message that states this time.
     pub(super) fn with_event_time(self, event_ns: Option<u64>) -> Self {
         Self { event_ns, ..self }
     }
 }
 
-/// The instant of a message, its place in the venue's day, and the venue's clock.
+/// The instant of a message, and what the venue's clock shows.
+#[derive(Clone, Copy)]
 struct MessageTime {
     utc_ns: i64,
     wall_ns: Option<i64>,
-    day_ns: Option<i64>,
 }
 
 impl MessageTime {
     /// A message states its time of day or its instant. The day is that of the recorded time.
     fn of(place: &MessagePlace) -> Self {
-        let clock = place.clock;
-        let stated = place.event_ns.and_then(|event_ns| match clock {
-            Clock::Epoch => i64::try_from(event_ns).ok(),
-            Clock::Midnight { .. } => {
-                let day_ns = event_ns % DAY_NS;
-                let date = clock.date_of(place.recorded_ns)?;
-                clock.of_day_ns(date, day_ns)
-            }
-        });
+        let stated = stated_ns(place.clock, place.recorded_ns, place.event_ns);
         let utc_ns = stated.unwrap_or(place.recorded_ns);
-        let wall_ns = clock.wall_ns(utc_ns);
-        let day_ns = wall_ns.map(|wall_ns| wall_ns.rem_euclid(DAY_NS as i64));
-        Self { utc_ns, wall_ns, day_ns }
+        Self { utc_ns, wall_ns: place.clock.wall_ns(utc_ns) }
+    }
+
+    fn shift_times(self, by_ns: i64) -> Self {
+        let wall_ns = self.wall_ns.map(|wall_ns| wall_ns.wrapping_add(by_ns));
+        Self { utc_ns: self.utc_ns.wrapping_add(by_ns), wall_ns }
+    }
+
+    /// The place in the venue's day.
+    fn day_ns(self) -> Option<i64> {
+        self.wall_ns.map(|wall_ns| wall_ns.rem_euclid(DAY_NS as i64))
+    }
+}
+
+/// The times of messages one after the other.
+#[derive(Default)]
+struct MessageTimes(QuarterMemo<Clock, MessageTime>);
+
+impl MessageTimes {
+    fn of(&mut self, place: &MessagePlace) -> MessageTime {
+        let day_ns = match (place.clock, place.event_ns) {
+            // The instant that a message states may lie in any quarter.
+            (Clock::Epoch, Some(_)) => return MessageTime::of(place),
+            (_, event_ns) => event_ns.map(|event_ns| (event_ns % DAY_NS) as i64),
+        };
+        // Within a quarter of an hour all times differ from this one by the same difference.
+        let from = day_ns.unwrap_or(place.recorded_ns);
+        let offsets = self.0.recall(place.clock, place.recorded_ns, day_ns, || {
+            MessageTime::of(place).shift_times(from.wrapping_neg())
+        });
+        offsets.shift_times(from)
     }
 }
 
@@ -168,13 +208,12 @@ pub(super) fn place_array(
     column: TableColumn,
     places: impl Iterator<Item = MessagePlace>,
 ) -> Option<ArrayRef> {
+    let mut of = MessageTimes::default();
     Some(match column {
-        TableColumn::Time => times(places.map(|place| MessageTime::of(&place).wall_ns), None),
-        TableColumn::Utc => {
-            times(places.map(|place| Some(MessageTime::of(&place).utc_ns)), Some(UTC))
-        }
+        TableColumn::Time => times(places.map(|place| of.of(&place).wall_ns), None),
+        TableColumn::Utc => times(places.map(|place| Some(of.of(&place).utc_ns)), Some(UTC)),
         TableColumn::Recorded => times(places.map(|place| Some(place.indexed_ns)), Some(UTC)),
-        TableColumn::Ts => longs(places.map(|place| MessageTime::of(&place).day_ns)),
+        TableColumn::Ts => longs(places.map(|place| of.of(&place).day_ns())),
         TableColumn::Stream => ints(places.map(|place| i32::try_from(place.stream).ok())),
         TableColumn::Seq => longs(places.map(|place| signed(Some(place.number + 1)))),
         _ => return None,

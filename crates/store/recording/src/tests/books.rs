@@ -24,23 +24,23 @@ use super::dated;
 use crate::{RecordingWriter, RowSelection, Snapshot, StoreTables, TableName, Tables as _};
 
 /// Midnight in New York, 2026-09-21.
-const MIDNIGHT_NS: i64 = 1_789_963_200_000_000_000;
-const OPEN_NS: u64 = 34_200_000_000_000;
+pub(super) const MIDNIGHT_NS: i64 = 1_789_963_200_000_000_000;
+pub(super) const OPEN_NS: u64 = 34_200_000_000_000;
 /// From a message's own time to its release.
-const LATENCY_NS: i64 = 100;
+pub(super) const LATENCY_NS: i64 = 100;
 
 /// A message of these nanoseconds after the open.
-struct TimedMessage {
-    format: Format,
-    ns: u64,
-    bytes: Vec<u8>,
+pub(super) struct TimedMessage {
+    pub(super) format: Format,
+    pub(super) ns: u64,
+    pub(super) bytes: Vec<u8>,
 }
 
 fn itch(ns: u64, bytes: impl Into<Vec<u8>>) -> TimedMessage {
     TimedMessage { format: ITCH, ns, bytes: bytes.into() }
 }
 
-fn add(ns: u64, reference: u64, side: u8, shares: u32, price: u32) -> TimedMessage {
+pub(super) fn add(ns: u64, reference: u64, side: u8, shares: u32, price: u32) -> TimedMessage {
     add_of(
         1,
         "AAPL",
@@ -55,12 +55,18 @@ fn add(ns: u64, reference: u64, side: u8, shares: u32, price: u32) -> TimedMessa
     )
 }
 
-fn add_of(stock_locate: u16, symbol: &str, order: AddOrder) -> TimedMessage {
+pub(super) fn add_of(stock_locate: u16, symbol: &str, order: AddOrder) -> TimedMessage {
     let stock: Stock = Alpha::new(symbol).unwrap();
     itch(order.timestamp_ns - OPEN_NS, AddOrder { stock_locate, stock, ..order }.encode())
 }
 
-fn executed(ns: u64, stock_locate: u16, reference: u64, shares: u32, of: u64) -> TimedMessage {
+pub(super) fn executed(
+    ns: u64,
+    stock_locate: u16,
+    reference: u64,
+    shares: u32,
+    of: u64,
+) -> TimedMessage {
     let done = OrderExecuted {
         stock_locate,
         timestamp_ns: OPEN_NS + ns,
@@ -72,7 +78,13 @@ fn executed(ns: u64, stock_locate: u16, reference: u64, shares: u32, of: u64) ->
     itch(ns, done.encode())
 }
 
-fn replaced(ns: u64, old: u64, new_reference: u64, shares: u32, price: u32) -> TimedMessage {
+pub(super) fn replaced(
+    ns: u64,
+    old: u64,
+    new_reference: u64,
+    shares: u32,
+    price: u32,
+) -> TimedMessage {
     let replace = OrderReplace {
         stock_locate: 1,
         timestamp_ns: OPEN_NS + ns,
@@ -85,14 +97,14 @@ fn replaced(ns: u64, old: u64, new_reference: u64, shares: u32, price: u32) -> T
     itch(ns, replace.encode())
 }
 
-fn deleted(ns: u64, order_reference: u64) -> TimedMessage {
+pub(super) fn deleted(ns: u64, order_reference: u64) -> TimedMessage {
     let timestamp_ns = OPEN_NS + ns;
     let gone =
         OrderDelete { stock_locate: 1, timestamp_ns, order_reference, ..OrderDelete::default() };
     itch(ns, gone.encode())
 }
 
-fn small_day() -> Vec<TimedMessage> {
+pub(super) fn small_day() -> Vec<TimedMessage> {
     let with_price = OrderExecutedWithPrice {
         stock_locate: 1,
         timestamp_ns: OPEN_NS + 6,
@@ -163,7 +175,7 @@ const QUOTES: [&str; 7] = [
 ];
 
 /// A store with the recording `r` of these streams.
-fn recorded(streams: &[Vec<TimedMessage>]) -> (TempDir, Arc<Store>) {
+pub(super) fn recorded(streams: &[Vec<TimedMessage>]) -> (TempDir, Arc<Store>) {
     let dir = tempfile::tempdir().unwrap();
     let store = Arc::new(Store::open(dated(dir.path())).unwrap().store);
     let count = streams.len() as u32;
@@ -184,11 +196,15 @@ fn tables(store: &Arc<Store>) -> StoreTables {
     StoreTables::new(source)
 }
 
-fn table(store: &Arc<Store>, name: &str) -> Arc<dyn Snapshot> {
+pub(super) fn table(store: &Arc<Store>, name: &str) -> Arc<dyn Snapshot> {
     tables(store).open(&TableName::of_recording("r", name)).unwrap()
 }
 
-fn scanned(of: &dyn Snapshot, rows: &RowSelection, columns: &[usize]) -> Vec<RecordBatch> {
+pub(super) fn scanned(
+    of: &dyn Snapshot,
+    rows: &RowSelection,
+    columns: &[usize],
+) -> Vec<RecordBatch> {
     let mut all = Vec::new();
     let mut each = |batch| {
         all.push(batch);
@@ -226,7 +242,7 @@ fn text(batch: &RecordBatch, column: usize, row: usize) -> String {
     }
 }
 
-fn lines(of: &dyn Snapshot, rows: &RowSelection, columns: &[&str]) -> Vec<String> {
+pub(super) fn lines(of: &dyn Snapshot, rows: &RowSelection, columns: &[&str]) -> Vec<String> {
     let columns: Vec<usize> =
         columns.iter().map(|name| of.info().schema.index_of(name).unwrap()).collect();
     let mut all = Vec::new();
@@ -255,7 +271,7 @@ const TRADE_COLUMNS: [&str; 11] = [
 const QUOTE_COLUMNS: [&str; 7] = ["stream", "ts", "symbol", "bid", "bid_size", "ask", "ask_size"];
 
 /// Both tables, with the columns above.
-fn both(store: &Arc<Store>) -> [(Arc<dyn Snapshot>, &'static [&'static str]); 2] {
+pub(super) fn both(store: &Arc<Store>) -> [(Arc<dyn Snapshot>, &'static [&'static str]); 2] {
     [(table(store, "trades"), &TRADE_COLUMNS), (table(store, "quotes"), &QUOTE_COLUMNS)]
 }
 
@@ -311,14 +327,16 @@ fn rows_of_any_messages_are_part_of_the_whole_and_every_row_is_of_one_message() 
         let expected: Vec<_> = whole.iter().filter(is_of_time).cloned().collect();
         assert_eq!(lines(&*of, &some, columns), expected);
     }
-    // The middle of a nanosecond: the quote is of the last message of the nanosecond.
+    // The middle of a nanosecond: a quote is of the last message that changed its symbol.
     let quotes = table(&store, "quotes");
     let of_message = |number| {
         let only = number..number + 1;
         lines(&*quotes, &RowSelection::of(vec![only]), &["symbol", "bid_size"])
     };
-    assert_eq!(of_message(4), [""; 0]);
-    assert_eq!(of_message(5), ["IBM -", "AAPL 60"]);
+    assert_eq!(of_message(4), ["IBM -"]);
+    assert_eq!(of_message(5), ["AAPL 60"]);
+    // What a later message of the nanosecond undoes is of no message.
+    assert_eq!((of_message(2), of_message(3)), (vec![], vec![]));
 }
 
 #[test]
@@ -353,6 +371,33 @@ fn each_stream_has_books_of_its_own_and_is_one_part() {
 }
 
 #[test]
+fn a_reader_that_wants_no_row_of_a_day_can_end_the_scan() {
+    // Orders alone: no message has a trade.
+    let order = |number: u64| TimedMessage {
+        format: LOBSTER,
+        ns: number,
+        bytes: format!("34200.{number:09},1,{number},100,5853300,1").into_bytes(),
+    };
+    let (_dir, store) = recorded(&[(1..40_000).map(order).collect()]);
+    let [(trades, _), _] = both(&store);
+    let (mut looks, mut end_after) = (0, 3);
+    let mut each = |batch: RecordBatch| {
+        assert_eq!(batch.num_rows(), 0);
+        looks += 1;
+        if looks == end_after { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    trades.scan(&trades.rows(), &[0], &mut each).unwrap();
+    assert_eq!(looks, 2, "the scan is heard while it finds nothing");
+    (looks, end_after) = (0, 1);
+    let mut each = |_| {
+        looks += 1;
+        if looks == end_after { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    trades.scan(&trades.rows(), &[0], &mut each).unwrap();
+    assert_eq!(looks, 1, "the scan goes on without a reader");
+}
+
+#[test]
 fn lobster_states_price_and_side_and_messages_of_no_book_change_nothing() {
     let line = |ns: u64, rest: &str| TimedMessage {
         format: LOBSTER,
@@ -381,7 +426,7 @@ fn lobster_states_price_and_side_and_messages_of_no_book_change_nothing() {
     assert_eq!(lines(&*quotes, &quotes.rows(), &QUOTE_COLUMNS), expected);
     // The messages that no book reads neither end a nanosecond nor have a row.
     let of_messages = |numbers| lines(&*quotes, &RowSelection::of(vec![numbers]), &["ts"]);
-    assert_eq!((of_messages(1..4), of_messages(4..5)), (vec![], vec!["2".to_owned()]));
+    assert_eq!((of_messages(1..2), of_messages(2..5)), (vec!["2".to_owned()], vec![]));
 }
 
 #[test]

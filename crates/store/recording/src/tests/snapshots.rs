@@ -3,11 +3,12 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use evenfall_feed_formats::codec::{CODECS, Format, ITCH};
 use evenfall_feed_formats::itch::{AddOrder, Alpha, OrderExecuted};
 use evenfall_store_engine::*;
+use evenfall_store_format::retention::Retention;
 use evenfall_store_format::{Error, FieldType, Schema};
 use tempfile::TempDir;
 
@@ -293,6 +294,91 @@ fn a_follower_gets_each_message_once_with_its_symbol() {
     assert!(seen.iter().map(|(number, _)| *number).eq(0..=20));
 }
 
+/// The writer and a follower of a new recording `r`, which has one message.
+fn follow_one<'a>(
+    store: &'a Arc<Store>,
+    message: &[u8],
+) -> (RecordingWriter<'a>, RecordingFollower) {
+    let mut writer = RecordingWriter::new(store, "r", 1, Level::Memory).unwrap();
+    writer.push(0, 0, NOW_NS, ITCH, message).unwrap();
+    writer.flush().unwrap();
+    let follower = RecordingFollower::new(&snapshot(store, "r")).unwrap();
+    (writer, follower)
+}
+
+#[test]
+fn a_follower_that_waits_is_woken_by_a_message() {
+    let (_dir, store) = new_store();
+    let message = OrderExecuted::default().encode();
+    let (mut writer, mut follower) = follow_one(&store, &message);
+    let recording = AtomicU64::new(1);
+    let pushed_at = std::sync::Mutex::new(Instant::now());
+    let (mut next, mut behind) = (0, Vec::new());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 1..20 {
+                // The follower has read the last message, and waits.
+                while recording.load(Relaxed) <= number {
+                    std::thread::yield_now();
+                }
+                std::thread::sleep(Duration::from_millis(10));
+                writer.push(0, number, NOW_NS, ITCH, &message).unwrap();
+                *pushed_at.lock().unwrap() = Instant::now();
+                writer.flush().unwrap();
+            }
+        });
+        let end = Instant::now() + Duration::from_secs(60);
+        while next < 20 {
+            follower.wait_new(end).unwrap();
+            let read = follower.read_new::<StoreError>(&mut |row| {
+                assert_eq!(row.recorded.number, next);
+                next += 1;
+                behind.push(pushed_at.lock().unwrap().elapsed());
+                Ok(())
+            });
+            read.unwrap();
+            recording.store(next + 1, Relaxed);
+            assert!(Instant::now() < end);
+        }
+    });
+    // Without a wake-up, every message waits for the next list of files, a second later.
+    behind.sort();
+    assert!(behind[10] < Duration::from_millis(300), "{behind:?} behind");
+}
+
+#[test]
+fn a_follower_of_a_deleted_recording_waits_as_long_as_it_is_told() {
+    let (_dir, store) = new_store();
+    let message = OrderExecuted::default().encode();
+    let (mut writer, mut follower) = follow_one(&store, &message);
+    // A later message is there, and those before it are missing.
+    writer.push(0, 5, NOW_NS, ITCH, &message).unwrap();
+    writer.flush().unwrap();
+    let mut read = 0;
+    let mut look = |follower: &mut RecordingFollower| {
+        let read = follower.read_new::<StoreError>(&mut |_| {
+            read += 1;
+            Ok(())
+        });
+        read.unwrap();
+    };
+    look(&mut follower);
+    drop(writer);
+    store.files().iter().for_each(|file| store.delete(&file.name).unwrap());
+    // The time in which a missing message may still come is over.
+    std::thread::sleep(Duration::from_millis(2_100));
+    look(&mut follower);
+    let until = Instant::now() + Duration::from_millis(500);
+    let mut waits = 0;
+    while Instant::now() < until {
+        follower.wait_new(until).unwrap();
+        look(&mut follower);
+        waits += 1;
+    }
+    assert!(waits < 10, "{waits} waits in half a second");
+    assert_eq!(read, 1);
+}
+
 #[test]
 fn a_writer_at_the_limit_of_its_store_ends_when_it_is_told_to() {
     let dir = tempfile::tempdir().unwrap();
@@ -314,4 +400,55 @@ fn a_writer_at_the_limit_of_its_store_ends_when_it_is_told_to() {
         let ended: Result<(), StoreError> = writing.join().unwrap();
         assert!(matches!(ended, Err(StoreError::Store(Error::Refused { .. }))), "{ended:?}");
     });
+}
+
+/// A recording of five chunks, of which retention removes some while a snapshot is read.
+#[test]
+fn a_snapshot_that_retention_overtakes_fails_and_gives_no_part_of_the_times() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Arc::new(Store::open(StoreConfig::new(dir.path())).unwrap().store);
+    let mut writer = RecordingWriter::new(&store, "r", 1, Level::Memory).unwrap();
+    // Three messages to a segment, 768 to a chunk.
+    let messages = 768 * 5;
+    for number in 0..messages {
+        writer.push(0, number, number as i64, Format::OPAQUE, &[7; 4_000]).unwrap();
+    }
+    writer.flush().unwrap();
+    let before = snapshot(&store, "r");
+    let all = before.between(0..=i64::MAX).unwrap();
+    assert_eq!(before.count(&all).unwrap(), messages);
+    let catalog = Catalog::read(&*store).unwrap();
+    let keep = Retention { bytes_max: Some(8 << 20), age_ns_max: None };
+    let files = catalog.recording("r").unwrap().of_stream(0);
+    let retain = || {
+        let kept = files.iter().map(|file| {
+            let file = store.file(&file.name).unwrap();
+            store.retain(&file, keep).unwrap()
+        });
+        kept.max().unwrap()
+    };
+    let mut kept = retain();
+    // Chunks that are not on the disk yet stay. The limit is a minute.
+    for _ in 0..6_000 {
+        if kept >= 768 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+        kept = retain();
+    }
+    assert!(kept >= 768, "{kept}");
+    let is_gone = |error: StoreError| {
+        let words = error.to_string();
+        assert!(words.contains("no record 0"), "{words}");
+    };
+    // Each would otherwise give the messages that are left, as if those were all.
+    is_gone(before.count(&all).unwrap_err());
+    is_gone(before.between(kept as i64 - 1..=i64::MAX).unwrap_err());
+    let read = before.read(&before.rows(), None, &mut |_| Ok(ControlFlow::Continue(())));
+    is_gone(read.unwrap_err());
+    // Messages behind those that were removed are there.
+    let later = before.between(kept as i64 + 10..=i64::MAX).unwrap();
+    assert_eq!(before.count(&later).unwrap(), messages - kept - 10);
+    let now = snapshot(&store, "r");
+    assert_eq!(now.count(&now.between(0..=i64::MAX).unwrap()).unwrap(), messages - kept);
 }

@@ -113,6 +113,57 @@ fn whole_chunks_become_columns_on_the_disk_and_in_the_objects() {
     assert!(seal::verify_directory(path).expect("a check").findings.is_empty());
 }
 
+/// The bytes of two fields, `ref` and `time`, out of rows.
+fn two_fields(rows: &[u8]) -> [Vec<u8>; 2] {
+    [16, 0].map(|at| rows.chunks(512).flat_map(|row| row[at..at + 8].to_vec()).collect())
+}
+
+#[test]
+fn fields_out_of_columns_are_those_of_the_rows() {
+    let path = TempDir::new().expect("a directory");
+    let path = path.path();
+    let end = filled(path, ChunkForm::Columns);
+    encode(path);
+    let store = open(path, ChunkForm::Columns);
+    let in_columns = 3 * CHUNK;
+    for numbers in
+        [0..end, 5..6, CHUNK - 1..CHUNK + 1, 31 * 64 - 3..31 * 64 + 3, 2 * CHUNK + 77..end]
+    {
+        let mut next = numbers.start;
+        while next < numbers.end.min(in_columns) {
+            let found = store.read_fields("a", next..numbers.end, &[2, 0]).expect("a read");
+            let found = found.expect("the chunk is in columns");
+            let until = next + found.records;
+            assert!(found.records > 0 && until <= numbers.end, "{next} {}", found.records);
+            assert_eq!(found.fields, two_fields(&rows(next..until)), "{next}..{until}");
+            next = until;
+        }
+    }
+    for numbers in [in_columns..end, end..end + 1, 7..7] {
+        let found = store.read_fields("a", numbers.clone(), &[0]).expect("a read");
+        assert_eq!(found, None, "{numbers:?}");
+    }
+    store.close().expect("a stop");
+    // A flipped byte is found, or is in a column that was not asked for.
+    let (file, wanted) = (columns(path, 1), two_fields(&rows(CHUNK..2 * CHUNK)));
+    let whole = std::fs::read(&file).expect("columns");
+    let mut damaged = 0;
+    for at in (0..whole.len()).step_by(whole.len() / 40) {
+        let mut flipped = whole.clone();
+        flipped[at] ^= 0x10;
+        std::fs::write(&file, flipped).expect("columns");
+        let opened = Store::open_to_read(config(path, ChunkForm::Columns)).expect("a reader");
+        match opened.store.read_fields("a", CHUNK..2 * CHUNK, &[2, 0]) {
+            Ok(found) => assert_eq!(found.expect("columns").fields, wanted, "byte {at}"),
+            Err(error) => {
+                damaged += 1;
+                assert!(error.to_string().contains(".parquet"), "{error}");
+            }
+        }
+    }
+    assert!(damaged > 0, "no flip was found");
+}
+
 #[test]
 fn a_raw_store_opens_and_becomes_columns_and_may_stay_raw() {
     let path = TempDir::new().expect("a directory");

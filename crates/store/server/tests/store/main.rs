@@ -5,6 +5,8 @@
 //! |---|---|
 //! | [`suite`] | one test body for a store over any objects and names |
 //! | [`objects`] | that body over a directory, `s3s-fs` and MinIO; servers killed, buckets lost |
+//! | [`ages`] | retention by age, under a wall clock that steps |
+//! | [`absent`] | buckets that do not answer, and disks that run low |
 //! | [`clusters`] | that body over shared names; leases lost, nodes replaced, names killed |
 //! | [`columns`] | chunks as Parquet files: switched, cut short, damaged, deleted |
 //! | [`readers`] | any node reads any file, and old records cost their primary nothing |
@@ -12,6 +14,8 @@
 //! | [`servers`] | starts the servers |
 #![forbid(unsafe_code)]
 
+mod absent;
+mod ages;
 mod clusters;
 mod columns;
 mod objects;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use evenfall_consensus_replica::{Racks, SecondRound};
+use evenfall_consensus_replica::{RackSettings, SecondRound};
 use evenfall_core::Objects as _;
 use evenfall_host::process::{self, Signal};
 use evenfall_keys_client::keys::Op;
@@ -242,7 +242,7 @@ impl Names {
             return etcd_at(port).lease_revoke(lease).expect("revoked");
         }
         let replica = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let mut keys = evenfall_keys_client::Client::new(vec![replica], STARTS);
+        let mut keys = evenfall_keys_client::KeysClient::new(vec![replica], STARTS);
         let key = format!("evenfall/ticks/nodes/{node:08x}");
         keys.change(vec![Op::Delete { key, version: None }]).expect("revoked");
     }
@@ -317,7 +317,8 @@ fn replica() {
     let mut zookeeper = evenfall_keys_zookeeper::Options::default();
     // The tests have leases of two seconds.
     zookeeper.set("minSessionTimeout=2000").expect("an option");
-    let racks = Racks { of: vec![], second_round: SecondRound::Off, round_trip: Duration::ZERO };
+    let racks =
+        RackSettings { of: vec![], second_round: SecondRound::Off, round_trip: Duration::ZERO };
     let listen = replicas[node];
     let replica = evenfall_consensus_replica::Settings {
         node,

@@ -21,7 +21,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_consensus_machine::{
-    Config, ConsensusError, Event, LeaseKey, Member, Request, SecondRound, SuperLeaf, Tree, journal,
+    ClientRequest, Config, ConsensusError, Event, LeafMember, LeafOnlyTree, LeaseKey, SecondRound,
+    SuperLeaf, journal,
 };
 use evenfall_core::math::{FNV_BASIS, fnv1a};
 use evenfall_core::{ClockReading, NodeId, Timestamp};
@@ -92,19 +93,19 @@ pub struct End {
 }
 
 /// The tree of this many racks. The replicas are spread over the racks in the order of their names.
-pub fn tree(replicas: &[SocketAddr], racks: usize) -> Result<Tree, ConsensusError> {
+pub fn tree(replicas: &[SocketAddr], racks: usize) -> Result<LeafOnlyTree, ConsensusError> {
     let size = replicas.len().div_ceil(racks.max(1)).max(1);
-    let member = |(node, address): (usize, &SocketAddr)| Member {
+    let member = |(node, address): (usize, &SocketAddr)| LeafMember {
         node: NodeId(node as u32),
         address: *address,
     };
-    let members: Vec<Member> = replicas.iter().enumerate().map(member).collect();
+    let members: Vec<LeafMember> = replicas.iter().enumerate().map(member).collect();
     let path = |rack: usize| if racks > 1 { vec![rack as u8] } else { Vec::new() };
-    let leaf = |(rack, members): (usize, &[Member])| SuperLeaf {
+    let leaf = |(rack, members): (usize, &[LeafMember])| SuperLeaf {
         path: path(rack),
         members: members.to_vec(),
     };
-    Tree::new(members.chunks(size).enumerate().map(leaf).collect())
+    LeafOnlyTree::new(members.chunks(size).enumerate().map(leaf).collect())
 }
 
 /// A connection of the load generator, by the name under which its requests are ordered.
@@ -284,7 +285,7 @@ fn submit(
         let frame = chunk.slice(at..at + frame_bytes);
         let sequence = frame.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         let body = frame.slice(SEQUENCE_BYTES..);
-        replica.write(now, Request { client, sequence, body }, LeaseKey::ALL)?;
+        replica.write(now, ClientRequest { client, sequence, body }, LeaseKey::ALL)?;
     }
     replica.settle(now);
     Ok(())

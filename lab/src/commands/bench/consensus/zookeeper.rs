@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use evenfall_core::Prng;
-use evenfall_keys_machine::jute::{Fields, Message, error, op};
+use evenfall_keys_machine::jute::{Fields, JuteMessage, error, op};
 use evenfall_runtime::program::Outcome;
 use humantime::parse_duration;
 use serde_json::json;
@@ -107,7 +107,7 @@ fn path(key: u64) -> String {
 
 /// Begins a session.
 fn greet(stream: &mut TcpStream) -> std::io::Result<()> {
-    let hello = Message::default().int(0).long(0).int(TIMEOUT_MS).long(0).buffer(&[0; 16]);
+    let hello = JuteMessage::default().int(0).long(0).int(TIMEOUT_MS).long(0).buffer(&[0; 16]);
     stream.write_all(&hello.bool(false).finish())?;
     read_message(stream).map(drop)
 }
@@ -126,7 +126,7 @@ fn make_keys(args: &Args) -> Outcome {
         std::iter::once(PARENT.to_owned()).chain((0..args.keys).map(path)).collect();
     for (xid, path) in (1..).zip(&paths) {
         let value = vec![0; args.value_bytes];
-        let create = Message::default().int(xid).int(op::CREATE).text(path).buffer(&value);
+        let create = JuteMessage::default().int(xid).int(op::CREATE).text(path).buffer(&value);
         let create = create.int(1).int(31).text("world").text("anyone").int(0);
         stream.write_all(&create.finish())?;
         let reply = read_message(&mut stream)?;
@@ -139,7 +139,7 @@ fn make_keys(args: &Args) -> Outcome {
     for server in &args.servers {
         let mut stream = TcpStream::connect(server)?;
         greet(&mut stream)?;
-        stream.write_all(&Message::default().int(1).int(op::SYNC).text(PARENT).finish())?;
+        stream.write_all(&JuteMessage::default().int(1).int(op::SYNC).text(PARENT).finish())?;
         read_message(&mut stream)?;
     }
     Ok(())
@@ -152,7 +152,7 @@ fn requests(args: &Args, seed: u64) -> Encode {
         for _ in 0..count {
             xid = xid.wrapping_add(1) & i32::MAX;
             let path = path(prng.below(keys));
-            let message = Message::default().int(xid);
+            let message = JuteMessage::default().int(xid);
             let message = match operation {
                 Operation::Set => message.int(op::SET_DATA).text(&path).buffer(&value).int(-1),
                 Operation::Get => message.int(op::GET_DATA).text(&path).bool(false),

@@ -86,7 +86,25 @@ pub(super) fn run(args: &Args, dir: &Path) -> Result<Value, Failure> {
         "append_us": times_us(&mut times_ns), "refused_and_tried_again": refused,
         "memory_bytes_max": peak, "settle_s": settle.as_secs_f64(),
         "disk_bytes_per_record": disk_bytes(dir)? as f64 / records as f64,
+        "published_bytes_per_row": published_bytes_per_row(args, dir, records)?,
     }))
+}
+
+/// Bytes of all objects of a closed store for each of its records: data, index, ends and metadata.
+/// `None` where the objects are not in the store's directory, or not of all records.
+pub(super) fn published_bytes_per_row(
+    args: &Args,
+    dir: &Path,
+    records: u64,
+) -> std::io::Result<Option<f64>> {
+    if args.no_objects || args.objects.is_some() || args.keep_bytes.is_some() {
+        return Ok(None);
+    }
+    let mut bytes = 0;
+    for object in std::fs::read_dir(dir.join("objects"))? {
+        bytes += object?.metadata()?.len();
+    }
+    Ok(Some(bytes as f64 / records as f64))
 }
 
 /// Bytes of the directory's files on the disk, without the objects.

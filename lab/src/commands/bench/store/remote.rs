@@ -2,13 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use evenfall_host::process;
-use evenfall_store_engine::{Client, Completion, RemoteFile, Store, StoreConfig, StoreError};
+use evenfall_store_engine::{
+    Client, Completion, ConnectOptions, RemoteFile, Store, StoreConfig, StoreError, read_user_key,
+};
 use evenfall_store_format::Schema;
 use serde_json::{Value, json};
 
@@ -33,6 +35,8 @@ pub(super) struct Sample {
 pub(super) struct Served {
     child: Child,
     address: String,
+    /// The file of the key with which clients connect.
+    key: Option<PathBuf>,
     samples: Arc<Mutex<Vec<Sample>>>,
     /// The second node, for which `replica` waits.
     copy: Option<Box<Served>>,
@@ -51,6 +55,7 @@ impl Served {
         if !args.ack.waits().iter().any(|wait| wait.needs_second_node()) {
             return Self::spawn(args, dir, None);
         }
+        std::fs::create_dir_all(dir.join("copy"))?;
         let copy = Self::spawn(args, &dir.join("copy"), None)?;
         let served = Self::spawn(args, dir, Some(copy))?;
         let end = Instant::now() + PATIENCE;
@@ -76,7 +81,11 @@ impl Served {
         }
         if let Some(copy) = &copy {
             command.args(["--replica", &copy.address]);
+            copy.key.iter().for_each(|key| {
+                command.arg("--replica-key").arg(key);
+            });
         }
+        let key = if args.sealed { Some(make_user(dir, &mut command)?) } else { None };
         process::end_with_parent(&mut command, process::Signal::Kill);
         let mut child = command.stdout(Stdio::piped()).spawn()?;
         let out = child.stdout.take().ok_or("the server has no output")?;
@@ -94,11 +103,12 @@ impl Served {
                 }
             }
         });
-        Ok(Self { child, address, samples, copy: copy.map(Box::new) })
+        Ok(Self { child, address, key, samples, copy: copy.map(Box::new) })
     }
 
     pub(super) fn connect(&self) -> Result<Client, Failure> {
-        Ok(Client::connect(self.address.parse()?)?)
+        let key = self.key.as_deref().map(read_user_key).transpose()?;
+        Ok(Client::connect_with(self.address.parse()?, &ConnectOptions::with_key(key))?)
     }
 
     /// The next sample of the server, taken after this call.
@@ -118,6 +128,21 @@ impl Served {
         let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         samples.iter().filter(|sample| (from..to).contains(&sample.at)).cloned().collect()
     }
+}
+
+/// Makes a user who may do everything with a server, and tells the server. Returns the file of the
+/// key.
+fn make_user(dir: &Path, server: &mut Command) -> Result<PathBuf, Failure> {
+    let (users, key) = (dir.join("users.toml"), dir.join("bench.key"));
+    let mut command = Command::new(product::program());
+    command.args(["store", "user", "new", "bench", "--read", "", "--append", "", "--create", ""]);
+    command.args(["--admin", "", "--users"]).arg(&users).arg("--out").arg(&key);
+    let made = command.stdout(Stdio::null()).status()?;
+    if !made.success() {
+        return Err(format!("evenfall store user new: {made}").into());
+    }
+    server.arg("--users").arg(&users);
+    Ok(key)
 }
 
 impl Drop for Served {
@@ -211,7 +236,7 @@ pub(super) fn run(args: &Args, dir: &Path) -> Result<Value, Failure> {
 
 /// When an append of the schedule is due. In bursts, the first second of five has twice the rate
 /// and the others three quarters of it, so the mean is the rate.
-fn due(args: &Args, rate: f64, turn: u64) -> Duration {
+pub(super) fn due(args: &Args, rate: f64, turn: u64) -> Duration {
     let records = turn as f64 * args.batch as f64;
     if !args.burst {
         return Duration::from_secs_f64(records / rate);

@@ -68,6 +68,8 @@ pub(super) fn run(args: &Args, dir: &Path) -> Result<Value, Failure> {
         value[name]["range_10k_over_loopback_us"] = json!(loopback_us);
         value[name]["index_share_over_loopback"] = json!(index_us / loopback_us);
         Arc::into_inner(store).ok_or("a connection holds the store")?.close()?;
+        let published = embedded::published_bytes_per_row(args, dir, RECORDS)?;
+        value[name]["published_bytes_per_row"] = json!(published);
         if !args.no_objects {
             let usual = dir.join("objects").display().to_string();
             let place = args.objects.as_ref().unwrap_or(&usual);

@@ -13,7 +13,26 @@ const RUN: u32 = 0x6512_0001;
 /// A participant, whose kernel stamps what arrives.
 fn participant() -> Box<dyn Port> {
     let options = Options { kernel_timestamps: true, coalescing: false, ..Options::default() };
-    evenfall_port::open("127.0.0.1:0".parse().unwrap(), options).unwrap()
+    let mut port = evenfall_port::open("127.0.0.1:0".parse().unwrap(), options).unwrap();
+    await_stamps(port.as_mut());
+    port
+}
+
+/// The kernel begins to stamp some time after the first socket has asked for it. Before that, a
+/// stamp has the time of the reading, and the port that is read first seems to have been served
+/// first.
+fn await_stamps(port: &mut dyn Port) {
+    let until = MonotonicClock::now() + Duration::from_secs(10);
+    let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    loop {
+        sender.send_to(&[0], port.local_addr()).unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+        let reading = MonotonicClock::now();
+        if taken(port, 1)[0].received < reading {
+            return;
+        }
+        assert!(MonotonicClock::now() < until, "the kernel does not stamp");
+    }
 }
 
 fn handoff(
@@ -57,6 +76,7 @@ fn release(first_message: u64, lengths: &[usize]) -> Release {
         via: NodeId(0),
         hedge_win: false,
         repaired: false,
+        signature: None,
     }
 }
 
@@ -124,7 +144,10 @@ fn no_participant_is_always_first() {
     let winner = |n: usize| (0..3).min_by_key(|place| stamps[*place][n]).unwrap();
     let mut first = [0; 3];
     (0..RELEASES as usize).for_each(|n| first[winner(n)] += 1);
-    assert_eq!(first, [RELEASES as usize / 3; 3], "each is first in a third of the releases");
+    // A third is due to each. Stamps of two sockets are only as near as their readings of the
+    // clock.
+    let least = RELEASES as usize / 6;
+    assert!(first.iter().all(|times| *times >= least), "first in {first:?} releases");
 }
 
 #[test]

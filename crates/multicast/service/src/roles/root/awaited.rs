@@ -30,7 +30,14 @@ fn is_proxy_of(node: &Node, stream: u32) -> bool {
 /// The nodes that the root of a tree lets in. Each node of the settings may join in its own role.
 /// Without a key it may join only from its own address, since nothing else tells it from a
 /// stranger. With a key, a node with the key may join although the root's settings do not name it.
-pub(super) fn guests(settings: &Settings, stream: u32, is_keyed: bool) -> GuestList {
+/// With node keys, a node that the settings do not name any more may not join, so that a node can
+/// be shut out though it has its key.
+pub(super) fn guests(
+    settings: &Settings,
+    stream: u32,
+    is_keyed: bool,
+    has_node_keys: bool,
+) -> GuestList {
     let guest = |node: &Node| {
         let role = match node.role {
             RoleName::Receiver | RoleName::Gateway => Some(Role::Receiver),
@@ -41,7 +48,8 @@ pub(super) fn guests(settings: &Settings, stream: u32, is_keyed: bool) -> GuestL
         let is_fixed = !is_keyed && node.address.port() != 0;
         (node.id, Guest { role, addr: is_fixed.then_some(node.address) })
     };
-    GuestList { named: settings.nodes.iter().map(guest).collect(), only_named: !is_keyed }
+    let named = settings.nodes.iter().map(guest).collect();
+    GuestList { named, only_named: !is_keyed || has_node_keys, ..GuestList::default() }
 }
 
 /// The nodes that have not joined yet, in words; `None` when all have joined.

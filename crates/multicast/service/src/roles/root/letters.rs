@@ -4,11 +4,13 @@
 //! message that was not agreed on when the lead changed is forgotten, because its author sends the
 //! message again to the root that leads.
 
+use std::net::{Ipv4Addr, SocketAddr};
+
 use bytes::Bytes;
-use evenfall_core::{Format, Timestamp};
+use evenfall_core::{Format, MasterKey, SharedKey, Timestamp};
 use evenfall_feed_formats::Message;
 use evenfall_multicast_machine::Draft;
-use evenfall_multicast_sessions::{ProducerList, SessionChange};
+use evenfall_multicast_sessions::{ProducerIngress, ProducerList, SessionChange};
 
 use super::{RoleError, Run};
 use crate::settings::{Node, RoleName, Settings};
@@ -19,13 +21,26 @@ pub(super) fn authors(settings: &Settings) -> Vec<&Node> {
     settings.nodes.iter().filter(|node| node.role == RoleName::Author).collect()
 }
 
-/// The authors whose letters a root takes: with a key, everyone who has the key; without one, the
-/// authors of the settings, each from its own address.
-pub(super) fn permitted(settings: &Settings, is_keyed: bool) -> ProducerList {
-    let named = authors(settings).into_iter().map(|node| (node.line(), node.address));
-    match is_keyed {
+/// A root's side of the lines of authors. Without a key, the root takes letters of the authors of
+/// the settings, each from its own address. With node keys, it takes letters of the same authors,
+/// each under its own key. With a shared key alone, everyone who has the key may be an author.
+pub(super) fn open_ingress(
+    settings: &Settings,
+    key: Option<SharedKey>,
+    master: Option<MasterKey>,
+    life: u64,
+) -> ProducerIngress {
+    let anywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    let address = |node: &Node| if master.is_some() { anywhere } else { node.address };
+    let named = authors(settings).into_iter().map(|node| (node.line(), address(node))).collect();
+    let permitted = match key.is_some() && master.is_none() {
         true => ProducerList::default(),
-        false => ProducerList { named: named.collect(), only_named: true },
+        false => ProducerList { named, only_named: true },
+    };
+    let ingress = ProducerIngress::new(key, life).permitting(permitted);
+    match master {
+        Some(master) => ingress.with_node_keys(master),
+        None => ingress,
     }
 }
 

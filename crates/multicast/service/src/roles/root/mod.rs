@@ -15,14 +15,13 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use evenfall_clock_service::Standing;
-use evenfall_core::{SyncTime, Timestamp};
+use evenfall_core::{Class, MasterKey, SyncTime, Timestamp};
 use evenfall_feed_formats::Message;
 use evenfall_feed_formats::sharding::trees_of;
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::interrupt;
 use evenfall_multicast_machine::{Config, Mode, PublishError, Root, RootStatus, Run as RunId};
 use evenfall_multicast_sessions::ConsensusError;
-use evenfall_multicast_sessions::ProducerIngress;
 use serde::Serialize;
 
 use self::lead::Lead;
@@ -60,6 +59,10 @@ pub struct RootSummary {
     pub trees: Vec<RootStatus>,
     /// Times that a message had to wait because the send queue was full.
     pub held_back: u64,
+    /// Copies of live frames that left, to all children.
+    pub copies: u64,
+    /// Copies of `copies` that the kernel made.
+    pub copies_by_port: u64,
     /// Datagrams that were no messages of the protocol.
     pub malformed: u64,
     /// Largest resident memory seen, bytes.
@@ -115,6 +118,8 @@ impl<'a> Run<'a> {
         node: &'a Node,
         intake: &'a mut dyn Intake,
     ) -> Result<Self, RoleError> {
+        // A root that receivers would refuse must not listen.
+        let signer = settings.trust.load_signer(settings.key()?.as_ref())?;
         let mut process = Process::unlogged(settings, node)?;
         intake.attach(process.base.port.as_ref());
         let trees = settings.course.trees;
@@ -122,7 +127,10 @@ impl<'a> Run<'a> {
         let run = new_run()?;
         let voters = settings.voters().iter().map(|node| (node.id, node.address)).collect();
         let seed = u64::from_le_bytes(random()?);
-        let ballot = VoterConfig { me: node.id, voters, seed, key: key.clone() };
+        let master = process.master_key();
+        // With node keys, the roots vote under a key that no other node can derive.
+        let votes = master.as_ref().map(MasterKey::roots).or_else(|| key.clone());
+        let ballot = VoterConfig { me: node.id, voters, seed, key: votes };
         if ballot.voters.is_empty() {
             process.begin_log(settings, node)?;
         }
@@ -131,7 +139,16 @@ impl<'a> Run<'a> {
             let config = Config { membership, ..settings.multicast };
             let now = MonotonicClock::now();
             let root = Root::new(config, node.id, stream, run, key.as_ref(), now);
-            let root = root.admitting(awaited::guests(settings, stream, key.is_some()));
+            let root =
+                root.admitting(awaited::guests(settings, stream, key.is_some(), master.is_some()));
+            let root = match &master {
+                Some(master) => root.with_node_keys(master.clone(), settings.course.key_lifetime),
+                None => root,
+            };
+            let root = match &signer {
+                Some(signer) => root.sign_frames(signer.clone()),
+                None => root,
+            };
             let candidate = match ballot.voters.is_empty() {
                 true => ReplicatedRoot::alone(root),
                 false => ReplicatedRoot::new(root, run, &ballot)?,
@@ -139,8 +156,8 @@ impl<'a> Run<'a> {
             Ok(match letters::authors(settings).is_empty() {
                 true => candidate,
                 false => {
-                    let permitted = letters::permitted(settings, key.is_some());
-                    let ingress = ProducerIngress::new(key.clone(), seed).permitting(permitted);
+                    let ingress =
+                        letters::open_ingress(settings, key.clone(), master.clone(), seed);
                     candidate.receiving(ingress, run)
                 }
             })
@@ -221,9 +238,11 @@ impl<'a> Run<'a> {
     }
 
     fn housekeep(&mut self) -> Result<(), RoleError> {
-        while let Some(order) = self.process.base.telemetry.order() {
-            // The word was checked when the order was taken.
-            if let Ok(mode) = super::mode(&order) {
+        while let Some((path, value)) = self.process.base.telemetry.order() {
+            if path == super::TO_SHUT_OUT.path {
+                self.shut_out(&value)?;
+            } else if let Ok(mode) = super::mode(&value) {
+                // The word was checked when the order was taken.
                 self.change_mode(mode)?;
             }
         }
@@ -232,6 +251,16 @@ impl<'a> Run<'a> {
             self.ledger.clocks(MonotonicClock::now(), &standing);
         }
         self.keep_info()
+    }
+
+    /// Takes a node out for good. It gets no key of the run any more.
+    fn shut_out(&mut self, name: &str) -> Result<(), RoleError> {
+        let Some(node) = self.settings.nodes.iter().find(|node| node.name == name) else {
+            tracing::warn!("{}: no node is called {name}; nobody is shut out", self.node.name);
+            return Ok(());
+        };
+        tracing::info!("{}: {name} is shut out", self.node.name);
+        self.each_root(|root, now| root.shut_out(now, node.id))
     }
 
     /// Publishes the state of the run, where somebody can read it.
@@ -455,6 +484,7 @@ impl<'a> Run<'a> {
 
     fn end(mut self, ended: Result<&str, RoleError>) -> Result<RootSummary, RoleError> {
         self.housekeep()?;
+        let (port, live) = (*self.process.base.port.counters(), Class::Live as usize);
         let summary = RootSummary {
             name: self.process.base.name.clone(),
             leads: self.leads(),
@@ -462,6 +492,8 @@ impl<'a> Run<'a> {
             content_hash: self.ledger.hash.finish_hex(),
             trees: self.statuses(),
             held_back: self.held_back,
+            copies: port.sent[live],
+            copies_by_port: port.sent_by_kernel[live],
             malformed: self.process.base.refused(),
             resident_bytes_max: self.process.base.resident_bytes_max,
             feed: self.intake.status(),

@@ -37,7 +37,7 @@ pub(super) fn run_info(
     RunInfo {
         title,
         started_unix_s,
-        is_planted: settings.clock.plant.is_some(),
+        is_planted: settings.clock.is_planted(),
         settings: shown.into_iter().map(|(k, v)| (k.to_owned(), v.into())).collect(),
         nodes: nodes.collect(),
         memberships,
@@ -65,6 +65,7 @@ pub(super) fn metrics<'a>(
         let (tree, t) = (tree as u32, &s.tally);
         m.counter("published_messages_total", "Messages published.", tree, s.messages);
         m.counter("framed_total", "Frames made.", tree, s.frames);
+        m.counter("signatures_total", "Signatures of frames.", tree, s.signatures);
         m.counter("sampled_frames_total", "Sampled frames of known latency.", tree, s.sampled);
         m.counter(
             "sampled_late_frames_total",

@@ -81,7 +81,7 @@ impl RunLedger {
             names: settings.nodes.iter().map(|node| (node.id, node.name.clone())).collect(),
             timed: settings.timed().into_iter().map(|node| node.id).collect(),
             troubles: BTreeSet::new(),
-            is_planted: settings.clock.plant.is_some(),
+            is_planted: settings.clock.is_planted(),
             trees: (0..settings.course.trees).map(|_| TreeLedger::default()).collect(),
             lives: BTreeMap::new(),
         }

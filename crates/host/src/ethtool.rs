@@ -10,7 +10,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use super::card::{ChannelCounts, CoalescingFacts, RingSizes};
+use crate::check::{ChannelCounts, CoalescingFacts, RingSizes};
 use crate::checked;
 
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
@@ -19,9 +19,16 @@ const GET_COALESCING: u32 = 0x0e;
 const GET_RINGS: u32 = 0x10;
 const GET_STRINGS: u32 = 0x1b;
 const GET_COUNTERS: u32 = 0x1d;
+const GET_GATHERING: u32 = 0x2b;
+const GET_STRING_COUNT: u32 = 0x37;
+const GET_FEATURES: u32 = 0x3a;
 const GET_CHANNELS: u32 = 0x3c;
 /// The set of strings that names counters.
 const COUNTER_NAMES: u32 = 1;
+/// The set of strings that names features.
+const FEATURE_NAMES: u32 = 4;
+/// Features of a card whose features are read. Linux 6.18 has 64.
+const FEATURES_MAX: usize = 1_024;
 /// Bytes of a name.
 const NAME_BYTES: usize = 32;
 /// Counters of a card whose counters are read. Cards of hundreds of queues have some ten thousand.
@@ -30,19 +37,19 @@ const COUNTERS_MAX: usize = 16_384;
 const ROOM: usize = 4_096;
 
 /// A socket by which one interface is asked.
-pub(super) struct DriverQuestions {
+pub(crate) struct DriverQuestions {
     socket: OwnedFd,
     name: [u8; libc::IFNAMSIZ],
 }
 
 /// What a driver says of itself.
-pub(super) struct AboutDriver {
-    pub(super) driver: String,
-    pub(super) counters: usize,
+pub(crate) struct AboutDriver {
+    pub(crate) driver: String,
+    pub(crate) counters: usize,
 }
 
 impl DriverQuestions {
-    pub(super) fn open(interface: &str) -> io::Result<Self> {
+    pub(crate) fn open(interface: &str) -> io::Result<Self> {
         let mut name = [0; libc::IFNAMSIZ];
         if interface.len() >= name.len() {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -79,50 +86,91 @@ impl DriverQuestions {
     }
 
     /// `struct ethtool_drvinfo`: the name behind the question, the count of counters near the end.
-    pub(super) fn ask_about(&self) -> io::Result<AboutDriver> {
+    pub(crate) fn ask_about(&self) -> io::Result<AboutDriver> {
         let words = self.ask_words::<49>(GET_DRIVER)?;
         let counters = words[45] as usize;
         Ok(AboutDriver { driver: text_of(&words[1..9]), counters })
     }
 
+    /// Whether there is such an interface.
+    pub(crate) fn check_interface(&self) -> io::Result<()> {
+        match self.ask_about() {
+            // A driver that answers nothing is there.
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the kernel gathers datagrams that arrive (GRO).
+    pub(crate) fn ask_gathering(&self) -> io::Result<bool> {
+        Ok(self.ask_words::<2>(GET_GATHERING)?[1] != 0)
+    }
+
+    /// Whether the feature of this name is in force; `None` where the kernel has no such feature.
+    pub(crate) fn ask_feature(&self, name: &str) -> io::Result<Option<bool>> {
+        // `struct ethtool_sset_info`: a mask of 64 bits, and a count for each bit that is set.
+        let mask = (1_u64 << FEATURE_NAMES).to_ne_bytes();
+        let half = |at: usize| u32::from_ne_bytes(std::array::from_fn(|n| mask[at + n]));
+        let mut words = [GET_STRING_COUNT, 0, half(0), half(4), 0];
+        self.ask(&mut words)?;
+        let count = words[4] as usize;
+        if count > FEATURES_MAX {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        let names = self.ask_names(FEATURE_NAMES, count)?;
+        let Some(at) = names.iter().position(|known| known == name) else { return Ok(None) };
+        // `struct ethtool_gfeatures`: a size, then blocks of four words, of which the third has the
+        // features in force.
+        let blocks = count.div_ceil(32);
+        let mut words = vec![0; 2 + (blocks + ROOM) * 4];
+        words[..2].copy_from_slice(&[GET_FEATURES, blocks as u32]);
+        self.ask(&mut words)?;
+        Ok(Some(words[2 + at / 32 * 4 + 2] >> (at % 32) & 1 == 1))
+    }
+
+    /// The first so many strings of a set.
+    fn ask_names(&self, set: u32, count: usize) -> io::Result<Vec<String>> {
+        let words_of_name = NAME_BYTES / 4;
+        let mut names = vec![0; 3 + (count + ROOM) * words_of_name];
+        names[..3].copy_from_slice(&[GET_STRINGS, set, count as u32]);
+        self.ask(&mut names)?;
+        Ok(names[3..].chunks_exact(words_of_name).take(count).map(text_of).collect())
+    }
+
     /// `struct ethtool_coalesce`.
-    pub(super) fn ask_coalescing(&self) -> io::Result<CoalescingFacts> {
+    pub(crate) fn ask_coalescing(&self) -> io::Result<CoalescingFacts> {
         let words = self.ask_words::<23>(GET_COALESCING)?;
         Ok(CoalescingFacts { receive_us: words[1], is_adaptive: words[10] != 0 })
     }
 
     /// `struct ethtool_ringparam`.
-    pub(super) fn ask_rings(&self) -> io::Result<RingSizes> {
+    pub(crate) fn ask_rings(&self) -> io::Result<RingSizes> {
         let words = self.ask_words::<9>(GET_RINGS)?;
         Ok(RingSizes { receive_max: words[1], receive: words[5] })
     }
 
     /// `struct ethtool_channels`. Of cards with separate queues for both ways, those for receiving.
-    pub(super) fn ask_channels(&self) -> io::Result<ChannelCounts> {
+    pub(crate) fn ask_channels(&self) -> io::Result<ChannelCounts> {
         let words = self.ask_words::<9>(GET_CHANNELS)?;
         let combined_max = words[4].max(words[1]);
         Ok(ChannelCounts { combined: words[8].max(words[5]), combined_max })
     }
 
     /// The counters of the driver, by name.
-    pub(super) fn ask_counters(&self, count: usize) -> io::Result<Vec<(String, u64)>> {
+    pub(crate) fn ask_counters(&self, count: usize) -> io::Result<Vec<(String, u64)>> {
         if count > COUNTERS_MAX {
             // The kernel writes all that it has, whatever it was asked for.
             return Err(io::ErrorKind::OutOfMemory.into());
         }
-        let words_of_name = NAME_BYTES / 4;
-        let mut names = vec![0; 3 + (count + ROOM) * words_of_name];
-        names[..3].copy_from_slice(&[GET_STRINGS, COUNTER_NAMES, count as u32]);
-        self.ask(&mut names)?;
+        let names = self.ask_names(COUNTER_NAMES, count)?;
         let mut values = vec![0; 2 + (count + ROOM) * 2];
         values[..2].copy_from_slice(&[GET_COUNTERS, count as u32]);
         self.ask(&mut values)?;
-        let names = names[3..].chunks_exact(words_of_name);
         let values = values[2..].chunks_exact(2).map(|words| {
             let bytes: [[u8; 4]; 2] = [words[0].to_ne_bytes(), words[1].to_ne_bytes()];
             u64::from_ne_bytes(bytes.as_flattened().try_into().unwrap_or_default())
         });
-        Ok(names.map(text_of).zip(values).take(count).collect())
+        Ok(names.into_iter().zip(values).collect())
     }
 }
 

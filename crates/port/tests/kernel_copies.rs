@@ -1,0 +1,323 @@
+//! The kernel's copies of a root's datagrams, beside the copies that the root's socket sends.
+//!
+//! A host sends drawn datagrams to a group, first by a socket and then by its kernel, from the same
+//! address. Three hosts capture the packets, whose bytes must be equal from the header of Ethernet
+//! to the end, but for the number of the packet of IP: a socket counts its packets, and copies have
+//! the number of the datagram that was copied. Packets that must not be cut need no number (RFC
+//! 6864, 4.1). `EVENFALL_DRAWN` sets the number of datagrams.
+#![cfg(feature = "ebpf")]
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::process::Command;
+use std::time::Duration;
+
+use bytes::Bytes;
+use evenfall_core::{Class, Destination, GroupId, Head, Install, Prng, Transmit};
+use evenfall_host::clock::MonotonicClock;
+use evenfall_host::lab::Lab;
+use evenfall_port::{Answer, Kind, Options, Port, Wake};
+
+const GROUP: GroupId = GroupId(1);
+const LIVE: usize = Class::Live as usize;
+const PORT: u16 = 7_000;
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Bytes of the headers of Ethernet, IP and UDP.
+const HEADERS_BYTES: usize = 42;
+/// Bytes of the longest datagram on a link whose packets have 1,500 bytes.
+const DATAGRAM_BYTES_MAX: u64 = 1_472;
+
+fn new_lab() -> Option<Lab> {
+    if let Some(lacks) = Kind::Tc.lacks() {
+        println!("skipped: ports of kind tc: {lacks}");
+        return None;
+    }
+    Lab::new(4).inspect_err(|error| println!("skipped: hosts: {error}")).ok()
+}
+
+fn open(lab: &Lab, host: usize, kind: Kind) -> Box<dyn Port> {
+    open_with(lab, host, Options { kind, segmentation: false, ..Options::default() })
+}
+
+fn open_with(lab: &Lab, host: usize, options: Options) -> Box<dyn Port> {
+    let address = (lab.address(host), PORT).into();
+    let options = options.keyed();
+    lab.within(host, || evenfall_port::open(address, options)).unwrap().unwrap()
+}
+
+/// A root at host 0 with the other hosts as members of its group.
+fn open_root(lab: &Lab, kind: Kind) -> Box<dyn Port> {
+    let mut root = open(lab, 0, kind);
+    install_members(lab, root.as_mut());
+    root
+}
+
+fn install_members(lab: &Lab, root: &mut dyn Port) {
+    let members = (1..lab.hosts()).map(|host| (lab.address(host), PORT).into()).collect();
+    root.install(0, &Install::Group(GROUP, members)).unwrap();
+}
+
+fn send(root: &mut dyn Port, bytes: &[u8]) {
+    let (head, body) = bytes.split_at(bytes.len().min(16));
+    let (to, body) = (Destination::Group(GROUP), Bytes::copy_from_slice(body));
+    root.send(0, Transmit::new(Class::Live, to, Head::new(head), body)).unwrap();
+    assert!(root.flush());
+}
+
+/// Waits until the kernel knows the hardware addresses of the members, which the first copies ask
+/// for.
+fn wait_for_ways(root: &mut dyn Port, children: &mut [Box<dyn Port>]) {
+    let (end, mut answers) = (MonotonicClock::now() + PATIENCE, Vec::<Answer>::new());
+    while root.counters().sent_by_kernel[LIVE] == 0 {
+        assert!(MonotonicClock::now() < end, "the kernel copies in time");
+        send(root, b"warm");
+        children.iter_mut().for_each(|child| drop(receive(child.as_mut())));
+        root.answers(&mut answers);
+    }
+}
+
+/// One datagram, and where it came from.
+fn receive(port: &mut dyn Port) -> Option<(Bytes, SocketAddr)> {
+    let (mut arrivals, end) = (Vec::new(), MonotonicClock::now() + PATIENCE);
+    while port.receive(&mut arrivals) == 0 {
+        if port.wait(None, Some(end)) == Wake::Deadline {
+            return None;
+        }
+    }
+    assert_eq!(arrivals.len(), 1, "one datagram is under way at a time");
+    arrivals.pop().map(|arrival| (arrival.datagram, arrival.from))
+}
+
+/// A socket that sees every packet of IP of the host in which it was opened.
+struct Capture(OwnedFd);
+
+impl Capture {
+    fn open() -> Self {
+        let protocol = (libc::ETH_P_IP as u16).to_be();
+        // SAFETY: no pointers; the result is checked before it is owned.
+        let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW, protocol.into()) };
+        assert!(fd >= 0, "{}", std::io::Error::last_os_error());
+        let wait = libc::timeval { tv_sec: PATIENCE.as_secs() as libc::time_t, tv_usec: 0 };
+        // SAFETY: `socket` returned this descriptor, and no other value owns it.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        // SAFETY: the pointer and the length describe `wait`, which outlives the call.
+        let set = unsafe {
+            libc::setsockopt(
+                fd.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_RCVTIMEO,
+                (&raw const wait).cast(),
+                size_of::<libc::timeval>() as libc::socklen_t,
+            )
+        };
+        assert_eq!(set, 0);
+        Self(fd)
+    }
+
+    /// The next packet from this address, with the header of Ethernet.
+    fn next_packet(&self, from: Ipv4Addr) -> Vec<u8> {
+        let mut packet = vec![0; 65_536];
+        loop {
+            let room = (packet.as_mut_ptr().cast(), packet.len());
+            // SAFETY: the pointer and the length describe `packet`, which outlives the call.
+            let got = unsafe { libc::recv(self.0.as_raw_fd(), room.0, room.1, 0) };
+            let got = usize::try_from(got).expect("a packet in time");
+            if got >= HEADERS_BYTES && packet[26..30] == from.octets() {
+                packet.truncate(got);
+                return without_number(packet);
+            }
+        }
+    }
+}
+
+/// The packet without the number that its header of IP has. The checksum of the header must be
+/// right, and is adapted.
+fn without_number(mut packet: Vec<u8>) -> Vec<u8> {
+    let sum = |packet: &[u8]| {
+        let words = packet[14..34].chunks_exact(2);
+        let sum: u32 = words.map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum();
+        (sum & 0xffff) + (sum >> 16)
+    };
+    assert_eq!(sum(&packet), 0xffff, "the checksum of the header of IP");
+    assert_eq!(packet[20] & 0x40, 0x40, "the packet must not be cut");
+    packet[18..20].fill(0);
+    packet[24..26].fill(0);
+    packet
+}
+
+/// The packets that each child gets of drawn datagrams.
+fn packets_of(lab: &Lab, kind: Kind, seed: u64, count: u64) -> Vec<Vec<u8>> {
+    let mut root = open_root(lab, kind);
+    let mut children: Vec<_> = (1..lab.hosts()).map(|host| open(lab, host, Kind::Udp)).collect();
+    if kind == Kind::Tc {
+        wait_for_ways(root.as_mut(), &mut children);
+    }
+    let captures: Vec<_> =
+        (1..lab.hosts()).map(|host| lab.within(host, Capture::open).unwrap()).collect();
+    let (mut prng, mut packets, before) = (Prng::new(seed), Vec::new(), *root.counters());
+    for _ in 0..count {
+        let len = 1 + prng.below(DATAGRAM_BYTES_MAX);
+        let bytes: Vec<u8> = (0..len).map(|_| prng.below(256) as u8).collect();
+        send(root.as_mut(), &bytes);
+        for child in &mut children {
+            let (datagram, from) = receive(child.as_mut()).expect("a copy with a right checksum");
+            assert_eq!((&datagram[..], from), (&bytes[..], root.local_addr()));
+        }
+        packets.extend(captures.iter().map(|capture| capture.next_packet(lab.address(0))));
+    }
+    let copies = count * children.len() as u64;
+    let by_kernel = if kind == Kind::Tc { copies } else { 0 };
+    let counters = root.counters();
+    assert_eq!(counters.sent_by_kernel[LIVE] - before.sent_by_kernel[LIVE], by_kernel);
+    assert_eq!((counters.sent[LIVE] - before.sent[LIVE], counters.failed), (copies, 0));
+    packets
+}
+
+#[test]
+fn the_kernel_copies_drawn_datagrams_to_the_bytes_that_the_socket_sends() {
+    let Some(lab) = new_lab() else { return };
+    let count = std::env::var("EVENFALL_DRAWN").map_or(2_000, |text| text.parse().unwrap());
+    for sums in ["made by the card", "made by the host"] {
+        if sums == "made by the host" {
+            (0..lab.hosts()).for_each(|host| lab.turn_off_checksums(host).unwrap());
+        }
+        let [by_socket, by_kernel] =
+            [Kind::Udp, Kind::Tc].map(|kind| packets_of(&lab, kind, 7, count));
+        for (number, (one, other)) in by_socket.iter().zip(&by_kernel).enumerate() {
+            assert_eq!(one, other, "packet {number}, sums {sums}");
+        }
+    }
+}
+
+#[test]
+fn a_buffer_of_several_datagrams_is_copied_as_a_whole() {
+    let Some(lab) = new_lab() else { return };
+    let mut children: Vec<_> = (1..lab.hosts()).map(|host| open(&lab, host, Kind::Udp)).collect();
+    let mut root = open_with(&lab, 0, Options { kind: Kind::Tc, ..Options::default() });
+    install_members(&lab, root.as_mut());
+    for sums in ["made by the card", "made by the host"] {
+        if sums == "made by the host" {
+            (0..lab.hosts()).for_each(|host| lab.turn_off_checksums(host).unwrap());
+        }
+        wait_for_ways(root.as_mut(), &mut children);
+        let before = *root.counters();
+        for burst in 0..50_u8 {
+            let datagrams: Vec<[u8; 200]> = (0..40).map(|n| [burst ^ n; 200]).collect();
+            for bytes in &datagrams {
+                let (to, body) = (Destination::Group(GROUP), Bytes::copy_from_slice(&bytes[16..]));
+                let transmit = Transmit::new(Class::Live, to, Head::new(&bytes[..16]), body);
+                root.send(0, transmit).unwrap();
+            }
+            assert!(root.flush());
+            for child in &mut children {
+                let (mut arrivals, end) = (Vec::new(), MonotonicClock::now() + PATIENCE);
+                while arrivals.len() < datagrams.len() {
+                    let any = child.receive(&mut arrivals) > 0;
+                    assert!(any || child.wait(None, Some(end)) != Wake::Deadline, "sums {sums}");
+                }
+                let got = arrivals.iter().map(|arrival| &arrival.datagram[..]);
+                assert!(got.eq(datagrams.iter().map(|bytes| &bytes[..])), "sums {sums}");
+            }
+        }
+        let counters = root.counters();
+        assert_eq!(counters.send_calls - before.send_calls, 50, "one call for a burst");
+        assert_eq!(counters.sent_by_kernel[LIVE] - before.sent_by_kernel[LIVE], 50 * 40 * 3);
+    }
+}
+
+fn run_in(lab: &Lab, host: usize, command: &str) {
+    let mut ip = Command::new("ip");
+    ip.args(["netns", "exec", &lab.name(host), "ip"]).args(command.split(' '));
+    assert!(ip.status().unwrap().success(), "{command}");
+}
+
+/// Sends datagrams of this length until the counter of the kernel's copies stands still, or grows.
+fn sends_by_kernel(root: &mut dyn Port, children: &mut [Box<dyn Port>], len: usize, wanted: bool) {
+    let (end, mut answers) = (MonotonicClock::now() + PATIENCE, Vec::<Answer>::new());
+    loop {
+        let before = root.counters().sent_by_kernel[LIVE];
+        send(root, &vec![7; len]);
+        for child in children.iter_mut() {
+            let (datagram, _) = receive(child.as_mut()).expect("a copy");
+            assert_eq!(datagram.len(), len);
+        }
+        if (root.counters().sent_by_kernel[LIVE] > before) == wanted {
+            return;
+        }
+        assert!(MonotonicClock::now() < end, "by the kernel: {wanted}");
+        root.answers(&mut answers);
+    }
+}
+
+#[test]
+fn what_no_link_takes_in_one_piece_leaves_by_hand() {
+    let Some(lab) = new_lab() else { return };
+    let mut children: Vec<_> = (1..lab.hosts()).map(|host| open(&lab, host, Kind::Udp)).collect();
+    let mut root = open_root(&lab, Kind::Tc);
+    wait_for_ways(root.as_mut(), &mut children);
+    sends_by_kernel(root.as_mut(), &mut children, 1_472, true);
+    sends_by_kernel(root.as_mut(), &mut children, 1_473, false);
+    // The kernel tells of the change, and the port follows within some looks.
+    run_in(&lab, 0, "link set eth0 mtu 600");
+    std::thread::sleep(Duration::from_millis(25));
+    root.answers(&mut Vec::new());
+    sends_by_kernel(root.as_mut(), &mut children, 573, false);
+    sends_by_kernel(root.as_mut(), &mut children, 572, true);
+}
+
+#[test]
+fn a_rule_of_the_host_that_refuses_marks_costs_no_copy() {
+    let Some(lab) = new_lab() else { return };
+    let mut children: Vec<_> = (1..lab.hosts()).map(|host| open(&lab, host, Kind::Udp)).collect();
+    let mut root = open_root(&lab, Kind::Tc);
+    wait_for_ways(root.as_mut(), &mut children);
+    run_in(&lab, 0, "rule add fwmark 0xef000000/0xff000000 unreachable");
+    for _ in 0..10 {
+        sends_by_kernel(root.as_mut(), &mut children, 200, false);
+    }
+    assert_eq!(root.counters().failed, 0);
+}
+
+#[test]
+fn datagrams_that_do_not_come_to_the_program_end_its_use() {
+    let Some(lab) = new_lab() else { return };
+    let mut children: Vec<_> = (1..lab.hosts()).map(|host| open(&lab, host, Kind::Udp)).collect();
+    let mut root = open_root(&lab, Kind::Tc);
+    wait_for_ways(root.as_mut(), &mut children);
+    run_in(&lab, 0, "route add default dev lo table 100");
+    run_in(&lab, 0, "rule add fwmark 0xef000000/0xff000000 lookup 100");
+    let (end, mut answers) = (MonotonicClock::now() + PATIENCE, Vec::<Answer>::new());
+    let mut before = u64::MAX;
+    while root.counters().sent_by_kernel[LIVE] != before {
+        assert!(MonotonicClock::now() < end, "the port notices that copies are missed");
+        before = root.counters().sent_by_kernel[LIVE];
+        send(root.as_mut(), b"over the wrong interface");
+        std::thread::sleep(Duration::from_millis(25));
+        root.answers(&mut answers);
+    }
+    assert!(root.counters().failed > 0, "the copies that were missed are counted");
+    // The last of them left by hand.
+    for child in &mut children {
+        receive(child.as_mut()).expect("a copy");
+    }
+    sends_by_kernel(root.as_mut(), &mut children, 200, false);
+}
+
+#[test]
+fn a_member_whose_hardware_address_is_forgotten_gets_its_copies_by_hand() {
+    let Some(lab) = new_lab() else { return };
+    let mut children: Vec<_> = (1..lab.hosts()).map(|host| open(&lab, host, Kind::Udp)).collect();
+    let mut root = open_root(&lab, Kind::Tc);
+    wait_for_ways(root.as_mut(), &mut children);
+    run_in(&lab, 0, &format!("neigh del {} dev eth0", lab.address(2)));
+    // A port that has not looked yet still sends to the last known address, which is right.
+    std::thread::sleep(Duration::from_millis(25));
+    root.answers(&mut Vec::new());
+    let before = root.counters().sent_by_kernel[LIVE];
+    send(root.as_mut(), b"by hand, which makes the kernel ask for the address");
+    assert_eq!(root.counters().sent_by_kernel[LIVE], before);
+    for child in &mut children {
+        receive(child.as_mut()).expect("a copy");
+    }
+    sends_by_kernel(root.as_mut(), &mut children, 200, true);
+}

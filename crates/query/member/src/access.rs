@@ -1,0 +1,214 @@
+//! Which standing workers are asked, from where, and under which key.
+
+use core::fmt;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use evenfall_collectives_member::{
+    GroupError, GroupSocket, GroupSocketOptions, SEALED_MEMBERS_MAX, unlimited_settings,
+};
+use evenfall_core::SharedKey;
+use evenfall_host::random;
+use evenfall_query_burst::desk::TimedQuestion;
+use evenfall_query_burst::standing::wire::count_askable;
+use evenfall_query_burst::standing::worker::SILENCES;
+use evenfall_query_burst::standing::{MissingWorker, StandingConfig};
+
+use crate::standing::DeskClient;
+
+/// How long a worker may be silent by default. It is above the time that a worker of a busy host
+/// waits for a core, and a question waits that long for each failure.
+pub const WORKER_SILENCE: Duration = Duration::from_millis(250);
+/// Silences after which a question has no answer: each of several workers may cost one.
+const SILENCES_MAX: u32 = 10;
+
+/// Why standing workers cannot be asked.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum AccessError {
+    /// The list of workers is empty.
+    NoWorkers,
+    /// There are more workers than a key can have.
+    TooMany {
+        /// Number of workers.
+        workers: usize,
+    },
+    /// The addresses of all workers do not fit into the datagram of a question.
+    TooLong {
+        /// Number of workers.
+        workers: usize,
+        /// How many of them fit, counted from the first.
+        fit: usize,
+    },
+    /// The silence is none that workers take.
+    Silence(Duration),
+    /// Workers are on other hosts, and there is no key.
+    NoKey,
+    /// Workers are on other hosts, and the own address is loopback.
+    OwnIsLoopback(SocketAddr),
+    /// The socket cannot be bound, or fails.
+    Group(GroupError),
+    /// The system gives no random number.
+    Random(std::io::Error),
+}
+
+impl fmt::Display for AccessError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoWorkers => f.write_str("the list of workers has no address"),
+            Self::TooMany { workers } => {
+                write!(f, "{workers} workers with a key: at most {}", SEALED_MEMBERS_MAX - 1)
+            }
+            Self::TooLong { workers, fit } => write!(
+                f,
+                "{workers} workers: a question names all of them in one datagram, which has room \
+                 for the first {fit}"
+            ),
+            Self::Silence(silence) => {
+                let [least, most] = SILENCES;
+                write!(f, "a silence of {silence:?}: must be between {least:?} and {most:?}")
+            }
+            Self::NoKey => f.write_str("workers on other hosts: give the shared key by --key-file"),
+            Self::OwnIsLoopback(own) => {
+                write!(f, "workers on other hosts: --own {own} is no address that they reach")
+            }
+            Self::Group(error) => error.fmt(f),
+            Self::Random(error) => write!(f, "read a random number: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for AccessError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Group(error) => error.source(),
+            Self::Random(error) => error.source(),
+            Self::NoWorkers
+            | Self::TooMany { .. }
+            | Self::TooLong { .. }
+            | Self::Silence(_)
+            | Self::NoKey
+            | Self::OwnIsLoopback(_) => None,
+        }
+    }
+}
+
+/// Why a text is no list of addresses. Lines count from 1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AddressListError {
+    /// A line is no address.
+    NoAddress {
+        /// Number of the line.
+        line: usize,
+        /// The line.
+        text: String,
+    },
+    /// Two lines have the same address. Two processes cannot have it.
+    Repeated {
+        /// The address.
+        address: SocketAddr,
+        /// Numbers of both lines.
+        lines: [usize; 2],
+    },
+}
+
+impl fmt::Display for AddressListError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoAddress { line, text } => {
+                write!(f, "line {line}: {text:?} is no address such as 10.0.0.1:7000")
+            }
+            Self::Repeated { address, lines: [first, again] } => {
+                write!(f, "lines {first} and {again}: both are {address}; each process has its own")
+            }
+        }
+    }
+}
+
+impl std::error::Error for AddressListError {}
+
+/// The addresses of a list, one a line. Empty lines are left out.
+///
+/// # Errors
+/// The first line that is no address, or repeats one.
+pub fn parse_addresses(text: &str) -> Result<Vec<SocketAddr>, AddressListError> {
+    let (mut addresses, mut seen) = (Vec::new(), BTreeMap::new());
+    for (line, text) in (1..).zip(text.lines()).filter(|(_, text)| !text.trim().is_empty()) {
+        let wrong = || AddressListError::NoAddress { line, text: text.to_owned() };
+        let address: SocketAddr = text.trim().parse().map_err(|_| wrong())?;
+        if let Some(first) = seen.insert(address, line) {
+            return Err(AddressListError::Repeated { address, lines: [first, line] });
+        }
+        addresses.push(address);
+    }
+    Ok(addresses)
+}
+
+/// Standing workers, and how they are reached.
+#[derive(Clone, Debug)]
+pub struct WorkerAccess {
+    /// Their addresses.
+    pub workers: Vec<SocketAddr>,
+    /// The address of this host from which they are asked.
+    pub own: SocketAddr,
+    /// The key that seals every datagram. Workers on other hosts need one.
+    pub key: Option<SharedKey>,
+    /// How long a worker may be silent before the others answer without it.
+    pub silence: Duration,
+    /// The fewest workers of an answer; `None` for more than half of them.
+    pub workers_min: Option<usize>,
+}
+
+impl WorkerAccess {
+    /// The fewest workers of an answer.
+    pub fn workers_min(&self) -> usize {
+        self.workers_min.unwrap_or(self.workers.len() / 2 + 1)
+    }
+
+    /// Binds a socket to ask from. The workers hear nothing of it before the first question.
+    ///
+    /// # Errors
+    /// [`AccessError`].
+    pub fn connect(&self) -> Result<DeskClient, AccessError> {
+        let first = *self.workers.first().ok_or(AccessError::NoWorkers)?;
+        let workers = self.workers.len();
+        if self.key.is_some() && workers >= SEALED_MEMBERS_MAX {
+            return Err(AccessError::TooMany { workers });
+        }
+        let fit = count_askable(&self.workers, TimedQuestion::BYTES);
+        if fit < workers {
+            return Err(AccessError::TooLong { workers, fit });
+        }
+        if !(SILENCES[0]..=SILENCES[1]).contains(&self.silence) {
+            return Err(AccessError::Silence(self.silence));
+        }
+        let is_afar = self.workers.iter().any(|worker| !worker.ip().is_loopback());
+        if is_afar && self.key.is_none() {
+            return Err(AccessError::NoKey);
+        }
+        if is_afar && self.own.ip().is_loopback() {
+            return Err(AccessError::OwnIsLoopback(self.own));
+        }
+        let failed = |error| AccessError::Group(GroupError::Io(error));
+        let options = GroupSocketOptions { key: self.key.clone(), ..GroupSocketOptions::default() };
+        let mut group = unlimited_settings(options.packet_bytes(self.own, first).map_err(failed)?);
+        group.shuffle.silence_max = self.silence;
+        let (workers_min, answer_within) = (self.workers_min(), self.silence * SILENCES_MAX);
+        let config = StandingConfig { group, workers_min, answer_within };
+        let socket = GroupSocket::bind(self.own, options).map_err(failed)?;
+        let number = random::number().map_err(AccessError::Random)? as u32;
+        Ok(DeskClient::new(socket, self.workers.clone(), config, number))
+    }
+
+    /// Why a question has no answer, with the name of each missing worker.
+    pub fn say_unanswered(&self, here: usize, missing: &[MissingWorker]) -> String {
+        let (all, workers_min) = (self.workers.len(), self.workers_min());
+        let mut text = format!("{here} of {all} workers answer, and {workers_min} are needed");
+        for MissingWorker { address, why, .. } in missing {
+            text += &format!("\n  {address}: {why}");
+        }
+        text
+    }
+}

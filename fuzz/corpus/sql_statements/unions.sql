@@ -1,0 +1,1 @@
+WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 3), m AS (SELECT a.ts FROM messages a ASOF JOIN messages b MATCH_CONDITION (nearest(a.ts, b.ts)) ON a.symbol = b.symbol) SELECT i FROM n UNION SELECT ts FROM m EXCEPT SELECT max(ts) FROM messages
