@@ -4,6 +4,8 @@
 # failed.
 #
 #   scripts/steps.sh STEP...
+#   LIMIT_MINUTES=75 scripts/steps.sh STEP...   ends the step that runs after that many minutes, and says which it was:
+#                                               a build server that ends a run keeps nothing of what it printed
 set -uo pipefail
 cd "$(dirname "$0")/.."
 timing=$(mktemp)
@@ -11,9 +13,17 @@ trap 'rm -f "$timing"' EXIT
 TIMEFORMAT='%R %U %S'
 rows=()
 failed=()
+limit=(env)
+[[ -z ${LIMIT_MINUTES:-} ]] || over=$((SECONDS + LIMIT_MINUTES * 60))
 for step in "$@"; do
+  # A step that has no time left gets a second, so that its name is among those that failed.
+  [[ -z ${over:-} ]] || limit=(timeout --kill-after=20 $((over > SECONDS ? over - SECONDS : 1)))
   # What the step itself says goes past the file that takes the timing.
-  { time "${MAKE:-make}" --no-print-directory "$step" 2>&3; } 3>&2 2>"$timing" || failed+=("$step")
+  { time "${limit[@]}" "${MAKE:-make}" --no-print-directory "$step" 2>&3; } 3>&2 2>"$timing" || {
+    code=$?
+    failed+=("$step")
+    [[ $code -ne 124 && $code -ne 137 ]] || echo "steps: make $step was ended: $LIMIT_MINUTES minutes are over"
+  }
   read -r real user system <<<"$(tail -1 "$timing")"
   rows+=("$step $real $user $system")
 done
