@@ -250,7 +250,7 @@ impl Relay {
     fn on_report(&mut self, now: Timestamp, datagram: &Datagram) -> Result<(), Malformed> {
         let report = Report::decode(&datagram.body)?;
         if !self.merger.absorb(now, datagram.hop.from, &report) {
-            self.up.refusals.forged += 1;
+            self.up.refusals.unplaced += 1;
         }
         Ok(())
     }

@@ -447,8 +447,14 @@ impl Root {
     fn open_datagram(&mut self, arrival: &Arrival) -> Result<Option<Datagram>, Malformed> {
         let datagram =
             wire::parse(&arrival.datagram).inspect_err(|_| self.status.refusals.malformed += 1)?;
-        if let Err(error) = self.authenticate(&datagram, arrival.from) {
-            self.status.refusals.forged += 1;
+        self.authenticate(&datagram).inspect_err(|_| self.status.refusals.forged += 1)?;
+        if let Err(error) = self.check_standing(&datagram, arrival.from) {
+            // A member's datagram from another address is somebody else's. A node that was removed
+            // a moment ago forges nothing.
+            let is_member = self.members.has(datagram.hop.from);
+            let is_forged = is_member && self.is_of_this_run(&datagram.fixed);
+            self.status.refusals.forged += u64::from(is_forged);
+            self.status.refusals.unplaced += u64::from(!is_forged);
             return Err(error);
         }
         // Only a member has an entry, which is made when it joins. Only datagrams from the member's
@@ -468,12 +474,16 @@ impl Root {
         Ok(Some(datagram))
     }
 
-    fn authenticate(&self, datagram: &Datagram, from: SocketAddr) -> Result<(), Malformed> {
-        let fixed = &datagram.fixed;
-        if fixed.stream != self.stream {
+    fn authenticate(&self, datagram: &Datagram) -> Result<(), Malformed> {
+        if datagram.fixed.stream != self.stream {
             return Err(Malformed { what: "another stream", offset: wire::STREAM_OFFSET });
         }
-        self.out.seal.verify(datagram)?;
+        self.out.seal.verify(datagram)
+    }
+
+    /// Whether the sender may say this to this run.
+    fn check_standing(&self, datagram: &Datagram, from: SocketAddr) -> Result<(), Malformed> {
+        let fixed = &datagram.fixed;
         if matches!(fixed.kind, Kind::Join | Kind::Suspect | Kind::Leave) {
             return Ok(());
         }
@@ -554,7 +564,7 @@ impl Root {
     fn on_report(&mut self, now: Timestamp, datagram: &Datagram) -> Result<(), Malformed> {
         let report = Report::decode(&datagram.body)?;
         if !self.merger.absorb(now, datagram.hop.from, &report) {
-            self.status.refusals.forged += 1;
+            self.status.refusals.unplaced += 1;
             return Ok(());
         }
         self.check_finished();

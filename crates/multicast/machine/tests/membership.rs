@@ -125,6 +125,27 @@ fn a_node_that_starts_again_goes_before_it_comes_and_cannot_be_played_back() {
 }
 
 #[test]
+fn a_report_without_a_place_is_no_forgery_and_one_from_another_address_is() {
+    let (mut root, mut fresh) = (root(None), root(None));
+    let mut node = receiver(1);
+    let (now, _) = talk(&mut root, &mut [(2, &mut node)], START, 60);
+    let now = now + Duration::from_millis(100);
+    node.handle_timeout(now);
+    let (_, report) = sent(&mut node, now, addr(2)).remove(0);
+    let counts = |root: &Root| {
+        let refusals = root.status().refusals;
+        (refusals.forged, refusals.unplaced)
+    };
+    let before = counts(&root);
+    assert!(fresh.handle(now, report.clone()).is_err());
+    assert_eq!(counts(&fresh), (0, 1));
+    assert!(root.handle(now, Arrival { from: addr(9), ..report.clone() }).is_err());
+    assert_eq!(counts(&root), (before.0 + 1, before.1));
+    assert!(root.handle(now, report).is_ok());
+    assert_eq!(counts(&root), (before.0 + 1, before.1));
+}
+
+#[test]
 fn a_feed_has_ended_for_all_when_the_last_receiver_has_said_good_bye() {
     let mut root = root(None);
     let mut receiver = receiver(1);

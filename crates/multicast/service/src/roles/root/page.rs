@@ -82,6 +82,8 @@ pub(super) fn metrics<'a>(
         m.counter("replacements_made_total", "Stragglers replaced.", tree, r.made);
         m.counter("replacements_undone_total", "Trials that did not help.", tree, r.rolled_back);
         m.counter("forged_datagrams_total", "Datagrams refused.", tree, s.refusals.forged);
+        let unplaced = "Authentic datagrams of another run, or of nodes without a place.";
+        m.counter("unplaced_datagrams_total", unplaced, tree, s.refusals.unplaced);
         m.gauge("hold_seconds", "From sending to the deadline.", tree, s.hold_ns as f64 / 1e9);
         m.gauge("receivers", "Receivers that are members.", tree, s.receivers as f64);
         m.gauge("proxies", "Proxies that are members.", tree, s.proxies as f64);
