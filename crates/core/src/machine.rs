@@ -316,6 +316,63 @@ pub trait Machine {
     }
 }
 
+/// A machine behind a pointer, so that an owner need not name the protocol inside.
+impl<M: Machine + ?Sized> Machine for Box<M> {
+    type Event = M::Event;
+
+    fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
+        (**self).handle(now, arrival)
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        (**self).handle_timeout(now);
+    }
+
+    fn handle_clock(&mut self, now: Timestamp, reading: ClockReading) {
+        (**self).handle_clock(now, reading);
+    }
+
+    fn handle_sent(&mut self, now: Timestamp, sent: Sent) {
+        (**self).handle_sent(now, sent);
+    }
+
+    fn handle_counters(&mut self, now: Timestamp, of: ForwardId, counters: ForwardCounters) {
+        (**self).handle_counters(now, of, counters);
+    }
+
+    fn poll_event(&mut self) -> Option<M::Event> {
+        (**self).poll_event()
+    }
+
+    fn poll_install(&mut self) -> Option<Install> {
+        (**self).poll_install()
+    }
+
+    fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
+        (**self).poll_transmit(now)
+    }
+
+    fn poll_urgent(&mut self, now: Timestamp) -> Option<Transmit> {
+        (**self).poll_urgent(now)
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        (**self).poll_timeout()
+    }
+
+    fn poll_lull(&self) -> Option<Timestamp> {
+        (**self).poll_lull()
+    }
+
+    fn clock(&self) -> Option<Clock> {
+        (**self).clock()
+    }
+
+    fn durable(&mut self) -> Option<&mut dyn Durable> {
+        (**self).durable()
+    }
+}
+
 /// Makes an enum of machines a [`Machine`], because a world or a loop drives machines of one type.
 /// Every method calls the same method of the machine inside.
 ///

@@ -13,12 +13,13 @@
 //! cycle that starts after the read arrived, and such a cycle has all writes that were answered
 //! before.
 //!
-//! A second protocol for one order is a module of this crate beside these, with
-//! `evenfall_core::journal` as its log. "Another protocol" in
-//! `crates/sim/src/campaign.rs` has the steps.
+//! Owners, such as keys and a root, hold a [`Consensus`], of which Canopus is one. A second protocol
+//! for one order is a module of this crate beside these, with `evenfall_core::journal` as its log.
+//! "Another protocol" in `crates/sim/src/campaign.rs` has the steps.
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`consensus`] | the contract that owners hold, and what a replica is made of |
 //! | [`Canopus`] | the machine: requests and reads in, committed cycles out |
 //! | `cycles` | when cycles start, how states are computed, fetched and committed |
 //! | `gossip` | the talk inside a super-leaf: reports, suspicion, coming back |
@@ -138,6 +139,7 @@
 mod canopus;
 pub mod checkpoint;
 pub mod config;
+pub mod consensus;
 mod cycles;
 pub mod disks;
 mod error;
@@ -159,6 +161,7 @@ pub mod wire;
 
 pub use canopus::{Canopus, DueRead, Event};
 pub use config::{Config, SecondRound};
+pub use consensus::{Consensus, ConsensusStart, ConsensusStatus};
 pub use error::ConsensusError;
 pub use leases::LeaseKey;
 pub use proposal::{

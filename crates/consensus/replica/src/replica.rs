@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use evenfall_consensus_machine::outside::WantedChange;
 use evenfall_consensus_machine::{
-    Canopus, ClientRequest, Config, ConsensusError, Event, LeaseKey, journal,
+    ClientRequest, Config, Consensus, ConsensusError, ConsensusStart, ConsensusStatus, Event,
+    LeaseKey, journal,
 };
 use evenfall_core::{ClockReading, NodeId, Timestamp};
 use evenfall_host::writes::Writes;
@@ -41,9 +42,12 @@ const SEALED_FOR: &str = "evenfall order v2 datagrams";
 /// What takes the events of a replica.
 pub type Take<'a> = &'a mut dyn FnMut(Event);
 
+/// The machine of a replica, whatever its protocol.
+type AnyConsensus = Box<dyn Consensus>;
+
 /// See the module documentation.
 pub struct Replica {
-    machines: [Canopus; 1],
+    machines: [AnyConsensus; 1],
     turns: Loop,
     port: Box<dyn Port>,
     replicas: Vec<SocketAddr>,
@@ -53,7 +57,7 @@ pub struct Replica {
     membership: Option<SyncSender<WantedChange>>,
     /// Why the last list of the service was refused; empty when it was taken.
     refused: String,
-    /// When this replica last said which other replicas it waits for.
+    /// When this replica last looked for other replicas that it waits for.
     awaited_at: Instant,
     /// Keeps a second replica from writing into the same directory.
     _lock: File,
@@ -99,11 +103,19 @@ fn configured(settings: &Settings) -> Config {
     config
 }
 
-/// The machine of a replica with this log.
-fn machine(settings: &Settings, config: Config, log: &Bytes) -> Result<Canopus, ReplicaError> {
-    let node = NodeId(settings.node as u32);
-    let machine = Canopus::new(config, settings.tree()?, node, random_number()?, log);
-    machine.map_err(|error| match error {
+/// What the machine of a replica with this log is made of.
+fn start_of(
+    settings: &Settings,
+    config: Config,
+    log: Bytes,
+) -> Result<ConsensusStart, ReplicaError> {
+    let (tree, me) = (settings.tree()?, NodeId(settings.node as u32));
+    Ok(ConsensusStart { config, tree, me, seed: random_number()?, log })
+}
+
+/// The error for a machine that was not made. A log that is refused is named.
+fn name_refused_log(settings: &Settings, error: ConsensusError) -> ReplicaError {
+    match error {
         ConsensusError::Log(_)
         | ConsensusError::Record(_)
         | ConsensusError::OtherNode(_)
@@ -113,7 +125,7 @@ fn machine(settings: &Settings, config: Config, log: &Bytes) -> Result<Canopus, 
             ReplicaError::Log(settings.directory.join(journal::LOG), error)
         }
         _ => error.into(),
-    })
+    }
 }
 
 /// Keeps a second replica from writing into the same directory.
@@ -132,7 +144,7 @@ fn open_port(settings: &Settings) -> Result<Box<dyn Port>, ReplicaError> {
 }
 
 impl Replica {
-    /// A replica with the log of its directory. The membership service is for a [second
+    /// A replica of Canopus with the log of its directory. The membership service is for a [second
     /// round](RackSettings::second_round) that is decided outside.
     ///
     /// # Errors
@@ -141,17 +153,30 @@ impl Replica {
         settings: &Settings,
         membership: Option<Box<dyn MembershipService>>,
     ) -> Result<Self, ReplicaError> {
+        Self::open_with(settings, membership, ConsensusStart::open_canopus)
+    }
+
+    /// As [`open`](Self::open), with the protocol of the machine that `open_machine` makes. All
+    /// replicas need the same protocol. A directory belongs to the protocol of its first start.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and what `open_machine` refuses.
+    pub fn open_with(
+        settings: &Settings,
+        membership: Option<Box<dyn MembershipService>>,
+        open_machine: impl FnOnce(ConsensusStart) -> Result<AnyConsensus, ConsensusError>,
+    ) -> Result<Self, ReplicaError> {
         let at = settings.directory.display();
         let failed = |error| ReplicaError::Io(format!("open {at}"), error);
         let lock = lock(&settings.directory)?;
         let writes = Writes::open(&settings.directory).map_err(failed)?;
         let log = writes.read(journal::LOG).map_err(ReplicaError::Disk)?;
-        let config = configured(settings);
-        let machine = machine(settings, config, &log)?;
+        let (config, log_bytes) = (configured(settings), log.len() as u64);
+        let machine = open_machine(start_of(settings, config, log)?);
+        let machine = machine.map_err(|error| name_refused_log(settings, error))?;
         cluster::check(settings)?;
         let advice = "give this replica an empty directory while the others run";
-        writes.warn_of_cut(journal::LOG, log.len() as u64, machine.logged_bytes(), advice);
-        drop(log);
+        writes.warn_of_cut(journal::LOG, log_bytes, machine.status().logged_bytes, advice);
         let port = open_port(settings)?;
         let (give, lists) = sync_channel(LISTS_MAX);
         let every = config.vanish_after / READS_PER_VANISHED;
@@ -170,8 +195,8 @@ impl Replica {
     }
 
     /// The machine, to look at.
-    pub fn machine(&self) -> &Canopus {
-        &self.machines[0]
+    pub fn machine(&self) -> &dyn Consensus {
+        self.machines[0].as_ref()
     }
 
     /// What ends the wait of [`turn`](Self::turn).
@@ -186,7 +211,7 @@ impl Replica {
     /// When the port fails.
     pub fn start(&mut self, take: Take<'_>) -> Result<(), ReplicaError> {
         let Self { turns, machines, port, .. } = self;
-        let mut take = |_: &Canopus, _: Timestamp, event: Event| take(event);
+        let mut take = |_: &AnyConsensus, _: Timestamp, event: Event| take(event);
         turns.adopt_clock(ClockReading::default(), machines, port.as_mut(), &mut take)?;
         Ok(())
     }
@@ -201,7 +226,8 @@ impl Replica {
             pass(event, membership, take);
         })?;
         while let Ok(list) = self.lists.try_recv() {
-            let taken = self.input(take, |machine, now| machine.outside(now, list.as_ref()))?;
+            let taken =
+                self.input(take, |machine, now| machine.take_outside_list(now, list.as_ref()))?;
             self.warn_of_refused(taken);
         }
         self.warn_of_awaited();
@@ -219,7 +245,7 @@ impl Replica {
         lease: LeaseKey,
         take: Take<'_>,
     ) -> Result<Result<(), ConsensusError>, ReplicaError> {
-        self.input(take, |machine, now| machine.submit_to(now, request, lease))
+        self.input(take, |machine, now| machine.propose(now, request, lease))
     }
 
     /// Asks for a moment that is behind all writes that were answered before, or behind all such
@@ -233,10 +259,7 @@ impl Replica {
         lease: Option<LeaseKey>,
         take: Take<'_>,
     ) -> Result<Result<(), ConsensusError>, ReplicaError> {
-        self.input(take, |machine, now| match lease {
-            Some(lease) => machine.read_of(now, token, lease),
-            None => machine.read(now, token),
-        })
+        self.input(take, |machine, now| machine.read_index(now, token, lease))
     }
 
     /// Hands in the plan that the rack of this place among all racks leaves.
@@ -248,10 +271,7 @@ impl Replica {
         rack: usize,
         take: Take<'_>,
     ) -> Result<Result<(), ConsensusError>, ReplicaError> {
-        self.input(take, |machine, now| {
-            let leaf = machine.leaves().nth(rack);
-            leaf.map_or(Ok(()), |leaf| machine.retire(now, leaf))
-        })
+        self.input(take, |machine, now| machine.retire_rack(now, rack))
     }
 
     /// Gives the checkpoint that the replica wants: about this many bytes, which `put` adds.
@@ -264,17 +284,18 @@ impl Replica {
         put: impl FnOnce(&mut Vec<u8>),
         take: Take<'_>,
     ) -> Result<(), ReplicaError> {
-        self.input(take, |machine, _| machine.checkpoint_with(bytes, put)).map(|_| ())
+        self.input(take, |machine, now| machine.compact(now, bytes, Box::new(put)))
     }
 
     /// Hands something to the machine.
     fn input<T>(
         &mut self,
         take: Take<'_>,
-        give: impl FnOnce(&mut Canopus, Timestamp) -> T,
+        give: impl FnOnce(&mut dyn Consensus, Timestamp) -> T,
     ) -> Result<T, ReplicaError> {
         let Self { turns, machines: [machine], port, membership, .. } = self;
-        let mut take = |_: &Canopus, _: Timestamp, event| pass(event, membership, take);
+        let mut take = |_: &AnyConsensus, _: Timestamp, event| pass(event, membership, take);
+        let give = |machine: &mut AnyConsensus, now| give(machine.as_mut(), now);
         Ok(turns.input(0, machine, port.as_mut(), give, &mut take)?)
     }
 
@@ -283,12 +304,11 @@ impl Replica {
         if self.awaited_at.elapsed() < AWAITED_EVERY {
             return;
         }
-        let machine = &self.machines[0];
-        let (awaited, finds_earlier_list) = (machine.awaited(), machine.finds_earlier_list());
+        self.awaited_at = Instant::now();
+        let ConsensusStatus { awaited, finds_earlier_list, .. } = self.machines[0].status();
         if awaited.is_empty() && !finds_earlier_list {
             return;
         }
-        self.awaited_at = Instant::now();
         if finds_earlier_list {
             tracing::error!(
                 "all replicas are new, and the membership service has the list of an earlier \

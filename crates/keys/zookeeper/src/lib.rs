@@ -7,7 +7,9 @@
 //! ```
 //!
 //! One thread owns the replica of the consensus ([`replica`]), and one thread serves all clients
-//! (`front`), each by its `connection`. Writes go through the consensus. Reads are answered from
+//! (`front`), each by its `connection`. The replica has any protocol of
+//! [`Consensus`](evenfall_consensus_machine::Consensus): Canopus by [`run`], another by
+//! [`run_replica`]. Writes go through the consensus. Reads are answered from
 //! the keys of this replica at their turn, as ZooKeeper does, and a client that needs the latest
 //! value sends a sync in front of the read.
 //!
@@ -45,7 +47,7 @@ use std::net::SocketAddr;
 pub use error::KeysError;
 pub use evenfall_keys_machine as keys;
 pub use options::Options;
-pub use replica::run;
+pub use replica::{run, run_replica};
 
 /// What a replica of ordered keys needs to know.
 #[derive(Clone, Debug)]

@@ -142,20 +142,32 @@ pub fn run(
     membership: Option<Box<dyn MembershipService>>,
     started: impl FnOnce(),
 ) -> Result<(), KeysError> {
+    run_replica(settings, Replica::open(&settings.replica, membership)?, started)
+}
+
+/// As [`run`], over a replica of any protocol that the caller has opened with the same settings:
+/// see [`Replica::open_with`]. The protocol has to give all requests one order.
+///
+/// # Errors
+/// When an address cannot be had, or when the disk fails.
+pub fn run_replica(
+    settings: &Settings,
+    replica: Replica,
+    started: impl FnOnce(),
+) -> Result<(), KeysError> {
     let started = |_: &Arc<Shared>| {
         started();
         Ok(())
     };
-    run_observed(settings, membership, started)
+    run_observed(settings, replica, started)
 }
 
-/// As [`run`], and shows the shared state to `started`, whose error ends the replica.
+/// As [`run_replica`], and shows the shared state to `started`, whose error ends the replica.
 pub(crate) fn run_observed(
     settings: &Settings,
-    membership: Option<Box<dyn MembershipService>>,
+    mut replica: Replica,
     started: impl FnOnce(&Arc<Shared>) -> Result<(), KeysError>,
 ) -> Result<(), KeysError> {
-    let mut replica = Replica::open(&settings.replica, membership)?;
     let listen = settings.listen;
     if settings.replica.key.is_none() && !listen.ip().is_loopback() {
         let error = evenfall_host::Error::Unkeyed { address: listen, verb: "listen on" };
@@ -214,7 +226,7 @@ impl Owner {
                         KeyCall { session: 0, opened: 0, sequence: 0, at_ms: now_ms(), command };
                     self.put_in(ConnectionInput::call(&call, None), &mut replica)?;
                 }
-                self.shared.note(replica.machine());
+                self.shared.note(&replica.machine().status());
             }
             if core::mem::take(&mut self.wants_checkpoint) {
                 let shared = Arc::clone(&self.shared);

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use evenfall_consensus_replica::MembershipService;
+use evenfall_consensus_replica::{MembershipService, Replica};
 use evenfall_runtime::service::{Observed, RoleSpec, Service, Start};
 use evenfall_runtime::settings::{self, Document, KnownTable, SettingsError};
 use evenfall_runtime::telemetry::{Metrics, Telemetry};
@@ -83,7 +83,7 @@ impl Service for KeysService {
             (start.say)(&format!("replica {number} of {of} takes clients at {listen}"));
             Ok(())
         };
-        run_observed(&replica, membership, started)?;
+        run_observed(&replica, Replica::open(&replica.replica, membership)?, started)?;
         drop(pages);
         Ok(json!({ "name": start.node.name, "ended": "stopped by a signal" }))
     }

@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
-use evenfall_consensus_machine::{Canopus, ClientRequest, Requests, VnodeId};
-use evenfall_consensus_replica::RackSettings;
+use evenfall_consensus_machine::{ClientRequest, ConsensusStatus, Requests};
 use evenfall_host::Waker;
 use evenfall_keys_machine::{BYTES_MAX, Keys};
 
@@ -160,20 +159,16 @@ impl Shared {
         core::mem::take(&mut *lock(&self.alive)).into_iter().collect()
     }
 
-    /// Takes over the counters of the machine.
-    pub fn note(&self, machine: &Canopus) {
-        self.counters.cycle.store(machine.committed(), Relaxed);
-        let is_full = machine.is_disk_full();
-        self.counters.is_member.store(machine.is_member() && !is_full, Relaxed);
-        self.counters.is_first.store(machine.is_first_member(), Relaxed);
-        self.counters.is_disk_full.store(is_full, Relaxed);
-        self.counters.members.store(machine.members() as u64, Relaxed);
-        let bits = |has: &dyn Fn(VnodeId) -> bool| {
-            let racks = machine.leaves().take(RackSettings::MAX).enumerate();
-            racks.filter(|(_, leaf)| has(*leaf)).fold(0, |bits, (rack, _)| bits | 1 << rack)
-        };
-        self.counters.racks_out.store(bits(&|leaf| machine.is_retired(leaf)), Relaxed);
-        self.counters.racks_needed.store(bits(&|leaf| !machine.may_retire(leaf)), Relaxed);
-        self.counters.waiting.store(machine.waiting() as u64, Relaxed);
+    /// Takes over the counters of the replica of the consensus.
+    pub fn note(&self, status: &ConsensusStatus) {
+        let counters = &self.counters;
+        counters.cycle.store(status.committed, Relaxed);
+        counters.is_member.store(status.is_member && !status.is_disk_full, Relaxed);
+        counters.is_first.store(status.is_first_member, Relaxed);
+        counters.is_disk_full.store(status.is_disk_full, Relaxed);
+        counters.members.store(status.members as u64, Relaxed);
+        counters.racks_out.store(status.racks_out, Relaxed);
+        counters.racks_needed.store(status.racks_needed, Relaxed);
+        counters.waiting.store(status.waiting as u64, Relaxed);
     }
 }

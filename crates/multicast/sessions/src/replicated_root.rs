@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!             drafts                requests
-//!   Root ───────────────> encode ───────────────> Canopus <──datagrams──> other voters
+//!   Root ───────────────> encode ──────────────> Consensus <──datagrams──> other voters
 //!    ^                                               │ committed cycles
 //!    │ agreed, stand                                 v
 //!    └────────────────────────────────────────── AgreedFeed
@@ -18,7 +18,8 @@
 //! them live. A voter that was cut off or paused comes back by itself when it missed less than
 //! [`HISTORY_CYCLES`] cycles, and waits as a standby.
 //!
-//! A [`ReplicatedRoot`] without voters is a plain root.
+//! A [`ReplicatedRoot`] without voters is a plain root. The order is made by any [`Consensus`]:
+//! Canopus by [`ReplicatedRoot::new`], another protocol by [`ReplicatedRoot::with_consensus`].
 
 mod producers;
 
@@ -28,12 +29,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_consensus_machine::{
-    AgreedChange, Canopus, ClientRequest, Config, ConsensusError, Event, LeafMember, LeafOnlyTree,
-    SuperLeaf, VnodeState,
+    AgreedChange, ClientRequest, Config, Consensus, ConsensusError, ConsensusStart, Event,
+    LeafMember, LeafOnlyTree, LeaseKey, SuperLeaf, VnodeState,
 };
 use evenfall_core::{
-    Arrival, Clock, ClockReading, Durable as _, Format, ForwardCounters, ForwardId, Install,
-    Machine, Malformed, NodeId, Sent, SharedKey, SyncTime, Timestamp, Transmit,
+    Arrival, Clock, ClockReading, Format, ForwardCounters, ForwardId, Install, Machine, Malformed,
+    NodeId, Sent, SharedKey, SyncTime, Timestamp, Transmit,
 };
 use evenfall_multicast_machine::{Draft, Root, RootEvent, Run};
 
@@ -116,7 +117,7 @@ pub struct VoterConfig {
 struct Voter {
     me: NodeId,
     session: VoterSession,
-    replica: Canopus,
+    replica: Box<dyn Consensus>,
     sequence: AgreedFeed,
     /// The run that this root would open, with its secret.
     run: Run,
@@ -161,11 +162,27 @@ impl ReplicatedRoot {
         self.authors.as_ref().map(|authors| authors.lines(self.voter.as_deref()))
     }
 
-    /// One of several roots. `run` is the run that begins if this root leads first.
+    /// One of several roots, which agree by Canopus. `run` is the run that begins if this root
+    /// leads first.
     ///
     /// # Errors
     /// When the voters cannot be a super-leaf, or do not have this root.
     pub fn new(root: Root, run: Run, config: &VoterConfig) -> Result<Self, ConsensusError> {
+        Self::with_consensus(root, run, config, ConsensusStart::open_canopus)
+    }
+
+    /// As [`new`](Self::new), with the protocol of the replica that `open_replica` makes. All roots
+    /// need the same protocol. A standby takes over when the order has the change of membership
+    /// that takes the leader out, and never under a protocol without such changes.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), and what `open_replica` refuses.
+    pub fn with_consensus(
+        root: Root,
+        run: Run,
+        config: &VoterConfig,
+        open_replica: impl FnOnce(ConsensusStart) -> Result<Box<dyn Consensus>, ConsensusError>,
+    ) -> Result<Self, ConsensusError> {
         let members = config.voters.iter();
         let members =
             members.map(|(node, address)| LeafMember { node: *node, address: *address }).collect();
@@ -185,7 +202,13 @@ impl ReplicatedRoot {
         let voter = Voter {
             me: config.me,
             session: session.ok_or(ConsensusError::Stranger(config.me))?,
-            replica: Canopus::new(consensus, tree, config.me, config.seed, &Bytes::new())?,
+            replica: open_replica(ConsensusStart {
+                config: consensus,
+                tree,
+                me: config.me,
+                seed: config.seed,
+                log: Bytes::new(),
+            })?,
             sequence: AgreedFeed::new(&voters),
             run,
             asked: None,
@@ -261,9 +284,11 @@ impl ReplicatedRoot {
         let Some(mut voter) = self.voter.take_if(|voter| voter.session.is_open()) else { return };
         loop {
             let mut is_quiet = true;
-            while let Some(write) = voter.replica.poll_write() {
+            while let Some(durable) = voter.replica.durable()
+                && let Some(write) = durable.poll_write()
+            {
                 // The order is kept in memory.
-                voter.replica.handle_written(now, write.id, Ok(()));
+                durable.handle_written(now, write.id, Ok(()));
                 is_quiet = false;
             }
             while let Some(event) = voter.replica.poll_event() {
@@ -448,7 +473,7 @@ impl Voter {
     fn submit(&mut self, now: Timestamp, entry: &FeedEntry) -> bool {
         let (client, sequence) = (u64::from(self.me.0), self.requests + 1);
         let request = ClientRequest { client, sequence, body: entry.encode(self.sequence.term()) };
-        let is_in = self.replica.submit(now, request).is_ok();
+        let is_in = self.replica.propose(now, request, LeaseKey::ALL).is_ok();
         self.requests += u64::from(is_in);
         is_in
     }
@@ -539,3 +564,6 @@ impl Machine for ReplicatedRoot {
         vote.into_iter().chain(self.root.poll_timeout()).min()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,228 @@
+//! The contract of a protocol for one order: what an owner may ask of a replica, whatever protocol
+//! the replica has.
+//!
+//! A [`Consensus`] is a [`Machine`] with a few calls beside the machine's own. Datagrams come by
+//! [`handle`](Machine::handle), time by [`handle_timeout`](Machine::handle_timeout), writes to the
+//! disk are those of [`durable`](Machine::durable), and what is decided goes to the owner as
+//! [`Event`]s:
+//!
+//! ```text
+//!  owner ──propose, read_index, compact──> Consensus <──datagrams──> other replicas
+//!    ^                                        │
+//!    └──Committed: requests in one order──────┘  status: who takes part, what waits
+//! ```
+//!
+//! The promise is that of [`Event::Committed`]. All replicas report the same requests in the same
+//! order, each request once. A request that was refused is never reported. A read is due behind all
+//! requests that were answered anywhere before the read was asked for.
+//!
+//! Changes of membership are a part of the order ([`VnodeState::changes`](crate::VnodeState)), so
+//! that an owner which derives a leader from them has the same leader at all replicas. A protocol
+//! without such changes leaves them out. Its owner then keeps the leader that it has: keys need no
+//! leader, and a standby root never takes over under such a protocol.
+//!
+//! The product has one implementation, [`Canopus`]. Owners hold a `Box<dyn Consensus>`, and a
+//! caller that wants another protocol hands it in where the owner is made. A call through the
+//! pointer takes a few nanoseconds beside the microseconds that a request takes.
+
+use bytes::Bytes;
+use evenfall_core::{Machine, NodeId, Timestamp};
+
+use crate::{
+    Canopus, ClientRequest, Config, ConsensusError, Event, LeafOnlyTree, LeaseKey, VnodeId,
+};
+
+/// A replica of a protocol for one order. See the module documentation.
+pub trait Consensus: Machine<Event = Event> + Send {
+    /// The node of this replica, whose requests are in the sets of this node.
+    fn node(&self) -> NodeId;
+
+    /// Proposes a request that writes keys of this name: [`LeaseKey::ALL`] when the request may
+    /// write any key. [`Event::Committed`] reports its place in the order.
+    ///
+    /// # Errors
+    /// [`ConsensusError::Full`], [`ConsensusError::TooLong`], [`ConsensusError::DiskFull`] or
+    /// [`ConsensusError::Stopped`]. The request was not proposed.
+    fn propose(
+        &mut self,
+        now: Timestamp,
+        request: ClientRequest,
+        lease: LeaseKey,
+    ) -> Result<(), ConsensusError>;
+
+    /// Asks for a moment that is behind all requests which were answered before, or behind those
+    /// that write keys of one name. [`Event::Committed`] or [`Event::Answered`] brings the token
+    /// back. Raft calls this moment the read index.
+    ///
+    /// # Errors
+    /// As [`propose`](Self::propose).
+    fn read_index(
+        &mut self,
+        now: Timestamp,
+        token: u64,
+        lease: Option<LeaseKey>,
+    ) -> Result<(), ConsensusError>;
+
+    /// What the replica knows of itself and of the others, for pages and notes.
+    fn status(&self) -> ConsensusStatus;
+
+    /// Takes the owner's state behind all events so far, in about this many bytes, which `snapshot`
+    /// appends. The owner calls this after [`Event::CheckpointWanted`]. A protocol that keeps no
+    /// log asks for no checkpoint and leaves this out.
+    fn compact(
+        &mut self,
+        now: Timestamp,
+        bytes: usize,
+        snapshot: Box<dyn FnOnce(&mut Vec<u8>) + '_>,
+    ) {
+        let _ = (now, bytes, snapshot);
+    }
+
+    /// Plans that the rack of this place among all racks leaves. A rack that does not exist has
+    /// left already.
+    ///
+    /// # Errors
+    /// [`ConsensusError::Needed`] when the others could not go on, and [`ConsensusError::Settings`]
+    /// when the protocol knows no racks.
+    fn retire_rack(&mut self, now: Timestamp, rack: usize) -> Result<(), ConsensusError> {
+        let _ = (now, rack);
+        Err(ConsensusError::Settings("this protocol has no racks that may leave"))
+    }
+
+    /// Takes what the membership service outside has. A protocol that asks for none by
+    /// [`Event::OutsideWanted`] leaves this out.
+    ///
+    /// # Errors
+    /// [`ConsensusError::Outside`], and the replica goes on with the earlier list.
+    fn take_outside_list(
+        &mut self,
+        now: Timestamp,
+        list: Option<&Bytes>,
+    ) -> Result<(), ConsensusError> {
+        let _ = (now, list);
+        Ok(())
+    }
+}
+
+/// What a replica knows of itself and of the others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConsensusStatus {
+    /// The last step of the order that is committed here: a cycle, or an entry of a log.
+    pub committed: u64,
+    /// Requests and reads that wait.
+    pub waiting: usize,
+    /// Whether this replica votes and takes part, as far as it knows.
+    pub is_member: bool,
+    /// Whether this replica is the first of those that take part.
+    pub is_first_member: bool,
+    /// Number of replicas that take part.
+    pub members: usize,
+    /// Whether a write has failed because the disk is full, and has not succeeded since.
+    pub is_disk_full: bool,
+    /// Bytes of the log that are on the disk. After a start, those of whole records: the rest is
+    /// cut off.
+    pub logged_bytes: u64,
+    /// A bit for each of the first 64 racks that takes no part.
+    pub racks_out: u64,
+    /// A bit for each of the first 64 racks without which the others could not go on.
+    pub racks_needed: u64,
+    /// The replicas whose answers this one needs before it votes.
+    pub awaited: Vec<NodeId>,
+    /// Whether this replica waits for ever: all replicas are new, and the membership service
+    /// outside has the list of an earlier cluster.
+    pub finds_earlier_list: bool,
+}
+
+/// What a replica is made of.
+#[derive(Clone, Debug)]
+pub struct ConsensusStart {
+    /// The settings. A protocol that lacks a setting ignores it.
+    pub config: Config,
+    /// The replicas and their racks.
+    pub tree: LeafOnlyTree,
+    /// This replica.
+    pub me: NodeId,
+    /// The seed of all randomness, which differs from life to life.
+    pub seed: u64,
+    /// The log [`LOG`](crate::journal::LOG) as the disk has it. It is empty for a new replica.
+    pub log: Bytes,
+}
+
+impl ConsensusStart {
+    /// A replica of Canopus.
+    ///
+    /// # Errors
+    /// As [`Canopus::new`].
+    pub fn open_canopus(self) -> Result<Box<dyn Consensus>, ConsensusError> {
+        let Self { config, tree, me, seed, log } = self;
+        Ok(Box::new(Canopus::new(config, tree, me, seed, &log)?))
+    }
+}
+
+impl Consensus for Canopus {
+    fn node(&self) -> NodeId {
+        self.me
+    }
+
+    fn propose(
+        &mut self,
+        now: Timestamp,
+        request: ClientRequest,
+        lease: LeaseKey,
+    ) -> Result<(), ConsensusError> {
+        self.submit_to(now, request, lease)
+    }
+
+    fn read_index(
+        &mut self,
+        now: Timestamp,
+        token: u64,
+        lease: Option<LeaseKey>,
+    ) -> Result<(), ConsensusError> {
+        match lease {
+            Some(lease) => self.read_of(now, token, lease),
+            None => self.read(now, token),
+        }
+    }
+
+    fn status(&self) -> ConsensusStatus {
+        let leaves = || (0..u64::BITS).zip(self.leaves());
+        let bit = |bits: u64, (rack, _): (u32, VnodeId)| bits | (1_u64 << rack);
+        ConsensusStatus {
+            committed: self.committed(),
+            waiting: self.waiting(),
+            is_member: self.is_member(),
+            is_first_member: self.is_first_member(),
+            members: self.members(),
+            is_disk_full: self.is_disk_full(),
+            logged_bytes: self.logged_bytes(),
+            racks_out: leaves().filter(|(_, leaf)| self.is_retired(*leaf)).fold(0, bit),
+            racks_needed: leaves().filter(|(_, leaf)| !self.may_retire(*leaf)).fold(0, bit),
+            awaited: self.awaited(),
+            finds_earlier_list: self.finds_earlier_list(),
+        }
+    }
+
+    fn compact(
+        &mut self,
+        _: Timestamp,
+        bytes: usize,
+        snapshot: Box<dyn FnOnce(&mut Vec<u8>) + '_>,
+    ) {
+        // A checkpoint that is not taken is asked for again.
+        self.checkpoint_with(bytes, snapshot);
+    }
+
+    fn retire_rack(&mut self, now: Timestamp, rack: usize) -> Result<(), ConsensusError> {
+        let leaf = self.leaves().nth(rack);
+        leaf.map_or(Ok(()), |leaf| self.retire(now, leaf))
+    }
+
+    fn take_outside_list(
+        &mut self,
+        now: Timestamp,
+        list: Option<&Bytes>,
+    ) -> Result<(), ConsensusError> {
+        self.outside(now, list)
+    }
+}
