@@ -12,5 +12,6 @@ mod noise;
 mod pages;
 mod pool_model;
 mod repair;
+mod rival;
 mod shuffle_thesis;
 mod transcripts;

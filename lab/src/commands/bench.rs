@@ -54,6 +54,9 @@ enum Command {
     /// One replica of `bench consensus`.
     #[command(hide = true)]
     ConsensusReplica(consensus::replica::Args),
+    /// One replica of ordered keys of `bench zookeeper --rival`.
+    #[command(hide = true)]
+    KeysReplica(consensus::keys::Args),
     /// One rank of `bench shuffle`.
     #[command(hide = true)]
     Rank(rank::Args),
@@ -100,6 +103,7 @@ pub fn main(args: &Args) -> Outcome {
         Command::Consensus(args) => consensus::main(args),
         Command::Zookeeper(args) => consensus::zookeeper::main(args),
         Command::ConsensusReplica(args) => consensus::replica::main(args),
+        Command::KeysReplica(args) => consensus::keys::main(args),
         Command::Rank(args) => rank::main(args),
         Command::Cross(args) => cross::main(args),
     }

@@ -1,11 +1,12 @@
-//! A replica of Canopus or of a rival, with the events of Canopus.
+//! A replica of Canopus or of a rival, with the events of Canopus. It is a
+//! [`Consensus`], so that services of the product run over a rival.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use evenfall_consensus_machine::{
-    Canopus, ClientRequest, Config, ConsensusError, DueRead, Event, LeafOnlyTree, LeaseKey,
-    RequestSet, Requests, SecondRound, VnodeId, VnodeState,
+    Canopus, ClientRequest, Config, Consensus, ConsensusError, ConsensusStart, ConsensusStatus,
+    DueRead, Event, LeafOnlyTree, LeaseKey, RequestSet, Requests, SecondRound, VnodeId, VnodeState,
 };
 use evenfall_core::{NodeId, Timestamp, any_machine};
 
@@ -105,14 +106,6 @@ impl Replicas<'_> {
 }
 
 impl Ordered {
-    /// The replica's node.
-    pub fn node(&self) -> NodeId {
-        match self {
-            Self::Canopus(replica) => replica.machine.node(),
-            Self::Rival(replica) => NodeId(replica.me()),
-        }
-    }
-
     /// Orders a write of this key. A call of [`settle`](Self::settle) follows one or many requests.
     ///
     /// # Errors
@@ -169,6 +162,88 @@ impl Ordered {
             Self::Rival(_) => 0,
         }
     }
+}
+
+impl Consensus for Ordered {
+    fn node(&self) -> NodeId {
+        match self {
+            Self::Canopus(replica) => replica.machine.node(),
+            Self::Rival(replica) => NodeId(replica.me()),
+        }
+    }
+
+    fn propose(
+        &mut self,
+        now: Timestamp,
+        request: ClientRequest,
+        lease: LeaseKey,
+    ) -> Result<(), ConsensusError> {
+        let is_in = self.write(now, request, lease);
+        self.settle(now);
+        is_in
+    }
+
+    fn read_index(
+        &mut self,
+        now: Timestamp,
+        token: u64,
+        lease: Option<LeaseKey>,
+    ) -> Result<(), ConsensusError> {
+        let is_in = match self {
+            Self::Canopus(replica) => replica.machine.read_index(now, token, lease),
+            Self::Rival(replica) => {
+                let read = ClientRequest { client: 0, sequence: token, body: Bytes::new() };
+                taken(replica.read(now, read))
+            }
+        };
+        self.settle(now);
+        is_in
+    }
+
+    fn status(&self) -> ConsensusStatus {
+        match self {
+            Self::Canopus(replica) => replica.machine.status(),
+            // Rivals have no change of membership, and all replicas take part.
+            Self::Rival(replica) => ConsensusStatus {
+                committed: replica.executed(),
+                waiting: replica.waiting(),
+                is_member: true,
+                is_first_member: replica.me() == 0,
+                members: replica.count() as usize,
+                ..ConsensusStatus::default()
+            },
+        }
+    }
+
+    fn compact(
+        &mut self,
+        now: Timestamp,
+        bytes: usize,
+        snapshot: Box<dyn FnOnce(&mut Vec<u8>) + '_>,
+    ) {
+        if let Self::Canopus(replica) = self {
+            replica.machine.compact(now, bytes, snapshot);
+        }
+        self.settle(now);
+    }
+}
+
+/// A replica of this protocol for a service of the product. Canopus keeps the log that the service
+/// gives it. A rival keeps its log in memory, so that a process that was killed stays away.
+///
+/// # Errors
+/// As [`Canopus::new`].
+pub fn open_consensus(
+    protocol: Protocol,
+    start: ConsensusStart,
+) -> Result<Box<dyn Consensus>, ConsensusError> {
+    if protocol == Protocol::Canopus {
+        return start.open_canopus();
+    }
+    let ConsensusStart { config, tree, me, seed, .. } = start;
+    let replicas =
+        Replicas { protocol, config, tree: &tree, leader: 0, has_keys: false, in_memory: true };
+    Ok(Box::new(replicas.replica(me.0, seed)?))
 }
 
 fn taken(is_in: bool) -> Result<(), ConsensusError> {

@@ -17,7 +17,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use evenfall_consensus_machine::config::REQUEST_HEAD_BYTES;
 use evenfall_consensus_machine::{
-    ClientRequest, Config, Event, LeafMember, LeafOnlyTree, LeaseKey, SecondRound, SuperLeaf,
+    ClientRequest, Config, Consensus as _, Event, LeafMember, LeafOnlyTree, LeaseKey, SecondRound,
+    SuperLeaf,
 };
 use evenfall_core::{
     Arrival, Class, ClockReading, Destination, Head, Install, Machine, Malformed, NodeId, Prng,

@@ -13,8 +13,8 @@
 //! cycle that starts after the read arrived, and such a cycle has all writes that were answered
 //! before.
 //!
-//! Owners, such as keys and a root, hold a [`Consensus`], of which Canopus is one. A second protocol
-//! for one order is a module of this crate beside these, with `evenfall_core::journal` as its log.
+//! Owners, such as keys and a root, hold a [`Consensus`], and Canopus is one. A second protocol for
+//! one order is a module of this crate beside these, with `evenfall_core::journal` as its log.
 //! "Another protocol" in `crates/sim/src/campaign.rs` has the steps.
 //!
 //! | module | what it holds |

@@ -4,6 +4,7 @@
 //! The generator is this process, with a connection to each replica. A write is answered when the
 //! replica that took the write has executed it, in the agreed order.
 
+pub mod keys;
 mod load;
 pub mod replica;
 pub mod zookeeper;
@@ -38,7 +39,12 @@ const SHARES: [u32; 3] = [25, 50, 70];
 pub struct Args {
     /// The protocol: canopus, raft, multi-paxos, epaxos, zab or nezha. Only canopus can keep its
     /// log on the disk.
-    #[arg(long, default_value_t = Protocol::Canopus, value_name = "NAME")]
+    #[arg(
+        long,
+        visible_alias = "rival",
+        default_value_t = Protocol::Canopus,
+        value_name = "NAME"
+    )]
     protocol: Protocol,
     /// Number of replicas.
     #[arg(long, default_value_t = 3)]

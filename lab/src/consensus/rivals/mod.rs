@@ -82,6 +82,12 @@ impl Protocol {
         }
     }
 
+    /// Whether every read here is behind all writes that were answered before it, and all requests
+    /// have one order, as ordered keys need.
+    pub fn is_linearizable(self) -> bool {
+        self.is_total() && self != Self::Zab
+    }
+
     /// Whether all requests have one order. EPaxos orders those that have a key in common.
     pub fn is_total(self) -> bool {
         self != Self::Epaxos
@@ -150,6 +156,8 @@ pub struct Outside {
     pub clock: Clock,
     links: Links,
     told: VecDeque<Told>,
+    /// Number of batches that were executed.
+    executed: u64,
 }
 
 impl Outside {
@@ -183,6 +191,7 @@ impl Outside {
 
     /// Executes the next batch of the log.
     pub fn execute(&mut self, batch: Batch) {
+        self.executed += 1;
         self.told.push_back(Told::Executed(batch));
     }
 
@@ -280,7 +289,8 @@ impl Replica {
         let count = config.addresses.len() as u32;
         let links = Links::new(me, config.addresses.clone(), config.datagram_bytes, config.retry);
         let clock = Clock::default();
-        let out = Outside { me, now: Timestamp::ZERO, clock, links, told: VecDeque::new() };
+        let (now, told) = (Timestamp::ZERO, VecDeque::new());
+        let out = Outside { me, now, clock, links, told, executed: 0 };
         let (pace, bytes_max) = (Pace::new(config.batch_every), config.batch_bytes);
         let rival: Box<dyn Rival> = match protocol {
             Protocol::Canopus => return None,
@@ -297,6 +307,21 @@ impl Replica {
     /// The number of this replica.
     pub fn me(&self) -> u32 {
         self.out.me
+    }
+
+    /// Number of replicas, with this replica.
+    pub fn count(&self) -> u32 {
+        self.out.count()
+    }
+
+    /// Number of batches that this replica has executed.
+    pub fn executed(&self) -> u64 {
+        self.out.executed
+    }
+
+    /// Requests of this replica's clients that are in no batch yet.
+    pub fn waiting(&self) -> usize {
+        self.writes.len() + self.reads.len()
     }
 
     /// Takes a write of a client. [`Told`] answers the write under its sequence. Returns whether

@@ -1,5 +1,6 @@
 //! `evenfall bench zookeeper`: operations per second of servers that speak ZooKeeper's protocol,
-//! ours or others, with the load generator of `evenfall bench consensus`.
+//! ours or others, with the load generator of `evenfall bench consensus`. With `--rival`, the
+//! servers are our own over a protocol of the lab, and begin and end with the measurement.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -11,8 +12,10 @@ use evenfall_runtime::program::Outcome;
 use humantime::parse_duration;
 use serde_json::json;
 
+use super::keys::KeyServers;
 use super::load::{Decode, Encode, Load};
 use super::{measured, times_us};
+use crate::consensus::rivals::Protocol;
 
 /// The node below which the keys are.
 const PARENT: &str = "/bench";
@@ -34,8 +37,13 @@ pub enum Operation {
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
     /// Addresses of the servers.
-    #[arg(long, value_delimiter = ',', required = true)]
+    #[arg(long, value_delimiter = ',', required_unless_present = "rival")]
     servers: Vec<SocketAddr>,
+    /// In the place of `--servers`: measure three replicas of ordered keys that begin now and agree
+    /// by canopus, raft, multi-paxos or nezha. A rival keeps its log in memory, canopus on the
+    /// disk.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["servers", "pids"])]
+    rival: Option<Protocol>,
     /// The operation.
     #[arg(long, value_enum, default_value_t = Operation::Set)]
     operation: Operation,
@@ -67,6 +75,12 @@ pub struct Args {
 
 /// Measures the servers, and prints the result.
 pub fn main(args: &Args) -> Outcome {
+    let started = args.rival.map(KeyServers::start).transpose()?;
+    let mut args = args.clone();
+    if let Some(servers) = &started {
+        (args.servers, args.pids) = (servers.addresses().to_vec(), servers.pids());
+    }
+    let args = &args;
     let sessions = args.sessions.max(1) * args.servers.len();
     let addresses = args.servers.iter().cycle().take(sessions).copied().collect();
     make_keys(args)?;
@@ -78,6 +92,7 @@ pub fn main(args: &Args) -> Outcome {
     let load = Load { addresses, open: &open, warm_up: args.warm_up, duration: args.duration };
     let (peak, cost) = measured(&args.pids, |edge| load.closed(outstanding, edge))?;
     let value = json!({
+        "protocol": args.rival.map(Protocol::name),
         "servers": args.servers.len(), "sessions": sessions,
         "operation": format!("{:?}", args.operation).to_lowercase(),
         "value_bytes": args.value_bytes, "keys": args.keys,
