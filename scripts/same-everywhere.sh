@@ -1,6 +1,6 @@
 #!/bin/sh
-# Whether one seed gives one result in every build: digests of runs (lab/examples/same.rs) without
-# optimisation, with all of it, and with all of it for a processor that has AVX2 and fused
+# Whether one seed gives one result in every build: digests of runs (lab/studies/examples/same.rs)
+# without optimisation, with all of it, and with all of it for a processor that has AVX2 and fused
 # multiplication. Ends with the digests when they are equal, and with the difference otherwise. To
 # compare another family of processors, run the script on such a computer and compare the digests.
 set -eu
@@ -18,8 +18,7 @@ run() {
     flags=$3
     RUSTFLAGS="$flags" CARGO_TARGET_DIR="$out/$name" CARGO_PROFILE_RELEASE_OPT_LEVEL="$level" \
         CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_DEBUG=false \
-        "$cargo" build --quiet --release --package evenfall-lab --no-default-features \
-        --example same
+        "$cargo" build --quiet --release --package evenfall-studies --example same
     "$out/$name/release/examples/same" >"$out/$name.txt"
 }
 

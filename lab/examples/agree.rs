@@ -11,10 +11,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use evenfall_campaigns::model::{Model, Stack};
+use evenfall_campaigns::multicast::{Params, run};
 use evenfall_core::SharedKey;
 use evenfall_core::statistics::{half_width, mean};
-use evenfall_lab::model::{Model, Stack};
-use evenfall_lab::multicast::{Params, run};
 use evenfall_lab::product;
 use evenfall_model::Shape;
 use evenfall_multicast_service::Settings;

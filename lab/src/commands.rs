@@ -8,6 +8,7 @@ mod bench;
 mod clock;
 mod experiment;
 mod hostile;
+mod rounds;
 mod sim;
 
 /// Instruments of evenfall: the simulator, its studies, and benchmarks.

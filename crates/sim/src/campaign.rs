@@ -26,21 +26,21 @@
 //!    A second protocol for a task that a room has already is a module of that room's machine
 //!    crate, and changes no manifest. A task without a room gets a folder: `crates/NAME/machine`
 //!    with a manifest like that of `crates/consensus/machine`, a line on the map of
-//!    ARCHITECTURE.md, a line in `lab/Cargo.toml`, and in `Cargo.toml` its path and
+//!    ARCHITECTURE.md, a line in `lab/campaigns/Cargo.toml`, and in `Cargo.toml` its path and
 //!    `[profile.dev.package.evenfall-NAME-machine] opt-level = 2`, because campaigns run in tests.
-//! 2. **The campaign**: `lab/src/consensus/NAME.rs`, and its `pub mod` in
-//!    `lab/src/consensus/mod.rs`.
-//! 3. **The list**: its value in `CAMPAIGNS` of `lab/src/lib.rs`. `make test` and `make test-long`
-//!    then prove the campaign, and `evenfall sim campaign NAME --seed N --mutant M` prints the
-//!    events of a seed.
+//! 2. **The campaign**: `lab/campaigns/src/consensus/NAME.rs`, and its `pub mod` in
+//!    `lab/campaigns/src/consensus/mod.rs`.
+//! 3. **The list**: its value in `CAMPAIGNS` of `lab/campaigns/src/lib.rs`. `make test` and
+//!    `make test-long` then prove the campaign, and
+//!    `evenfall sim campaign NAME --seed N --mutant M` prints the events of a seed.
 //!
 //! Begin from one of two examples, each with machine, mutants and campaign in one file that runs:
 //! `tests/durable.rs` beside this crate writes before it sends, as consensus has to, on a disk that
 //! tears and fills up; `tests/campaign.rs` has no disk. The first imports everything that a
-//! campaign uses. `lab/src/consensus/mod.rs` shows what many nodes need beyond that: a tree of
-//! nodes that the seed draws, a disk for each, and clients (`World::invoke_at`, then
-//! `Observer::invoke`). `lab/src/consensus/history.rs` judges reads by the cycles of Canopus, so
-//! that another protocol needs a judgement of reads of its own.
+//! campaign uses. `lab/campaigns/src/consensus/mod.rs` shows what many nodes need beyond that: a
+//! tree of nodes that the seed draws, a disk for each, and clients (`World::invoke_at`, then
+//! `Observer::invoke`). `lab/campaigns/src/consensus/history.rs` judges reads by the cycles of
+//! Canopus, so that another protocol needs a judgement of reads of its own.
 //!
 //! What the machine has to know:
 //!
@@ -58,10 +58,10 @@
 //! What the campaign has to know:
 //!
 //! - Each word of `Check` needs a mutant that it catches, and each word of `Mutant` a [`Trap`] in
-//!   the outline; `lab/tests/campaigns.rs` fails otherwise. A trap's number of seeds is a small
-//!   multiple of the seed that `catch` prints. An alteration changes arrivals, transmits, writes,
-//!   clock readings and events. What a mutant changes in the owner, such as answering a read too
-//!   early, is done by the campaign's observer.
+//!   the outline; `lab/campaigns/tests/campaigns.rs` fails otherwise. A trap's number of seeds is a
+//!   small multiple of the seed that `catch` prints. An alteration changes arrivals, transmits,
+//!   writes, clock readings and events. What a mutant changes in the owner, such as answering a
+//!   read too early, is done by the campaign's observer.
 //! - Checks look at what machines told their owners ([`Observer`](crate::Observer)) and at disks,
 //!   never inside a machine. `Observer::revive` makes the machine of a node that comes back, out of
 //!   its disk alone.

@@ -13,10 +13,10 @@ use evenfall_clock_service::{ClockSettings, Planting, plant};
 use evenfall_host::lab;
 use evenfall_host::{Error, interrupt};
 use evenfall_runtime::program::Outcome;
+use evenfall_studies::clock::Spread;
 use serde::Serialize;
 
 use super::bench::cross;
-use crate::clock::Spread;
 
 /// Clock reads of a busy loop between two checks whether the loop should end.
 const BUSY_READS: u32 = 10_000;

@@ -1,14 +1,13 @@
 //! `evenfall-lab experiment`: carries out an experiment file, also on a simulated pool.
 
+use evenfall_campaigns::model::Model;
+use evenfall_campaigns::survey::pool::{PoolSpec, survey};
 use evenfall_host::interrupt;
 use evenfall_placement_survey::experiment::command::{self, Args};
 use evenfall_placement_survey::experiment::field::RunWatch;
 use evenfall_placement_survey::experiment::file::{On, SimulatedPool};
 use evenfall_placement_survey::experiment::{ExperimentError, RunField, RunPlan, SurveyedRuns};
 use evenfall_runtime::program::Outcome;
-
-use crate::model::Model;
-use crate::survey::pool::{PoolSpec, survey};
 
 /// Agents and surveyor in the simulator. Every run has a world of its own, so that runs of one
 /// repetition have the same pool and the same random numbers.

@@ -18,15 +18,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::model::{Model, Stack};
-use crate::multicast::campaign::FAULTS;
-use crate::multicast::{Params, Progress as Seen, Run, run_seen};
-use crate::studies::overlay::Effort;
-use crate::studies::{
-    Table, clock_parts, clocks, consensus as consensus_study, hedging, hold, overlay, replacement,
-    rivals, sensitivity, time, trading as trading_study,
-};
 use clap::{Subcommand, ValueEnum};
+use evenfall_campaigns::model::{Model, Stack};
+use evenfall_campaigns::multicast::campaign::FAULTS;
+use evenfall_campaigns::multicast::{Params, Progress as Seen, Run, run_seen};
 use evenfall_core::Hedging;
 use evenfall_feed_formats::pace::{self, Pace};
 use evenfall_feed_formats::source::Source;
@@ -34,6 +29,11 @@ use evenfall_multicast_machine::config::{Deadline, Rule, Scheme};
 use evenfall_multicast_machine::{Config, Mode, SharedKey};
 use evenfall_multicast_service::publisher::MESSAGE_BYTES_MAX;
 use evenfall_multicast_service::report::{Report, RunInfo};
+use evenfall_studies::tables::overlay::Effort;
+use evenfall_studies::tables::{
+    Table, clock_parts, clocks, consensus as consensus_study, hedging, hold, overlay, replacement,
+    rivals, sensitivity, time, trading as trading_study,
+};
 use serde_json::Value;
 
 use evenfall_multicast_service::report::text;
@@ -385,7 +385,7 @@ fn study(args: &Study) -> Outcome {
             replacement::table(&model, args.seed, args.seeds.unwrap_or(10), progress)
         }
         Name::Trading => {
-            let orders = args.messages.unwrap_or(crate::trading::ORDERS);
+            let orders = args.messages.unwrap_or(evenfall_studies::trading::ORDERS);
             trading_study::table(&effort, orders, progress)
         }
         Name::Curve => overlay::curve(&effort, one, args.hedging, progress),

@@ -1,8 +1,8 @@
 //! A signed feed without a network: a root and its receivers, whose datagrams arrive at once.
 //!
 //! [`hostile`] attacks the messages of the feed as a subscriber can that holds the shared key, and
-//! [`forgery`] attacks what nodes and roots say to each other. `cost` (feature `program`) measures
-//! what signing and checking take.
+//! [`forgery`] attacks what nodes and roots say to each other. [`cost`] measures what signing and
+//! checking take.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -20,7 +20,6 @@ use evenfall_multicast_machine::{
 };
 use evenfall_multicast_service::signing::{RootKeys, SigningKey};
 
-#[cfg(feature = "program")]
 pub mod cost;
 pub mod forgery;
 pub mod hostile;

@@ -19,12 +19,12 @@
 //!    append that was refused with a retryable error for a while; an error of the new wait that
 //!    must not be repeated stands beside `StoreError::Replica` in
 //!    `crates/store/server/src/connection.rs`.
-//! 3. `lab/src/store.rs`: the campaign's check for the promise, which `OF_WAITS` there names, and a
-//!    mutant that breaks it. The campaign runs the formats on simulated disks and objects, without
-//!    the engine, and counts the records that each wait has promised by itself.
+//! 3. `lab/campaigns/src/store.rs`: the campaign's check for the promise, which `OF_WAITS` there
+//!    names, and a mutant that breaks it. The campaign runs the formats on simulated disks and
+//!    objects, without the engine, and counts the records that each wait has promised by itself.
 //!    `lab/tests/campaigns.rs` fails as long as `OF_WAITS` names no check for a wait; it cannot see
 //!    whether the check is about the new promise. A promise of a second node is counted in
-//!    `lab/src/store/second.rs`.
+//!    `lab/campaigns/src/store/second.rs`.
 //!
 //! No key of the settings names a level: commands have `--ack`, and the recorder uses `local`.
 //!

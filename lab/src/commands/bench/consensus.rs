@@ -15,13 +15,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
+use evenfall_campaigns::consensus::rivals::Protocol;
 use evenfall_host::{ports, process, procstat};
 use evenfall_runtime::program::Outcome;
 use serde_json::{Value, json};
 
 use super::{Failure, several};
-use crate::consensus::rivals::Protocol;
-use crate::consensus::rounds::Rounds;
+use crate::commands::rounds::Rounds;
 use evenfall_core::Prng;
 use humantime::parse_duration;
 use load::{Decode, Edge, Encode, Load, Measured};

@@ -1,12 +1,11 @@
 //! `evenfall sim campaign`: runs the seeds of a fault campaign, or its mutants, or prints the
 //! events of one seed.
 
+use evenfall_campaigns::CAMPAIGNS;
 use evenfall_runtime::program::Outcome;
 use evenfall_runtime::progress::Progress;
 use evenfall_sim::AnyCampaign;
 use serde_json::{Map, Value, json};
-
-use crate::CAMPAIGNS;
 
 /// Arguments of `evenfall sim campaign`.
 #[derive(clap::Args, Debug)]
@@ -40,7 +39,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn main(args: &Args) -> Outcome {
-    let named = args.name.as_deref().map(crate::campaign).transpose()?;
+    let named = args.name.as_deref().map(evenfall_campaigns::campaign).transpose()?;
     let Some(campaign) = named.filter(|_| !args.list) else {
         let listed = named.as_ref().map_or(CAMPAIGNS, std::slice::from_ref);
         list(listed, args.json);

@@ -3,15 +3,15 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use evenfall_campaigns::model::Model;
 use evenfall_runtime::program::Outcome;
 use evenfall_runtime::progress::Progress;
+use evenfall_studies::clock::parts::PartsLeftOut;
+use evenfall_studies::clock::paths::FabricSpec;
+use evenfall_studies::clock::{Params, Results, Spread, run};
 use humantime::{format_duration, parse_duration};
 
 use super::seeds;
-use crate::clock::parts::PartsLeftOut;
-use crate::clock::paths::FabricSpec;
-use crate::clock::{Params, Results, Spread, run};
-use crate::model::Model;
 
 /// Simulated seconds of all nodes together at most. The readings of each second are kept to the end
 /// of the run.

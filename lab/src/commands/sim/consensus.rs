@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
+use evenfall_campaigns::consensus::rivals::Protocol;
+use evenfall_campaigns::consensus::wide::{self, Scenario};
+use evenfall_campaigns::model::Model;
+use evenfall_campaigns::seeds::in_parallel;
 use evenfall_runtime::program::Outcome;
 use evenfall_runtime::progress::Progress;
 use humantime::parse_duration;
 use serde_json::{Value, json};
 
 use super::seeds;
-use crate::consensus::rivals::Protocol;
-use crate::consensus::rounds::Rounds;
-use crate::consensus::wide::{self, Scenario};
-use crate::model::Model;
-use crate::seeds::in_parallel;
+use crate::commands::rounds::Rounds;
 
 /// Arguments of `evenfall sim consensus`.
 #[derive(clap::Args, Debug)]

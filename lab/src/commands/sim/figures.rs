@@ -6,12 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::ValueEnum;
+use evenfall_studies::shuffle::plot;
+use evenfall_studies::tables::figures::series::PublishedSeries;
+use evenfall_studies::tables::figures::{PublishedFigures, make};
+use evenfall_studies::tables::overlay::Effort;
 use serde_json::json;
-
-use crate::shuffle::plot;
-use crate::studies::figures::series::PublishedSeries;
-use crate::studies::figures::{PublishedFigures, make};
-use crate::studies::overlay::Effort;
 
 /// Options that only this study has.
 #[derive(clap::Args, Debug)]
@@ -158,7 +157,7 @@ fn draw(directory: &Path, figures: &PublishedFigures) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Model;
+    use evenfall_campaigns::model::Model;
 
     #[test]
     fn a_quick_run_says_what_it_left_and_a_full_run_leaves_nothing() {

@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::files::morning::Morning;
-use crate::files::study::{self, FIGURES};
-use crate::files::{Params, Steering, TOTAL_RATIO};
-use crate::shuffle::plot;
-use crate::studies::Table;
 use evenfall_files_flow::ThreeTier;
 use evenfall_runtime::program::Outcome;
+use evenfall_studies::files::morning::Morning;
+use evenfall_studies::files::study::{self, FIGURES};
+use evenfall_studies::files::{Params, Steering, TOTAL_RATIO};
+use evenfall_studies::shuffle::plot;
+use evenfall_studies::tables::Table;
 use serde_json::Value;
 
 use super::seeds;
@@ -32,7 +32,7 @@ pub struct Args {
     #[arg(long, default_value_t = 1, value_parser = super::seeds::first_seed())]
     seed: u64,
     /// Number of reads in a run.
-    #[arg(long, default_value_t = crate::files::READS)]
+    #[arg(long, default_value_t = evenfall_studies::files::READS)]
     reads: usize,
     /// Length of a read in megabytes.
     #[arg(long, default_value_t = 128)]

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use crate::model::Model;
-use crate::placement::archived::archived_trees;
-use crate::placement::model::fit;
-use crate::placement::tables::{self, Effort};
-use crate::studies::Table;
 use clap::ValueEnum;
+use evenfall_campaigns::model::Model;
 use evenfall_placement_planner::tree::TreeShape;
+use evenfall_studies::placement::archived::archived_trees;
+use evenfall_studies::placement::model::fit;
+use evenfall_studies::placement::tables::{self, Effort};
+use evenfall_studies::tables::Table;
 
 /// Arguments of the placement study.
 #[derive(clap::Args, Debug)]

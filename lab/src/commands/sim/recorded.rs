@@ -5,9 +5,8 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
+use evenfall_campaigns::multicast::FrameCourse;
 use evenfall_multicast_service::runlog::{EXTENSION, Reader, Record};
-
-use crate::multicast::FrameCourse;
 
 /// The frames of a run of `evenfall demo` or `evenfall run`, in the order in which they were sent.
 /// A frame that a receiver never released counts with the receivers that released it.

@@ -1,9 +1,8 @@
 //! One run under many seeds: the mean of each number, and half the width of its interval.
 
+use evenfall_campaigns::seeds::{in_parallel, mean_and_half_width};
 use evenfall_runtime::progress::Progress;
 use serde_json::{Map, Value};
-
-use crate::seeds::{in_parallel, mean_and_half_width};
 
 /// Parses the first seed of a run. All seeds that follow it are numbers, too.
 pub fn first_seed() -> clap::builder::RangedU64ValueParser {

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::shuffle::preempt::Runs;
-use crate::shuffle::{Ablation, Control, Params, Rival, timeline};
 use clap::ValueEnum;
+use evenfall_campaigns::shuffle::preempt::Runs;
+use evenfall_campaigns::shuffle::{Ablation, Control, Params, Rival, timeline};
 use evenfall_collectives_machine::{Matrix, workload};
 use evenfall_core::Prng;
 use evenfall_sim::Priorities;

@@ -8,12 +8,13 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::shuffle::course::{self, Course, CourseFigure};
-use crate::shuffle::curves::Curves;
-use crate::shuffle::plot;
-use crate::shuffle::study::{self, Figure, Record, Run};
-use crate::shuffle::unfinished::Unfinished;
-use crate::studies::Table;
+use evenfall_campaigns::shuffle::unfinished::Unfinished;
+use evenfall_studies::shuffle::course::{self, Course, CourseFigure};
+use evenfall_studies::shuffle::curves::Curves;
+use evenfall_studies::shuffle::plot;
+use evenfall_studies::shuffle::study::{self, Figure, Record, Run};
+use evenfall_studies::tables::Table;
+
 use humantime::parse_duration;
 
 /// The word behind the key of a run that ended in a deadlock, in the file of finished runs.

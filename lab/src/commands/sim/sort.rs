@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use clap::ValueEnum;
+use evenfall_campaigns::sort::scene::SimShuffle;
+use evenfall_campaigns::sort::{BurstOutcome, BurstScene, scene};
 use evenfall_query_burst::partition::LEVELS_MAX;
 use evenfall_query_burst::pivots::SplitterRule;
 use evenfall_query_burst::placement::KeyPlacement;
@@ -10,13 +12,10 @@ use evenfall_query_burst::query::Duplicates;
 use evenfall_query_burst::rows::{KeyDraw, QueryName, find_rule};
 use evenfall_runtime::program::Outcome;
 use evenfall_runtime::progress::Progress;
+use evenfall_studies::sort::balance::table_2_2;
+use evenfall_studies::sort::figures::{self, ThesisNumber};
+use evenfall_studies::sort::study::table_2_5;
 use serde_json::{Value, json};
-
-use crate::sort::balance::table_2_2;
-use crate::sort::figures::{self, ThesisNumber};
-use crate::sort::scene::SimShuffle;
-use crate::sort::study::table_2_5;
-use crate::sort::{BurstOutcome, BurstScene, scene};
 
 /// Servers of a simulated burst at most: ten times those of the thesis.
 const SERVERS_MAX: usize = 2_800;
@@ -48,7 +47,7 @@ pub struct SimSortArgs {
     keys: KeyDraw,
     /// How the servers shuffle.
     #[arg(long, value_enum, default_value = "grpf")]
-    shuffle: SimShuffle,
+    shuffle: ShuffleChoice,
     /// Print a table of the thesis beside ours instead.
     #[arg(long, value_enum)]
     table: Option<Table>,
@@ -66,6 +65,25 @@ pub struct SimSortArgs {
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
+}
+
+/// How the servers of a burst shuffle.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ShuffleChoice {
+    /// The shuffle of the product, with everything sent unasked.
+    Grpf,
+    /// That of the source: chunks of 32 KB (the source: 40), eight at once, random targets, one
+    /// chunk under way to a target.
+    Entropy,
+}
+
+impl From<ShuffleChoice> for SimShuffle {
+    fn from(choice: ShuffleChoice) -> Self {
+        match choice {
+            ShuffleChoice::Grpf => Self::Grpf,
+            ShuffleChoice::Entropy => Self::Entropy,
+        }
+    }
 }
 
 /// A table of the thesis.
@@ -128,7 +146,7 @@ pub struct SimBurstArgs {
     partition: KeyPlacement,
     /// How the servers shuffle.
     #[arg(long, value_enum, default_value = "grpf")]
-    shuffle: SimShuffle,
+    shuffle: ShuffleChoice,
     /// Seed of the run. The same seed gives the same run on any machine.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -152,7 +170,7 @@ fn check_size(servers: usize, records: usize) -> Result<(), String> {
 
 /// Sorts, or prints a table.
 pub fn run_sort(args: &SimSortArgs) -> Outcome {
-    let shuffle = args.shuffle;
+    let shuffle: SimShuffle = args.shuffle.into();
     match (args.table, args.figure) {
         (Some(Table::Balance), _) => return print_balance(args),
         (Some(Table::Phases), _) => return print_phases(args),
@@ -188,16 +206,14 @@ pub fn run_sort(args: &SimSortArgs) -> Outcome {
 /// Answers a query.
 pub fn run_query(args: &SimBurstArgs) -> Outcome {
     check_size(args.servers, args.records)?;
-    let scene = BurstScene {
-        shuffle: args.shuffle,
-        ..BurstScene::new(args.servers, args.records, args.seed)
-    };
+    let shuffle = args.shuffle.into();
+    let scene = BurstScene { shuffle, ..BurstScene::new(args.servers, args.records, args.seed) };
     let outcome = scene::run_query(&scene, args.query, args.duplicates, args.partition)?;
     // The run fails when the answer is another one.
     let more = json!({
         "servers": args.servers, "seed": args.seed, "answer_equals_plain": true,
         "partition": args.partition.name(), "duplicates": args.duplicates.name(),
-        "shuffle": args.shuffle.name(),
+        "shuffle": scene.shuffle.name(),
     });
     tell_outcome(&outcome, more, args.json, "answered")
 }
@@ -264,7 +280,8 @@ fn print_rows(
     shown.end();
     let rows = rows?;
     if args.json {
-        println!("{}", json!({"shuffle": args.shuffle.name(), "rows": rows}));
+        let shuffle = SimShuffle::from(args.shuffle);
+        println!("{}", json!({"shuffle": shuffle.name(), "rows": rows}));
         return Ok(());
     }
     for ThesisNumber { what, ours, published, unit } in rows {
@@ -277,7 +294,7 @@ fn print_rows(
 }
 
 fn print_phases(args: &SimSortArgs) -> Outcome {
-    let rows = table_2_5(args.runs, args.shuffle)?;
+    let rows = table_2_5(args.runs, args.shuffle.into())?;
     if args.json {
         println!("{}", json!({"runs": args.runs, "rows": rows}));
         return Ok(());

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
+use evenfall_campaigns::model::{Model, Stack};
+use evenfall_campaigns::multicast::Params;
 use evenfall_core::time::nanos;
 use evenfall_multicast_machine::Mode;
 use evenfall_multicast_machine::config::Rule;
 use evenfall_runtime::program::Outcome;
 use evenfall_runtime::progress::Progress;
+use evenfall_studies::trading::{MarketOutcome, OrderStamping, PARTICIPANTS, TradingScene, run};
 use serde_json::Value;
 
 use super::{named, seeds, told};
-use crate::model::{Model, Stack};
-use crate::multicast::Params;
-use crate::trading::{MarketOutcome, OrderStamping, PARTICIPANTS, TradingScene, run};
 
 /// Arguments of `evenfall sim trading`.
 #[derive(clap::Args, Debug)]

@@ -1,6 +1,6 @@
 //! A sample of each call and the outcome that the call must have. The tests of this crate, the
-//! conformance test over ports (`lab/tests/conformance`) and the campaign of faults
-//! (`lab/src/shuffle/calls.rs`) make all calls of this list.
+//! conformance test over ports (`lab/campaigns/tests/conformance`) and the campaign of faults
+//! (`lab/campaigns/src/shuffle/calls.rs`) make all calls of this list.
 //!
 //! A new call needs a line in [`CALLS`] and its outcome in [`SampleCalls::outcome`].
 

@@ -10,14 +10,14 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
+use evenfall_campaigns::consensus::ordered::open_consensus;
+use evenfall_campaigns::consensus::rivals::Protocol;
 use evenfall_consensus_replica::{RackSettings, Replica};
 use evenfall_host::{interrupt, ports, process};
 use evenfall_keys_zookeeper::{Options, Settings};
 use evenfall_runtime::program::Outcome;
 
 use super::super::Failure;
-use crate::consensus::ordered::open_consensus;
-use crate::consensus::rivals::Protocol;
 
 /// Replicas of one cluster, of which one may fail.
 const REPLICAS: usize = 3;

@@ -20,6 +20,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use evenfall_campaigns::consensus::ordered::{Ordered, Replicas};
+use evenfall_campaigns::consensus::rivals::Protocol;
 use evenfall_consensus_machine::{
     ClientRequest, Config, ConsensusError, Event, LeafMember, LeafOnlyTree, LeaseKey, SecondRound,
     SuperLeaf, journal,
@@ -32,9 +34,6 @@ use evenfall_port::run::Loop;
 use evenfall_runtime::program::Outcome;
 use humantime::parse_duration;
 use serde::{Deserialize, Serialize};
-
-use crate::consensus::ordered::{Ordered, Replicas};
-use crate::consensus::rivals::Protocol;
 
 /// Bytes of the sequence in front of a request, and of an answer.
 pub const SEQUENCE_BYTES: usize = 8;

@@ -6,6 +6,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use evenfall_campaigns::consensus::rivals::Protocol;
 use evenfall_core::Prng;
 use evenfall_keys_machine::jute::{Fields, JuteMessage, error, op};
 use evenfall_runtime::program::Outcome;
@@ -15,7 +16,6 @@ use serde_json::json;
 use super::keys::KeyServers;
 use super::load::{Decode, Encode, Load};
 use super::{measured, times_us};
-use crate::consensus::rivals::Protocol;
 
 /// The node below which the keys are.
 const PARENT: &str = "/bench";

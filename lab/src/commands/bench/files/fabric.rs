@@ -17,11 +17,11 @@ use evenfall_core::statistics::mean;
 use evenfall_files_flow::{PART_BYTES, ThreeTier};
 use evenfall_host::procstat;
 use evenfall_runtime::program::Outcome;
+use evenfall_studies::files::{BLOCK_BYTES, Params, RACK_RATIO, Steering, Summary};
 use serde_json::{Value, json};
 
 use crate::commands::sim::seeds;
-use crate::files::sockets::{Sockets, Switches};
-use crate::files::{BLOCK_BYTES, Params, RACK_RATIO, Steering, Summary};
+use crate::sockets::{Sockets, Switches};
 
 /// Time between two looks of a thread that measures how long it waits for a core.
 const WAKE_EVERY: Duration = Duration::from_millis(5);

@@ -1,0 +1,27 @@
+//! The shuffle on a fat tree: measured runs, rivals, bounds, faults.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`scene`] | [`Params`], [`run`]: one shuffle, measured against its bound |
+//! | [`unfinished`] | reasons why a shuffle does not end: failure, deadlock, time limit |
+//! | [`watch`] | watches a shuffle: its end, its progress, pauses |
+//! | [`rivals`] | [`Rival`]: other schemes that send the same matrix |
+//! | [`plain`] | the machine of rivals and of printed variants |
+//! | [`faults`] | the fault campaign of the shuffle: faults, checks and mutants |
+//! | [`calls`] | the fault campaign of group communication |
+//! | [`preempt`] | pre-emption schedules, and the bound that they leave |
+
+pub mod calls;
+pub mod faults;
+mod node;
+pub mod plain;
+pub mod preempt;
+pub mod rivals;
+pub mod scene;
+pub mod unfinished;
+pub mod watch;
+
+pub use rivals::{Ablation, Rival};
+pub use scene::{Control, Done, Params, run, timeline};
+pub use unfinished::Unfinished;
+pub use watch::Sample;
