@@ -10,13 +10,14 @@ use std::time::Duration;
 use clap::Subcommand;
 use evenfall_files_service::settings::{DATASERVER, FilesNode};
 use evenfall_files_service::{
-    BytesSource, FilesClient, Options, ServiceError, Settings, user_of_environment,
+    BytesSource, Fetched, FilesClient, Options, ReadLimits, ServiceError, Settings,
+    user_of_environment,
 };
 use evenfall_runtime::address::{HostPort, look_up};
 use evenfall_runtime::listing::printable;
 use evenfall_runtime::progress::Progress;
 use humantime::parse_duration;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::landing::Landing;
 use crate::Outcome;
@@ -95,6 +96,10 @@ enum FilesCommand {
         path: String,
         /// The local file, or -.
         local: PathBuf,
+        /// Connections that read at once [default: files.read_connections of --config, or 2]. To
+        /// standard output, one connection reads after the other.
+        #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u8).range(1..=8))]
+        connections: Option<u8>,
     },
     /// Append a local file, which stays as it is; - reads standard input.
     Append {
@@ -288,6 +293,8 @@ pub fn files(args: &FilesArgs) -> Outcome {
     let client = FilesClient::new(&nameserver, &user_of_environment(), args.patience).keyed(key);
     let flowserver = settings.as_ref().and_then(Settings::flowserver).cloned();
     let client = client.steered(flowserver).open_to_other_hosts(args.open);
+    let limits = settings.as_ref().map(|settings| settings.files.read_limits());
+    let limits = limits.unwrap_or_default();
     match &args.command {
         FilesCommand::Ls { path } => {
             client.list(path, &mut |one| print_entry(one, path, args.json))?;
@@ -307,7 +314,11 @@ pub fn files(args: &FilesArgs) -> Outcome {
             let bar = Bar::new(&format!("append to {path}"), length);
             client.append(source, path, &mut |done| bar.at(done))?;
         }
-        FilesCommand::Get { path, local } => get(&client, path, local)?,
+        FilesCommand::Get { path, local, connections } => {
+            let connections = connections.map_or(limits.connections, usize::from);
+            let client = client.within_limits(ReadLimits { connections, ..limits });
+            get(&client, path, local, args.json)?;
+        }
         FilesCommand::Rm { path, recursive } => {
             if !client.delete(path, *recursive)? {
                 return Err(format!("{path} does not exist").into());
@@ -351,7 +362,7 @@ fn mv(client: &FilesClient, from: &str, to: &str, force: bool) -> Outcome {
 }
 
 /// Copies a file to a local file, a device or a pipe.
-fn get(client: &FilesClient, path: &str, local: &Path) -> Outcome {
+fn get(client: &FilesClient, path: &str, local: &Path, json: bool) -> Outcome {
     if is_dash(local) {
         return stream(client, path, &mut evenfall_runtime::program::Stdout);
     }
@@ -364,8 +375,28 @@ fn get(client: &FilesClient, path: &str, local: &Path) -> Outcome {
     let bar = RefCell::new(None);
     let mut begin = |length| *bar.borrow_mut() = Some(Bar::new(&words, Some(length)));
     let mut tell = |done| bar.borrow().iter().for_each(|bar: &Bar| bar.at(done));
-    client.fetch(path, &file.out, &mut begin, &mut tell)?;
-    Ok(file.keep().map_err(|error| failed("rename", error))?)
+    let fetched = client.fetch(path, &file.out, &mut begin, &mut tell)?;
+    file.keep().map_err(|error| failed("rename", error))?;
+    // The bar ends before the line.
+    drop(bar.take());
+    if json {
+        println!("{}", json_of_fetched(&fetched));
+    }
+    Ok(())
+}
+
+/// How a file was read: from which dataservers, and what was done about slow connections.
+fn json_of_fetched(fetched: &Fetched) -> Value {
+    json!({
+        "length": fetched.length,
+        "from": fetched.from,
+        "connections": fetched.connections,
+        "tried": fetched.tried,
+        "repathed": fetched.repathed,
+        "hedged": fetched.hedged,
+        "repeatedBytes": fetched.repeated_bytes,
+        "steered": fetched.is_steered,
+    })
 }
 
 fn stream(client: &FilesClient, path: &str, out: &mut dyn io::Write) -> Outcome {

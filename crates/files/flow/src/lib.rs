@@ -31,6 +31,7 @@
 //! | [`openflow`] | the rules of a path in the switches, and their counters |
 //! | [`topology`] | [`Topology`]: links and shortest paths; [`ThreeTier`], a data centre |
 //! | [`parts`] | [`ReadDivision`]: who reads which bytes of a divided read |
+//! | [`agentless`] | [`PathTrials`]: which source ports a reader tries without help of the network |
 //! | [`patience`] | [`Patience`]: how long a reader waits before it reads a part twice |
 //! | [`policy`] | [`Policy`]: the interface that rivals share |
 //!
@@ -65,6 +66,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod agentless;
 pub mod flowserver;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -77,6 +79,7 @@ pub mod selector;
 mod shares;
 pub mod topology;
 
+pub use agentless::{PathChange, PathTrials, fair_share, is_end_late};
 pub use flowserver::Flowserver;
 pub use model::{Config, Estimate, FlowId, FlowModel};
 pub use parts::{PART_BYTES, ReadDivision, STOLEN_BYTES_MIN};

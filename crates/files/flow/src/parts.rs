@@ -80,6 +80,31 @@ impl ReadDivision {
         }
     }
 
+    /// Whether every byte was read, is being read or was given up: no part is left to begin.
+    pub fn is_all_begun(&self) -> bool {
+        self.rest.is_empty() && self.given_up.is_empty()
+    }
+
+    /// Gives the second half of what `from` still has to read to `to`, which has no part. `None`
+    /// when half of the rest is less than [`STOLEN_BYTES_MIN`].
+    pub fn split_off(&mut self, from: usize, to: usize) -> Option<Range<u64>> {
+        let range = &mut self.reading[from];
+        let (end, taken) = (range.end, (range.end - range.start) / 2);
+        if taken < STOLEN_BYTES_MIN {
+            return None;
+        }
+        range.end -= taken;
+        self.reading[to] = end - taken..end;
+        Some(end - taken..end)
+    }
+
+    /// From now on `to` reads the part of `from`. What `to` had still to read is left to the next
+    /// copy that asks.
+    pub fn take_over(&mut self, from: usize, to: usize) {
+        self.give_up(to);
+        self.reading.swap(from, to);
+    }
+
     fn begin(&mut self) -> Range<u64> {
         let end = self.rest.end.min(self.rest.start.saturating_add(self.part_bytes));
         let part = self.rest.start..end;
@@ -179,6 +204,24 @@ mod tests {
         parts.read(0, 5);
         parts.give_up(0);
         assert_eq!(parts.next(0, &[1.0, 0.0]).map(|range| range.end), Some(PART_BYTES));
+    }
+
+    #[test]
+    fn a_part_is_read_over_two_connections_until_one_of_them_takes_it_over() {
+        let mut parts = ReadDivision::new(PART_BYTES, PART_BYTES, 2);
+        assert_eq!(parts.next(0, &[1.0, 1.0]), Some(0..PART_BYTES));
+        assert!(parts.is_all_begun());
+        let half = PART_BYTES / 2;
+        assert_eq!(parts.split_off(0, 1), Some(half..PART_BYTES));
+        assert_eq!(parts.reading(0), 0..half);
+        parts.read(0, 5);
+        parts.read(1, 7);
+        parts.take_over(1, 0);
+        assert_eq!((parts.reading(0), parts.reading(1)), (half + 7..PART_BYTES, 0..0));
+        assert!(!parts.is_all_begun(), "the rest of the first half was given up");
+        assert_eq!(parts.next(1, &[1.0, 1.0]), Some(5..half));
+        parts.read(1, half - 5 - 1_000_000);
+        assert_eq!(parts.split_off(1, 0), None, "half of a megabyte is too little");
     }
 
     #[test]

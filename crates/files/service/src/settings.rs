@@ -22,6 +22,32 @@ const RACK_BYTES_MAX: usize = 128;
 /// Shortest silence after which a dataserver counts as dead: four of its signs of life.
 const DEAD_AFTER_MIN: Duration = Duration::from_secs(1);
 
+/// Most connections over which a client reads one file. Each of them may have one more beside it,
+/// while a part is hedged or another path is tried.
+pub const CONNECTIONS_MAX: usize = 8;
+/// Most ports that a slow connection may try.
+const READ_PORTS_MAX: u32 = 64;
+/// The least and the greatest bytes on their way: one piece of a connection, and what a client
+/// with the most connections over a network of 100 Gb/s and 20 ms needs, four times.
+const READ_BYTES: core::ops::RangeInclusive<usize> = 131_072..=1 << 30;
+
+/// The limits within which `evenfall files get` reads a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadLimits {
+    /// Connections that read at once, from 1 to [`CONNECTIONS_MAX`].
+    pub connections: usize,
+    /// Source ports that a slow connection tries, the first one included. One turns trials off.
+    pub ports: u32,
+    /// Bytes that have come and are not written yet.
+    pub bytes_in_flight: usize,
+}
+
+impl Default for ReadLimits {
+    fn default() -> Self {
+        FilesSettings::default().read_limits()
+    }
+}
+
 /// The keys of the table `[files]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -47,6 +73,12 @@ pub struct FilesSettings {
     pub log_copies: u16,
     /// Bytes that a dataserver reads in a second to look for damage. Zero turns this reading off.
     pub scrub_bytes_per_second: u64,
+    /// Connections over which a client reads one file.
+    pub read_connections: usize,
+    /// Source ports that a slow connection of a client tries, the first one included.
+    pub read_ports: u32,
+    /// Bytes of one file that a client has read and not written yet.
+    pub read_bytes_in_flight: usize,
     /// Bytes a second of a host's link, as a flowserver assumes.
     pub host_bytes_per_second: u64,
     /// Bytes a second of a rack's link, as a flowserver assumes.
@@ -65,9 +97,39 @@ impl Default for FilesSettings {
             room_bytes_min: 1 << 30,
             log_copies: 3,
             scrub_bytes_per_second: 4_000_000,
+            read_connections: 2,
+            read_ports: 8,
+            read_bytes_in_flight: 2 << 20,
             host_bytes_per_second: 1_250_000_000,
             rack_bytes_per_second: 2_500_000_000,
         }
+    }
+}
+
+impl FilesSettings {
+    /// The limits within which a client reads a file.
+    pub fn read_limits(&self) -> ReadLimits {
+        ReadLimits {
+            connections: self.read_connections,
+            ports: self.read_ports,
+            bytes_in_flight: self.read_bytes_in_flight,
+        }
+    }
+
+    /// Refuses limits of a client that cannot work.
+    fn check_reading(&self) -> Result<(), Mistake> {
+        let wrong = |key: &str, why: String| Err(Mistake::new(key, format!("{key}: {why}")));
+        if !(1..=CONNECTIONS_MAX).contains(&self.read_connections) {
+            return wrong("files.read_connections", format!("must be 1 to {CONNECTIONS_MAX}"));
+        }
+        if !(1..=READ_PORTS_MAX).contains(&self.read_ports) {
+            return wrong("files.read_ports", format!("must be 1 to {READ_PORTS_MAX}"));
+        }
+        if !READ_BYTES.contains(&self.read_bytes_in_flight) {
+            let (least, most) = READ_BYTES.into_inner();
+            return wrong("files.read_bytes_in_flight", format!("must be {least} to {most}"));
+        }
+        Ok(())
     }
 }
 
@@ -198,6 +260,7 @@ impl Settings {
             let why = "files.host_bytes_per_second and files.rack_bytes_per_second: above 0";
             return Err(refuse(Mistake::new("files.host_bytes_per_second", why)));
         }
+        files.check_reading().map_err(refuse)?;
         let mut run: Run = document.part("run")?;
         document.check_durations()?;
         run.rebase(document.base());
@@ -310,6 +373,9 @@ mod tests {
             (node("dataserver", "address = \"0.0.0.0:1\""), "give advertise"),
             (node("nameserver", local) + &node("nameserver", &format!("{local} ")), "one name"),
             ("[files]\ndead_after = \"1ms\"\n".into(), "1s at least"),
+            ("[files]\nread_connections = 9\n".into(), "must be 1 to 8"),
+            ("[files]\nread_ports = 0\n".into(), "must be 1 to 64"),
+            ("[files]\nread_bytes_in_flight = 5\n".into(), "must be 131072 to"),
         ] {
             let error = of(&text).unwrap_err();
             assert!(error.contains(said) && error.contains("line"), "{error}");

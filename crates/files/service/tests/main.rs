@@ -5,6 +5,7 @@ mod faults;
 #[cfg(feature = "objects")]
 mod objects;
 mod operating;
+mod paths;
 mod processes;
 mod rights;
 mod strangers;

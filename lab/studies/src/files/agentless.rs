@@ -19,6 +19,9 @@
 //! files` keeps the old connection until the first bytes of the new one. Here the new flow moves
 //! its first bytes at once, so the old flow ends at once.
 //!
+//! `evenfall files get` reads by the same rules for ports and for silence
+//! ([`evenfall_files_flow::agentless`]). It does not probe dataservers.
+//!
 //! The policy does not know which links the paths of two ports share, and therefore not the harm to
 //! other flows. It knows that a farther copy takes more links, which others need too, and prefers
 //! the nearer one of two copies that promise about the same ([`FARTHER`]).
@@ -27,9 +30,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use evenfall_core::{Prng, Timestamp};
+use evenfall_files_flow::agentless::{PORTS_MAX, REST};
 use evenfall_files_flow::{
-    BeginningRead, Count, FlowId, FlowLeg, FlowRoute, Patience, Policy, Reroute, ThreeTier,
-    TopologyNode,
+    BeginningRead, Count, FlowId, FlowLeg, FlowRoute, PathChange, PathTrials, Patience, Policy,
+    Reroute, ThreeTier, TopologyNode, fair_share,
 };
 
 use crate::files::rivals::links_between;
@@ -37,25 +41,14 @@ use crate::files::rivals::links_between;
 /// Time between two measurements of a flow by its hosts. In 50 ms a flow of 500 Mb/s moves 3 MB,
 /// which takes many round trips, and the shortest read is measured twenty times.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// A flow below this part of the rate that both cards promise counts as congested between them.
-const CONGESTED: f64 = 0.8;
 /// A copy one tier farther away has to promise 1 / .7 times the rate to be read instead. With .5 to
 /// .8 the mean time is within 2 % of the least one, on other seeds than those of the tables.
 const FARTHER: f64 = 0.7;
 /// A second copy is read when its card promises at least this part of the rate of the first copy's
 /// card, after both were weighed by [`FARTHER`].
 const SECOND_MIN: f64 = 0.25;
-/// Limit of ports that a flow tries. Two pods of the simulated network have eight shortest paths
-/// between them, and eight random ports hit a given quarter of the paths nine times in ten.
-const PORTS_MAX: u32 = 8;
-/// A flow keeps a new port that is this many times as fast as the old port. Without this margin,
-/// flows would change between equal paths for ever.
-const BETTER: f64 = 1.2;
 /// A flow is silent until so many more bytes have come: one packet.
 const PACKET_BYTES: f64 = 1_460.0;
-/// How long a host that fell silent is not read, unless there is no other copy. `evenfall files`
-/// waits for the same time.
-const REST: Duration = Duration::from_secs(2);
 
 /// The record that the two hosts of a flow keep.
 struct Seen {
@@ -67,9 +60,9 @@ struct Seen {
     /// promise.
     rate: f64,
     port: u16,
-    /// The best port so far and its rate, while a new port is on trial.
-    trial: Option<(u16, f64)>,
-    ports: u32,
+    /// The port before the present one, to which the flow goes back after a trial.
+    port_before: u16,
+    trials: PathTrials,
     /// When the last packet came, and the bytes up to that packet.
     heard: (Timestamp, f64),
     copies: Vec<TopologyNode>,
@@ -103,16 +96,7 @@ impl Agentless {
     /// `but` is the flow itself, if the card has it already.
     fn promise(&self, fits: impl Fn(&Seen) -> bool, but: Option<FlowId>) -> f64 {
         let beside = self.flows.iter().filter(|(flow, seen)| Some(**flow) != but && fits(seen));
-        let mut rates: Vec<f64> = beside.map(|(_, seen)| seen.rate).collect();
-        rates.sort_by(f64::total_cmp);
-        let (mut room, mut count) = (self.spec.host_bytes_per_s, rates.len() + 1);
-        for rate in rates {
-            if rate * count as f64 > room {
-                break;
-            }
-            (room, count) = (room - rate, count - 1);
-        }
-        room / count as f64
+        fair_share(self.spec.host_bytes_per_s, beside.map(|(_, seen)| seen.rate).collect())
     }
 
     /// Whether two hosts are in one rack. A real client would see this in the base round trip.
@@ -149,8 +133,8 @@ impl Agentless {
             at: now,
             rate,
             port,
-            trial: None,
-            ports: 1,
+            port_before: port,
+            trials: PathTrials::new(PORTS_MAX),
             heard: (now, 0.0),
             copies: read.copies.to_vec(),
             beside: read.flows[1 - leg],
@@ -180,7 +164,7 @@ impl Agentless {
         let (rate, port) = (promise(&copy), self.prng.next_u64() as u16);
         let seen = self.flows.get_mut(&flow)?;
         (seen.from, seen.rate, seen.port, seen.heard.0) = (copy, rate, port, now);
-        (seen.trial, seen.ports) = (None, 1);
+        seen.trials = PathTrials::new(PORTS_MAX);
         Some(Reroute { flow, copy: Some(copy), route: FlowRoute::Port(port) })
     }
 }
@@ -248,22 +232,18 @@ impl Policy for Agentless {
                     *widest = widest.max(rate);
                 }
             }
-            let promised = self.both(from, to, Some(flow));
-            let seen = self.flows.get_mut(&flow).expect("just seen");
-            if let Some((port, before)) = seen.trial.take()
-                && rate < before * BETTER
-            {
-                seen.port = port;
-                moves.push(Reroute { flow, copy: None, route: FlowRoute::Port(port) });
-                continue;
-            }
             // Within a rack there is only one path, so a new port gives no other path.
-            if !near && rate < CONGESTED * promised && seen.ports < PORTS_MAX {
-                seen.trial = Some((seen.port, rate));
-                seen.port = self.prng.next_u64() as u16;
-                seen.ports += 1;
-                moves.push(Reroute { flow, copy: None, route: FlowRoute::Port(seen.port) });
-            }
+            let promised = (!near).then(|| self.both(from, to, Some(flow)));
+            let seen = self.flows.get_mut(&flow).expect("just seen");
+            seen.port = match seen.trials.judge_rate(rate, promised) {
+                PathChange::Keep => continue,
+                PathChange::Back => seen.port_before,
+                PathChange::Try => {
+                    seen.port_before = seen.port;
+                    self.prng.next_u64() as u16
+                }
+            };
+            moves.push(Reroute { flow, copy: None, route: FlowRoute::Port(seen.port) });
         }
         moves
     }

@@ -20,6 +20,7 @@ use serde_json::Value;
 use super::flows::FlowSteering;
 use super::webhdfs::{ORDERS, PREFIX, escaped};
 use crate::ServiceError;
+use crate::settings::ReadLimits;
 
 /// A server that sends nothing for this long is given up, however patient the client is.
 const SILENCE: Duration = Duration::from_secs(90);
@@ -69,6 +70,7 @@ pub struct FilesClient {
     /// Whether connections without a key may leave this host.
     is_open: bool,
     pub(crate) steering: Option<FlowSteering>,
+    pub(crate) limits: ReadLimits,
 }
 
 /// Whether an address belongs to this host, so that what is sent there leaves no interface.
@@ -172,7 +174,14 @@ impl FilesClient {
     /// while it may succeed later, until nothing has succeeded for `patience`.
     pub fn new(nameserver: &str, user: &str, patience: Duration) -> Self {
         let (nameserver, user) = (nameserver.to_owned(), user.to_owned());
-        Self { nameserver, user, patience, key: None, is_open: false, steering: None }
+        let limits = ReadLimits::default();
+        Self { nameserver, user, patience, key: None, is_open: false, steering: None, limits }
+    }
+
+    /// The same client, which reads files within these limits.
+    #[must_use]
+    pub fn within_limits(self, limits: ReadLimits) -> Self {
+        Self { limits, ..self }
     }
 
     /// The same client, which also connects to other hosts without a key, in clear. The settings of

@@ -1,57 +1,67 @@
-//! Reads a file from two copies at once.
+//! Reads a file over several connections at once, and leaves those that are slow.
 //!
-//! The bytes are divided into parts. Two lanes read parts, each from another dataserver and over a
-//! new connection for each part, so that each part takes another source port and so, in a network
-//! that spreads flows by their ports, another path. A lane that is done takes the next part. When
-//! all parts have begun, a lane that is done takes the end of what the other lane has still to
-//! read, in proportion to the measured rates of both ([`Parts`]).
+//! ```text
+//!  |   part     |   part     | ...      lane 0 --port 40001--> copy 0   slow: reads on beside
+//!  |-- lane 0 --|-- lane 1 --|           trial --port 40007--> copy 0   the second half
+//!  |     |-trial|            |          lane 1 --port 40002--> copy 1
+//! ```
 //!
-//! A lane from which nothing comes is hedged: the rest of its part is read a second time, from
-//! another copy and over another connection. The reading that speaks first goes on, and the other
-//! one is dropped, so that bytes of a lane never come over two connections. The wait before a hedge
-//! follows the measured delays ([`Patience`]). A lane that is much slower than the other goes on
-//! with a copy of which no rate is known, or with the fastest known copy.
+//! The bytes are divided into parts. Lanes read parts, each from another copy as long as there are
+//! copies, and over a new connection for each part. A new connection has another source port, and
+//! so another path in a network that spreads connections by their ports. A lane that is done takes
+//! the next part. When all parts have begun, a lane that is done takes the end of what another lane
+//! has still to read, in proportion to the measured rates of both ([`ReadDivision`]).
+//!
+//! **A slow lane changes its path.** The reader measures each connection four times a second, and
+//! compares the rate with what the connection could have ([`evenfall_files_flow::agentless`]). The
+//! card of the reader is taken to carry the greatest sum of rates that was measured. A lane that is
+//! much slower than its share gives the second half of its part to a trial: a connection from
+//! another port, every second time of another copy. When the trial is faster, the trial goes on as
+//! the lane, and the old connection is left. Otherwise the trial is left. No byte that has come is
+//! lost either way, and the old connection stays open until its place is taken.
+//!
+//! **A silent lane is hedged**: the rest of its part is read a second time, from another copy. The
+//! connection that speaks first goes on, and the other one is left. The wait before a hedge follows
+//! the measured delays ([`Patience`]).
+//!
+//! **A late end is hedged too.** When a lane has nothing left to take, and the last bytes of
+//! another lane would come much earlier over a new connection, both connections read these bytes,
+//! and the one that is ahead goes on.
 //!
 //! In a cluster with a flowserver, the flowserver chooses the first copies, and decides whether one
 //! lane reads or two. In a cluster without a flowserver, the first copies are those that the
 //! nameserver names first.
 
+mod connection;
+mod copies;
+
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read as _};
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use evenfall_files_flow::{PART_BYTES, Patience, ReadDivision};
+use evenfall_files_flow::agentless::REST;
+use evenfall_files_flow::{
+    PART_BYTES, PathChange, PathTrials, Patience, ReadDivision, STOLEN_BYTES_MIN, fair_share,
+    is_end_late,
+};
 
-use super::client::{FilesClient, Tell, accepted, authority, is_passing, location};
+use self::connection::{PIECE_BYTES, ReadConnection, ReadEvent, read_range};
+use self::copies::{SourceCopy, WantedFile, choose_copy, find_copies};
+use super::client::{FilesClient, Tell, is_passing};
 use crate::ServiceError;
+use crate::settings::{CONNECTIONS_MAX, ReadLimits};
 
-/// Reads of one file at once: two, because more flows than two take bandwidth from others and gain
-/// little.
-const LANES: usize = 2;
-/// Copies that a reader knows.
-const COPIES_MAX: usize = 3;
-/// A lane from which nothing has come for this long is given up, and its copy counts as failed. A
-/// copy whose hedge spoke first rests for the same time. A disk that is busy with the writes of
-/// others may take a second.
-const HANG: Duration = Duration::from_secs(2);
-/// A lane whose rate is below this share of the other lane's rate tries another copy.
-const SLOW: f64 = 0.5;
+/// A lane from which nothing has come for this long is given up, and its copy counts as failed.
+const HANG: Duration = REST;
 /// Time between two looks at lanes from which nothing comes: a fifth of the shortest wait before a
 /// hedge.
 const LOOK: Duration = Duration::from_millis(50);
-/// Bytes that a lane hands over at once.
-const PIECE_BYTES: usize = 128 << 10;
-/// Limit of the pieces that wait to be written. A lane with a further piece waits until there is
-/// room.
-const PIECES_MAX: usize = 16;
-/// Redirects that a lane follows until a server gives bytes.
-const REDIRECTS_MAX: usize = 5;
+/// A lane whose rest takes less than this many seconds tries no other path: a trial takes a quarter
+/// of a second to be measured.
+const TRIAL_WORTH_S: f64 = 1.0;
 
 /// What was read, and from where.
 #[derive(Clone, Debug, Default)]
@@ -60,76 +70,89 @@ pub struct Fetched {
     pub length: u64,
     /// Bytes that each dataserver gave.
     pub from: BTreeMap<String, u64>,
-    /// Parts of which the rest was read a second time, because nothing came for a while.
+    /// Connections to dataservers, each from another source port.
+    pub connections: u64,
+    /// Parts of which the rest was read a second time, because nothing came for a while or the end
+    /// was late.
     pub hedged: u64,
+    /// Bytes that came twice, because they were hedged.
+    pub repeated_bytes: u64,
+    /// Trials of another port or another copy, because a connection was slow.
+    pub tried: u64,
+    /// Trials that were faster, so that the rest of the part came that way.
+    pub repathed: u64,
     /// Whether a flowserver has chosen the copies.
     pub is_steered: bool,
 }
 
-/// A copy of the file.
-struct Copy {
-    /// Where the copy is read, without the range.
-    url: String,
-    host: String,
-    /// Bytes a second of the last part.
-    rate: Option<f64>,
-    has_failed: bool,
-    /// The copy fell silent and is not read before this time, unless there is no other copy.
-    rests_until: Option<Instant>,
-    /// The flow that the flowserver has given to reads of the copy.
-    flow: Option<u64>,
-}
-
-/// A message of a lane.
-enum Said {
-    Bytes(Vec<u8>),
-    Ended(Result<(), ServiceError>),
-}
-
-/// A part that is being read.
+/// A lane: up to two connections that read one part. The hedge and the trial are there beside the
+/// first connection only, and never together.
 struct Lane {
-    /// The number of this reading. After a lane is given up, messages with its old number are
-    /// ignored.
-    turn: u64,
-    copy: usize,
-    /// Where the reading stops. Another lane may take the last bytes and set an earlier end.
-    end: Arc<AtomicU64>,
-    begun: Instant,
-    moved: u64,
-    moved_at: Instant,
-    /// Whether this reading has or had a hedge. A reading has one at most.
-    is_hedged: bool,
+    main: Option<ReadConnection>,
+    /// The second reading of the rest of the part.
+    hedge: Option<ReadConnection>,
+    /// Whether the hedge races with a connection that is slow and not silent.
+    is_race: bool,
+    /// The connection on trial, which reads the end of the part.
+    trial: Option<ReadConnection>,
+    paths: PathTrials,
+}
+
+/// What a connection is to its lane.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LaneRole {
+    Main,
+    Hedge,
+    Trial,
 }
 
 impl Lane {
-    fn rate(&self) -> f64 {
-        self.moved as f64 / self.begun.elapsed().as_secs_f64().max(1e-3)
+    fn connection_mut(&mut self, role: LaneRole) -> &mut Option<ReadConnection> {
+        match role {
+            LaneRole::Main => &mut self.main,
+            LaneRole::Hedge => &mut self.hedge,
+            LaneRole::Trial => &mut self.trial,
+        }
+    }
+
+    fn all_connections(&self) -> impl Iterator<Item = &ReadConnection> {
+        [&self.main, &self.hedge, &self.trial].into_iter().flatten()
+    }
+
+    fn drop_hedge(&mut self) {
+        if let Some(hedge) = self.hedge.take() {
+            hedge.stop_reading();
+        }
     }
 }
 
 struct Fetch<'a> {
     client: &'a FilesClient,
     out: &'a File,
+    /// The parts of the lanes, and behind them the parts of the lanes' trials.
     parts: ReadDivision,
-    copies: Vec<Copy>,
-    lanes: [Option<Lane>; LANES],
-    /// For each lane, the second reading of the rest of its part. Nothing has come from it yet.
-    hedges: [Option<Lane>; LANES],
+    copies: Vec<SourceCopy>,
+    lanes: Vec<Lane>,
     /// The waits for the first bytes of a part, and for the bytes behind them.
     patience: [Patience; 2],
-    /// Number of lanes that read at once: one if the flowserver finds no gain in a second lane, and
-    /// else two.
+    /// Number of lanes that read at once: one if the flowserver finds no gain in a second lane.
     lanes_max: usize,
+    /// The greatest rate of a connection, and the greatest sum of the rates of all connections.
+    fastest: f64,
+    fastest_sum: f64,
     turns: u64,
-    say: SyncSender<(u64, Said)>,
-    said: Receiver<(u64, Said)>,
+    /// Limit of the pieces that wait to be written. A connection with a further piece waits until
+    /// there is room.
+    pieces_max: usize,
+    say: SyncSender<(u64, ReadEvent)>,
+    said: Receiver<(u64, ReadEvent)>,
     done: u64,
     fetched: Fetched,
     error: Option<ServiceError>,
 }
 
 impl FilesClient {
-    /// Copies a file to the beginning of a local file, out of two copies at once.
+    /// Copies a file to the beginning of a local file, over several connections at once.
     ///
     /// # Errors
     /// The exception of a server, that no server answers, or that the local file takes no bytes.
@@ -142,27 +165,12 @@ impl FilesClient {
     ) -> Result<Fetched, ServiceError> {
         let (length, id) = self.file(path)?;
         begin(length);
-        let (say, said) = sync_channel(PIECES_MAX);
-        let mut fetch = Fetch {
-            client: self,
-            out,
-            parts: ReadDivision::new(length, PART_BYTES, LANES),
-            copies: Vec::new(),
-            lanes: [const { None }; LANES],
-            hedges: [const { None }; LANES],
-            patience: [Patience::default(); 2],
-            lanes_max: LANES,
-            turns: 0,
-            say,
-            said,
-            done: 0,
-            fetched: Fetched { length, ..Fetched::default() },
-            error: None,
-        };
+        let wanted = WantedFile { path, id, length };
+        let mut fetch = Fetch::new(self, out, length);
         let mut attempts = self.attempts();
         while fetch.done < length {
             let before = fetch.done;
-            let found = find(&self.within(attempts.left()), path, (id, length));
+            let found = find_copies(&self.within(attempts.left()), wanted);
             let read = found.and_then(|copies| {
                 fetch.steer(copies, length);
                 let read = fetch.run(length, tell);
@@ -180,63 +188,54 @@ impl FilesClient {
                 return Err(error);
             }
             if self.within(attempts.left()).file(path)?.1 != id {
-                return Err(ServiceError::Answer(format!("{path} was replaced meanwhile")));
+                return Err(wanted.was_replaced());
             }
         }
         Ok(fetch.fetched)
     }
 }
 
-/// The copies of a file, in the order in which the nameserver gives them to readers.
-fn find(
-    client: &FilesClient,
-    path: &str,
-    (id, length): (u64, u64),
-) -> Result<Vec<Copy>, ServiceError> {
-    let mut copies: Vec<Copy> = Vec::new();
-    while copies.len() < COPIES_MAX {
-        let known: Vec<&str> = copies.iter().map(|copy| copy.host.as_str()).collect();
-        let known = known.join(",");
-        let arguments = [("noredirect", "true"), ("excludedatanodes", known.as_str())];
-        let value = match client.get_once(path, "OPEN", &arguments) {
-            Ok(value) => value,
-            // No further copy lives.
-            Err(ServiceError::Refused(..)) if !copies.is_empty() => break,
-            Err(error) => return Err(error),
+impl<'a> Fetch<'a> {
+    fn new(client: &'a FilesClient, out: &'a File, length: u64) -> Self {
+        let ReadLimits { connections, ports, bytes_in_flight } = client.limits;
+        let connections = connections.clamp(1, CONNECTIONS_MAX);
+        // One piece may be on its way however small the limit is.
+        let pieces_max = (bytes_in_flight / PIECE_BYTES).max(1);
+        let (say, said) = sync_channel(pieces_max);
+        let lane = || Lane {
+            main: None,
+            hedge: None,
+            is_race: false,
+            trial: None,
+            paths: PathTrials::new(ports),
         };
-        let url = value["Location"].as_str().unwrap_or_default();
-        let host = authority(url).to_owned();
-        if !url.contains(&format!("file={id}&")) {
-            return Err(ServiceError::Answer(format!("{path} was replaced meanwhile")));
+        Self {
+            client,
+            out,
+            parts: ReadDivision::new(length, PART_BYTES, 2 * connections),
+            copies: Vec::new(),
+            lanes: (0..connections).map(|_| lane()).collect(),
+            patience: [Patience::default(); 2],
+            lanes_max: connections,
+            fastest: 0.0,
+            fastest_sum: 0.0,
+            turns: 0,
+            pieces_max,
+            say,
+            said,
+            done: 0,
+            fetched: Fetched { length, ..Fetched::default() },
+            error: None,
         }
-        if copies.iter().any(|copy| copy.host == host) {
-            break;
-        }
-        let (place, query) = url.split_once('?').unwrap_or((url, ""));
-        let is_kept = |argument: &&str| {
-            !["offset=", "length=", "end="].iter().any(|name| argument.starts_with(name))
-        };
-        let query: Vec<&str> = query.split('&').filter(is_kept).collect();
-        let url = format!("{place}?{}&end={length}", query.join("&"));
-        copies.push(Copy {
-            url,
-            host,
-            rate: None,
-            has_failed: false,
-            rests_until: None,
-            flow: None,
-        });
     }
-    Ok(copies)
-}
 
-impl Fetch<'_> {
     /// Takes these copies, in the order in which the flowserver gives them if there is one.
-    fn steer(&mut self, mut copies: Vec<Copy>, length: u64) {
+    fn steer(&mut self, mut copies: Vec<SourceCopy>, length: u64) {
         let hosts: Vec<&str> = copies.iter().map(|copy| copy.host.as_str()).collect();
         let steering = self.client.steering.as_ref();
         let legs = steering.map_or_else(Vec::new, |steering| steering.read(&hosts, length));
-        self.lanes_max = if legs.is_empty() { LANES } else { legs.len().min(LANES) };
+        let lanes = self.lanes.len();
+        self.lanes_max = if legs.is_empty() { lanes } else { legs.len().min(lanes) };
         self.fetched.is_steered = !legs.is_empty();
         for (flow, copy) in &legs {
             if let Some(copy) = copies.get_mut(*copy) {
@@ -246,7 +245,7 @@ impl Fetch<'_> {
         let place = |at: usize| legs.iter().position(|(_, copy)| *copy == at);
         let mut order: Vec<usize> = (0..copies.len()).collect();
         order.sort_by_key(|at| place(*at).unwrap_or(usize::MAX));
-        let mut copies: Vec<Option<Copy>> = copies.into_iter().map(Some).collect();
+        let mut copies: Vec<Option<SourceCopy>> = copies.into_iter().map(Some).collect();
         self.copies = order.into_iter().filter_map(|at| copies[at].take()).collect();
     }
 
@@ -262,13 +261,13 @@ impl Fetch<'_> {
     fn run(&mut self, length: u64, tell: Tell<'_>) -> Result<(), ServiceError> {
         while self.done < length {
             self.begin_parts();
-            if self.lanes.iter().all(Option::is_none) {
+            if self.lanes.iter().all(|lane| lane.main.is_none()) {
                 let nobody = || ServiceError::Answer("no copy of the file can be read".into());
                 return Err(self.error.take().unwrap_or_else(nobody));
             }
             let mut heard = self.said.recv_timeout(LOOK).ok();
             // While a piece was written to a slow disk, others came. Their lanes are not silent.
-            for _ in 0..PIECES_MAX {
+            for _ in 0..self.pieces_max {
                 let Some((turn, said)) = heard.take() else { break };
                 self.hear(turn, said, tell)?;
                 heard = self.said.try_recv().ok();
@@ -276,182 +275,368 @@ impl Fetch<'_> {
             if let Some((turn, said)) = heard {
                 self.hear(turn, said, tell)?;
             }
-            (0..LANES).for_each(|at| self.look(at));
+            (0..self.lanes.len()).for_each(|at| self.look_at(at));
         }
-        // The lanes have nothing left to read.
-        self.lanes.iter().chain(&self.hedges).flatten().for_each(|lane| lane.end.store(0, Relaxed));
+        // The connections have nothing left to read.
+        self.lanes.iter().flat_map(Lane::all_connections).for_each(ReadConnection::stop_reading);
         Ok(())
     }
 
-    /// Hedges a lane from which nothing has come for a while, or gives the lane up.
-    fn look(&mut self, at: usize) {
-        let Some(lane) = &self.lanes[at] else { return };
-        let silence = lane.moved_at.elapsed();
-        let wait = self.patience[usize::from(lane.moved > 0)].wait();
+    /// The slot of a trial's part.
+    fn trial_slot(&self, at: usize) -> usize {
+        self.lanes.len() + at
+    }
+
+    /// Hedges a lane from which nothing has come for a while or whose end is late, gives a silent
+    /// lane up, and lets a slow one try another path.
+    fn look_at(&mut self, at: usize) {
+        let lane = &self.lanes[at];
+        let Some(main) = &lane.main else { return };
+        let silence = main.silence();
+        let is_silent = silence >= self.patience[usize::from(main.moved > 0)].wait();
         if silence >= HANG {
             self.give_up(at);
-        } else if silence >= wait && !lane.is_hedged {
-            self.hedge(at);
+        } else if is_silent && let Some(trial) = &lane.trial {
+            match trial.moved > 0 {
+                true => self.keep_trial(at),
+                false => self.leave_trial(at),
+            }
+            self.lanes[at].paths.end_trial();
+        } else if !main.is_hedged && (is_silent || self.is_late(at)) {
+            self.hedge_lane(at, !is_silent);
+        } else {
+            self.measure_lane(at);
         }
+    }
+
+    /// Whether the last bytes of a lane would come much earlier over the connection of a lane that
+    /// has nothing left to read.
+    fn is_late(&self, at: usize) -> bool {
+        let Lane { main: Some(main), hedge: None, trial: None, .. } = &self.lanes[at] else {
+            return false;
+        };
+        let is_idle = |lane: &Lane| lane.main.is_none();
+        if !self.parts.is_all_begun() || !self.lanes[..self.lanes_max].iter().any(is_idle) {
+            return false;
+        }
+        let now = Instant::now();
+        let is_awake = |copy: &&SourceCopy| copy.rests_until.is_none_or(|until| until <= now);
+        let usable = self.copies.iter().filter(|copy| !copy.has_failed).filter(is_awake);
+        let elsewhere = usable.filter_map(|copy| copy.rate).fold(0.0, f64::max);
+        let range = self.parts.reading(at);
+        let Some(rate) = main.measured else { return false };
+        is_end_late(range.end - range.start, rate, elsewhere, self.patience[0].wait())
     }
 
     /// Reads the rest of a lane's part a second time: from a copy that nobody reads, or else from
-    /// the copy of the other lane, or else from the same copy. A new connection has another source
+    /// the copy of another lane, or else from the same copy. A new connection has another source
     /// port and may take another path.
-    fn hedge(&mut self, at: usize) {
-        let Some(lane) = &mut self.lanes[at] else { return };
-        lane.is_hedged = true;
-        let own = lane.copy;
-        let free = self.choose().filter(|copy| *copy != own);
-        let beside = self.lanes.iter().flatten().map(|lane| lane.copy).find(|copy| *copy != own);
+    fn hedge_lane(&mut self, at: usize, is_race: bool) {
+        let Some(main) = &mut self.lanes[at].main else { return };
+        main.is_hedged = true;
+        let own = main.copy;
+        let other = self.choose().filter(|copy| *copy != own);
+        let lanes = self.lanes.iter().filter_map(|lane| lane.main.as_ref());
+        let beside = lanes.map(|main| main.copy).find(|copy| *copy != own);
         let range = self.parts.reading(at);
         self.fetched.hedged += 1;
-        self.hedges[at] = self.begin(free.or(beside).unwrap_or(own), range);
+        let hedge = self.begin(other.or(beside).unwrap_or(own), range);
+        (self.lanes[at].hedge, self.lanes[at].is_race) = (hedge, is_race);
     }
 
-    /// Of a lane and its hedge, the one with this turn goes on, and the other one is dropped.
-    /// Returns `None` when the turn belongs to no reading.
-    fn settle(&mut self, turn: u64) -> Option<usize> {
-        let is_it = |lane: &Option<Lane>| lane.as_ref().is_some_and(|lane| lane.turn == turn);
-        if let Some(at) = self.lanes.iter().position(is_it) {
-            self.drop_hedge(at);
-            return Some(at);
-        }
-        let at = self.hedges.iter().position(is_it)?;
-        let silent = core::mem::replace(&mut self.lanes[at], self.hedges[at].take());
-        if let Some(silent) = silent {
-            silent.end.store(0, Relaxed);
-            self.copies[silent.copy].rests_until = Some(Instant::now() + HANG);
-        }
-        Some(at)
-    }
-
-    fn drop_hedge(&mut self, at: usize) {
-        if let Some(hedge) = self.hedges[at].take() {
-            hedge.end.store(0, Relaxed);
-        }
-    }
-
-    fn hear(&mut self, turn: u64, said: Said, tell: Tell<'_>) -> Result<(), ServiceError> {
-        if let Said::Ended(Err(error)) = said {
-            self.error = Some(error);
-            self.fail(turn);
-            return Ok(());
-        }
-        let Some(at) = self.settle(turn) else { return Ok(()) };
-        match said {
-            Said::Bytes(bytes) => {
-                let reading = self.parts.reading(at);
-                let len = (bytes.len() as u64).min(reading.end - reading.start);
-                let unwritten = |error| ServiceError::Io("write what was read".into(), error);
-                self.out.write_all_at(&bytes[..len as usize], reading.start).map_err(unwritten)?;
-                self.parts.read(at, len);
-                self.done += len;
-                if let Some(lane) = &mut self.lanes[at] {
-                    let silence = lane.moved_at.elapsed();
-                    self.patience[usize::from(lane.moved > 0)].heard(silence);
-                    (lane.moved, lane.moved_at) = (lane.moved + len, Instant::now());
-                    let host = &self.copies[lane.copy].host;
-                    *self.fetched.from.entry(host.clone()).or_default() += len;
+    /// Measures a lane and its trial, and judges the path that carries the newest measurement.
+    fn measure_lane(&mut self, at: usize) {
+        let Lane { main, trial, .. } = &mut self.lanes[at];
+        let measured = main.as_mut().and_then(ReadConnection::measure_rate);
+        let on_trial = trial.as_mut().map(|trial| (trial.measure_rate(), trial.silence()));
+        let has_moved = trial.as_ref().is_some_and(|trial| trial.moved > 0);
+        let rates =
+            self.lanes.iter().flat_map(Lane::all_connections).filter_map(|one| one.measured);
+        let (sum, most) =
+            rates.fold((0.0_f64, 0.0_f64), |(sum, most), rate| (sum + rate, most.max(rate)));
+        self.fastest_sum = self.fastest_sum.max(sum);
+        self.fastest = self.fastest.max(most);
+        match (on_trial, measured) {
+            (Some((Some(rate), _)), _) => self.judge_path(at, rate, true),
+            (Some((None, silence)), _) => {
+                if silence >= self.patience[usize::from(has_moved)].wait() {
+                    self.leave_trial(at);
+                    self.lanes[at].paths.end_trial();
                 }
-                tell(self.done);
             }
-            Said::Ended(_) => {
-                if let Some(lane) = self.lanes[at].take() {
-                    self.copies[lane.copy].rate = Some(lane.rate());
+            (None, Some(rate)) => self.judge_path(at, rate, false),
+            (None, None) => {}
+        }
+    }
+
+    /// Judges the measured rate of a lane's connection, or that of its trial.
+    fn judge_path(&mut self, at: usize, rate: f64, is_trial: bool) {
+        let slot = if is_trial { self.trial_slot(at) } else { at };
+        let range = self.parts.reading(slot);
+        let left_s = (range.end - range.start) as f64 / rate.max(1.0);
+        // The trial of a lane with a hedge would be a third connection.
+        let is_long = left_s >= TRIAL_WORTH_S && range.end - range.start >= 2 * STOLEN_BYTES_MIN;
+        let is_worth = is_long && self.lanes[at].hedge.is_none();
+        let promised = is_worth.then(|| self.promise_rate(at));
+        let change = self.lanes[at].paths.judge_rate(rate, promised);
+        match (change, is_trial) {
+            (PathChange::Back, _) => self.leave_trial(at),
+            (PathChange::Keep, true) => self.keep_trial(at),
+            (PathChange::Keep, false) => {}
+            (PathChange::Try, _) => {
+                self.keep_trial(at);
+                self.begin_trial(at);
+            }
+        }
+    }
+
+    /// The rate that a lane could have beside the other lanes.
+    fn promise_rate(&self, at: usize) -> f64 {
+        let others = self.lanes.iter().enumerate().filter(|(other, _)| *other != at);
+        let rates =
+            others.flat_map(|(_, lane)| lane.all_connections()).filter_map(|one| one.measured);
+        fair_share(self.fastest_sum, rates.collect()).min(self.fastest)
+    }
+
+    /// Reads the second half of a lane's part over another connection: from another port of the
+    /// same copy, and every second time from a copy that nobody or the fewest connections read.
+    fn begin_trial(&mut self, at: usize) {
+        let Some(own) = self.lanes[at].main.as_ref().map(|main| main.copy) else { return };
+        let slot = self.trial_slot(at);
+        let other = self.choose().filter(|_| self.lanes[at].paths.tried().is_multiple_of(2));
+        let trial = self.parts.split_off(at, slot).and_then(|range| {
+            self.set_ends();
+            self.fetched.tried += 1;
+            self.begin(other.unwrap_or(own), range)
+        });
+        if trial.is_none() {
+            self.parts.give_up(slot);
+            self.lanes[at].paths.end_trial();
+        }
+        self.lanes[at].trial = trial;
+    }
+
+    /// The connection on trial goes on as the lane. What the old connection has not read is left to
+    /// others.
+    fn keep_trial(&mut self, at: usize) {
+        let Some(trial) = self.lanes[at].trial.take() else { return };
+        self.parts.take_over(self.trial_slot(at), at);
+        self.fetched.repathed += 1;
+        if let Some(old) = self.lanes[at].main.replace(trial) {
+            old.stop_reading();
+        }
+    }
+
+    /// Leaves the connection on trial, and what it has not read to others.
+    fn leave_trial(&mut self, at: usize) {
+        if let Some(trial) = self.lanes[at].trial.take() {
+            trial.stop_reading();
+        }
+        self.parts.give_up(self.trial_slot(at));
+    }
+
+    /// The lane and the role of the connection with this turn. `None` when the reader has left the
+    /// connection.
+    fn place_of(&self, turn: u64) -> Option<(usize, LaneRole)> {
+        let is_it = |one: &Option<ReadConnection>| one.as_ref().is_some_and(|one| one.turn == turn);
+        self.lanes.iter().enumerate().find_map(|(at, lane)| {
+            let all = [
+                (&lane.main, LaneRole::Main),
+                (&lane.hedge, LaneRole::Hedge),
+                (&lane.trial, LaneRole::Trial),
+            ];
+            all.into_iter().find(|(one, _)| is_it(one)).map(|(_, role)| (at, role))
+        })
+    }
+
+    fn hear(&mut self, turn: u64, said: ReadEvent, tell: Tell<'_>) -> Result<(), ServiceError> {
+        let place = self.place_of(turn);
+        match said {
+            ReadEvent::Ended(Err(error)) => {
+                self.error = Some(error);
+                if let Some((at, role)) = place {
+                    self.fail(at, role);
+                }
+            }
+            ReadEvent::Ended(Ok(())) => {
+                if let Some((at, role)) = place {
+                    self.end_part(at, role);
+                }
+            }
+            ReadEvent::Bytes(bytes) => {
+                if let Some((at, role)) = place {
+                    self.take_bytes(at, role, &bytes)?;
+                    tell(self.done);
                 }
             }
         }
         Ok(())
     }
 
-    /// A reading has failed. Its lane goes on with the hedge, or a hedge's lane without it.
-    fn fail(&mut self, turn: u64) {
-        let is_it = |lane: &Option<Lane>| lane.as_ref().is_some_and(|lane| lane.turn == turn);
-        if let Some(at) = self.hedges.iter().position(is_it) {
-            if let Some(hedge) = self.hedges[at].take() {
-                self.copies[hedge.copy].has_failed = true;
+    /// Writes bytes that have come. Of a connection and its hedge, the one that is ahead goes on.
+    fn take_bytes(&mut self, at: usize, role: LaneRole, bytes: &[u8]) -> Result<(), ServiceError> {
+        let slot = if role == LaneRole::Trial { self.trial_slot(at) } else { at };
+        let range = self.parts.reading(slot);
+        let lane = &mut self.lanes[at];
+        let is_race = lane.is_race;
+        let Some(connection) = lane.connection_mut(role) else { return Ok(()) };
+        let place = connection.at;
+        let len = (bytes.len() as u64).min(range.end.saturating_sub(place));
+        // A hedge that is behind brings bytes that are there already. They are the same bytes.
+        let fresh = (place + len).saturating_sub(range.start).min(len);
+        let unwritten = |error| ServiceError::Io("write what was read".into(), error);
+        self.out.write_all_at(&bytes[..len as usize], place).map_err(unwritten)?;
+        self.patience[usize::from(connection.moved > 0)].heard(connection.silence());
+        connection.add_bytes(len);
+        let host = &self.copies[connection.copy].host;
+        *self.fetched.from.entry(host.clone()).or_default() += fresh;
+        self.fetched.repeated_bytes += len - fresh;
+        self.parts.read(slot, fresh);
+        self.done += fresh;
+        match role {
+            LaneRole::Main if !is_race => lane.drop_hedge(),
+            LaneRole::Hedge if fresh > 0 => self.keep_hedge(at),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The hedge of a lane goes on, and the connection that was silent or slow is left.
+    fn keep_hedge(&mut self, at: usize) {
+        let lane = &mut self.lanes[at];
+        let Some(left) = core::mem::replace(&mut lane.main, lane.hedge.take()) else { return };
+        left.stop_reading();
+        if !lane.is_race {
+            self.copies[left.copy].rests_until = Some(Instant::now() + REST);
+        }
+    }
+
+    /// A connection has read its part.
+    fn end_part(&mut self, at: usize, role: LaneRole) {
+        let Some(ended) = self.lanes[at].connection_mut(role).take() else { return };
+        self.copies[ended.copy].rate = Some(ended.mean_rate());
+        let lane = &mut self.lanes[at];
+        match role {
+            LaneRole::Hedge => {}
+            LaneRole::Main => {
+                lane.drop_hedge();
+                lane.paths.end_trial();
+                // A trial that is under way reads the rest of the part, and needs no judgement.
+                if let Some(trial) = lane.trial.take() {
+                    lane.main = Some(trial);
+                    self.parts.take_over(self.trial_slot(at), at);
+                }
             }
-        } else if let Some(at) = self.lanes.iter().position(is_it) {
-            match self.hedges[at].take() {
+            // The trial was done before it was measured. Where it was faster, what the first
+            // connection has not read is read over further new ports.
+            LaneRole::Trial => {
+                if lane.paths.judge_rate(ended.mean_rate(), None) == PathChange::Keep {
+                    self.fetched.repathed += 1;
+                    self.parts.give_up(at);
+                    if let Some(old) = lane.main.take() {
+                        old.stop_reading();
+                    }
+                }
+            }
+        }
+    }
+
+    /// A connection has failed. Its lane goes on with the hedge or the trial, if there is one.
+    fn fail(&mut self, at: usize, role: LaneRole) {
+        let lane = &mut self.lanes[at];
+        match role {
+            LaneRole::Hedge => {
+                if let Some(hedge) = lane.hedge.take() {
+                    self.copies[hedge.copy].has_failed = true;
+                }
+            }
+            LaneRole::Trial => {
+                let own = lane.main.as_ref().map(|main| main.copy);
+                let failed = lane.trial.as_ref().map(|trial| trial.copy);
+                lane.paths.end_trial();
+                self.leave_trial(at);
+                // The first connection to the same copy will tell whether the copy has failed.
+                if let Some(failed) = failed.filter(|failed| Some(*failed) != own) {
+                    self.copies[failed].has_failed = true;
+                }
+            }
+            LaneRole::Main => match lane.hedge.take() {
                 Some(hedge) => {
-                    if let Some(failed) = self.lanes[at].replace(hedge) {
+                    if let Some(failed) = lane.main.replace(hedge) {
                         self.copies[failed.copy].has_failed = true;
                     }
                 }
                 None => self.give_up(at),
-            }
+            },
         }
     }
 
-    /// Leaves the bytes that a lane has not read to others.
+    /// Leaves the bytes that a lane has not read to others. Its trial goes on.
     fn give_up(&mut self, at: usize) {
+        let slot = self.trial_slot(at);
         self.parts.give_up(at);
-        self.drop_hedge(at);
-        if let Some(lane) = self.lanes[at].take() {
-            lane.end.store(0, Relaxed);
-            self.copies[lane.copy].has_failed = true;
-            self.copies[lane.copy].rate = None;
+        let lane = &mut self.lanes[at];
+        lane.drop_hedge();
+        lane.paths.end_trial();
+        let trial = lane.trial.take();
+        if let Some(failed) = core::mem::replace(&mut lane.main, trial) {
+            failed.stop_reading();
+            self.copies[failed.copy].has_failed = true;
+            self.copies[failed.copy].rate = None;
         }
+        self.parts.take_over(slot, at);
     }
 
     /// Gives its next part to each lane that has none.
     fn begin_parts(&mut self) {
         for at in 0..self.lanes_max {
-            if self.lanes[at].is_some() {
+            if self.lanes[at].main.is_some() {
                 continue;
             }
             let Some(copy) = self.choose() else { continue };
-            let of = |lane: &Option<Lane>| lane.as_ref().map_or(0.0, Lane::rate);
-            let mut speeds: Vec<f64> = self.lanes.iter().map(of).collect();
-            // A copy of which no rate is known counts as fast as the other lane.
+            let of =
+                |one: &Option<ReadConnection>| one.as_ref().map_or(0.0, ReadConnection::mean_rate);
+            let mains = self.lanes.iter().map(|lane| of(&lane.main));
+            let trials = self.lanes.iter().map(|lane| of(&lane.trial));
+            let mut speeds: Vec<f64> = mains.chain(trials).collect();
+            // A copy of which no rate is known counts as fast as the fastest connection.
             let fastest = speeds.iter().copied().fold(0.0, f64::max);
             speeds[at] = self.copies[copy].rate.unwrap_or(fastest);
             let Some(range) = self.parts.next(at, &speeds) else { continue };
-            for other in 0..LANES {
-                for lane in [&self.lanes[other], &self.hedges[other]].into_iter().flatten() {
-                    lane.end.store(self.parts.reading(other).end, Relaxed);
-                }
-            }
-            self.lanes[at] = self.begin(copy, range);
-            if self.lanes[at].is_none() {
+            self.set_ends();
+            self.lanes[at].main = self.begin(copy, range);
+            if self.lanes[at].main.is_none() {
                 self.give_up(at);
             }
         }
     }
 
-    /// The copy from which a lane reads its next part: one that no other lane reads and that has
-    /// not failed. The fastest known copy goes first, unless it is slow beside the other lane and
-    /// the rate of another copy is not known.
-    fn choose(&self) -> Option<usize> {
-        let other = self.lanes.iter().flatten().next();
-        let (now, readings) = (Instant::now(), self.lanes.iter().chain(&self.hedges).flatten());
-        let is_read = |copy: usize| readings.clone().any(|lane| lane.copy == copy);
-        let is_free = |copy: &usize| !self.copies[*copy].has_failed && !is_read(*copy);
-        let rests = |copy: &usize| self.copies[*copy].rests_until.is_some_and(|until| now < until);
-        let mut free: Vec<usize> = (0..self.copies.len()).filter(is_free).collect();
-        if !free.iter().all(rests) || other.is_some() {
-            free.retain(|copy| !rests(copy));
+    /// Tells every connection where it ends now.
+    fn set_ends(&self) {
+        for (at, lane) in self.lanes.iter().enumerate() {
+            let end = self.parts.reading(at).end;
+            [&lane.main, &lane.hedge].into_iter().flatten().for_each(|one| one.set_end(end));
+            if let Some(trial) = &lane.trial {
+                trial.set_end(self.parts.reading(self.trial_slot(at)).end);
+            }
         }
-        let rate = |copy: &usize| self.copies[*copy].rate;
-        let known = free.iter().copied().filter(|copy| rate(copy).is_some());
-        let best = known.max_by(|a, b| rate(a).unwrap_or(0.0).total_cmp(&rate(b).unwrap_or(0.0)));
-        let unknown = free.iter().copied().find(|copy| rate(copy).is_none());
-        let is_slow = |copy: &usize| {
-            let beside = other.map_or(0.0, Lane::rate);
-            rate(copy).unwrap_or(0.0) < SLOW * beside
-        };
-        best.filter(|copy| unknown.is_none() || !is_slow(copy)).or(unknown)
+    }
+
+    /// The copy that a new connection reads.
+    fn choose(&self) -> Option<usize> {
+        let mut readers = vec![0; self.copies.len()];
+        let connections = self.lanes.iter().flat_map(Lane::all_connections);
+        connections.for_each(|one| readers[one.copy] += 1);
+        let mains = self.lanes.iter().filter_map(|lane| lane.main.as_ref());
+        let beside = mains.map(ReadConnection::mean_rate).fold(0.0, f64::max);
+        choose_copy(&self.copies, &readers, beside)
     }
 
     /// Begins to read a range of a copy. `None` when no thread can be started.
-    fn begin(&mut self, copy: usize, range: Range<u64>) -> Option<Lane> {
+    fn begin(&mut self, copy: usize, range: Range<u64>) -> Option<ReadConnection> {
         self.turns += 1;
-        let (turn, now) = (self.turns, Instant::now());
-        let end = Arc::new(AtomicU64::new(range.end));
-        let (moved, is_hedged) = (0, false);
-        let lane =
-            Lane { turn, copy, end: Arc::clone(&end), begun: now, moved, moved_at: now, is_hedged };
+        let turn = self.turns;
+        let (connection, end) = ReadConnection::new(turn, copy, &range);
         let (client, say) = (self.client.clone(), self.say.clone());
         let bytes = range.end - range.start;
         let mut url = format!("{}&offset={}&length={bytes}", self.copies[copy].url, range.start);
@@ -459,53 +644,23 @@ impl Fetch<'_> {
             url += &format!("&flow={flow}");
         }
         let work = move || {
-            let ended = read_part(&client, &url, range.start, &end, &mut |piece| {
-                say.send((turn, Said::Bytes(piece))).is_ok()
+            let ended = read_range(&client, &url, range.start, &end, &mut |piece| {
+                say.send((turn, ReadEvent::Bytes(piece))).is_ok()
             });
-            // The message of a lane that was given up has no receiver.
-            let _ = say.send((turn, Said::Ended(ended)));
+            // The message of a connection that was left has no receiver.
+            let _ = say.send((turn, ReadEvent::Ended(ended)));
         };
         // The thread of a lane that is given up ends when its server falls silent.
         let started = std::thread::Builder::new().name("fetch".into()).spawn(work);
         match started {
-            Ok(_) => Some(lane),
+            Ok(_) => {
+                self.fetched.connections += 1;
+                Some(connection)
+            }
             Err(error) => {
                 self.error = Some(ServiceError::Io("start a thread that reads".into(), error));
                 None
             }
         }
     }
-}
-
-/// Reads from one dataserver until `end`, which may come nearer meanwhile.
-fn read_part(
-    client: &FilesClient,
-    url: &str,
-    mut at: u64,
-    end: &AtomicU64,
-    give: &mut dyn FnMut(Vec<u8>) -> bool,
-) -> Result<(), ServiceError> {
-    let mut url = url.to_owned();
-    let mut answer = accepted(client.once(&url)?)?;
-    for _ in 0..REDIRECTS_MAX {
-        if !answer.status.is_redirection() {
-            break;
-        }
-        url = location(&answer)?;
-        answer = accepted(client.once(&url)?)?;
-    }
-    let cut = |error: io::Error| ServiceError::cut(authority(&url), error);
-    while at < end.load(Relaxed) {
-        let mut piece = vec![0; PIECE_BYTES];
-        let len = answer.read(&mut piece).map_err(cut)?;
-        if len == 0 {
-            return Err(cut(io::ErrorKind::UnexpectedEof.into()));
-        }
-        piece.truncate(len);
-        at += len as u64;
-        if !give(piece) {
-            return Ok(());
-        }
-    }
-    Ok(())
 }
