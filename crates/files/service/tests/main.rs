@@ -2,6 +2,7 @@
 
 mod cluster;
 mod faults;
+mod freshness;
 #[cfg(feature = "objects")]
 mod objects;
 mod operating;
