@@ -1,5 +1,5 @@
-//! Replays the corpora on stable: what once was interesting stays harmless. Part of the test
-//! `corpus` of the instruments (`lab/tests/corpus.rs`).
+//! Replays corpora on stable: what once was interesting stays harmless. The unit tests of each
+//! crate that has a module `fuzzing` take this file by its path.
 
 use std::path::Path;
 

@@ -1,4 +1,7 @@
 #![no_main]
-//! See `evenfall_feed_service::fuzzing::requests`.
+//! See `requests` of `evenfall_feed_service::fuzzing`, and `mold_requests` of the formats.
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| evenfall_feed_service::fuzzing::requests(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    evenfall_feed_service::fuzzing::requests(data);
+    evenfall_feed_formats::fuzzing::mold_requests(data);
+});

@@ -1,8 +1,7 @@
-//! Commands, pages and corpora, joined in one program: each program of tests is linked by itself,
-//! which takes seconds.
+//! Commands and pages, joined in one program: each program of tests is linked by itself, which
+//! takes seconds.
 #![forbid(unsafe_code)]
 
 mod campaigns;
-mod corpus;
 mod pages;
 mod rival;

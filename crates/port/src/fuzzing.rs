@@ -15,3 +15,17 @@ pub fn delay_rules(data: &[u8]) {
         assert!(error.starts_with("line "), "{error}");
     }
 }
+
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_corpus_file_passes_its_check() {
+        replay::corpora(&[("chrony", chrony), ("delay_rules", delay_rules)]);
+    }
+}

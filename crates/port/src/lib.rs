@@ -98,7 +98,7 @@ compile_error!(
 mod answers;
 pub mod choice;
 pub mod cpu_meter;
-#[doc(hidden)]
+#[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 mod groups;
 pub mod memory;

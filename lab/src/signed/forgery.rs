@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use evenfall_core::{MasterKey, NodeId, SyncTime};
-use evenfall_multicast_machine::fuzzing::{forge, forge_all};
+use evenfall_multicast_machine::forging::{forge, forge_all};
 use evenfall_multicast_machine::wire::{Fixed, HEADER_BYTES, Hop, Kind};
 use evenfall_multicast_machine::{ReceiverEvent, ReleaseAfter, SharedKey};
 use evenfall_multicast_sessions::producer::ingress::LeadStanding;

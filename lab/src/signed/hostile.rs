@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::{Class, Format, NodeId, SyncTime};
-use evenfall_multicast_machine::fuzzing::forge;
+use evenfall_multicast_machine::forging::forge;
 use evenfall_multicast_machine::wire::{Fixed, Hop, Kind};
 use evenfall_multicast_machine::{ReceiverEvent, ReleaseAfter, SharedKey};
 use serde::Serialize;

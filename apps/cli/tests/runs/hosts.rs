@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Child;
 
 use evenfall_core::{NodeId, Prng};
-use evenfall_multicast_machine::fuzzing::forge;
+use evenfall_multicast_machine::forging::forge;
 use evenfall_multicast_machine::wire;
 use evenfall_runtime::settings::read_key;
 use serde_json::Value;

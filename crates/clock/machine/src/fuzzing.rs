@@ -80,6 +80,10 @@ fn drive(number: u32, data: &[u8]) {
 }
 
 #[cfg(test)]
+#[path = "../../../../fuzz/replay.rs"]
+mod replay;
+
+#[cfg(test)]
 mod tests {
     use evenfall_core::Prng;
 
@@ -104,5 +108,10 @@ mod tests {
             }
             machine(&data);
         }
+    }
+
+    #[test]
+    fn every_corpus_file_passes_its_check() {
+        replay::corpora(&[("clock_machine", machine), ("clock_wire", wire)]);
     }
 }

@@ -79,7 +79,7 @@ pub mod bound;
 pub mod config;
 pub mod discipline;
 mod filter;
-#[doc(hidden)]
+#[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 pub mod graph;
 pub mod hull;

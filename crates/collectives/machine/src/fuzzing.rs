@@ -52,3 +52,17 @@ pub fn datagrams(data: &[u8]) {
         while shuffle.poll_transmit(now).is_some() {}
     }
 }
+
+#[cfg(test)]
+#[path = "../../../../fuzz/replay.rs"]
+mod replay;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_corpus_file_passes_its_check() {
+        replay::corpora(&[("shuffle_bundles", bundles), ("shuffle_datagrams", datagrams)]);
+    }
+}

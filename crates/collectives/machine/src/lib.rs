@@ -94,7 +94,7 @@ mod buffers;
 pub mod chunks;
 pub mod config;
 pub mod error;
-#[doc(hidden)]
+#[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 pub mod group;
 pub mod matrix;

@@ -78,3 +78,17 @@ pub fn logs(data: &[u8]) {
     let _ = journal::read(&[&header[..], data].concat().into());
     crate::outside::check(data);
 }
+
+#[cfg(test)]
+#[path = "../../../../fuzz/replay.rs"]
+mod replay;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_corpus_file_passes_its_check() {
+        replay::corpora(&[("consensus_datagrams", datagrams), ("consensus_logs", logs)]);
+    }
+}

@@ -143,7 +143,7 @@ pub mod consensus;
 mod cycles;
 pub mod disks;
 mod error;
-#[doc(hidden)]
+#[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 mod gossip;
 pub mod group;

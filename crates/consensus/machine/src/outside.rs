@@ -191,6 +191,7 @@ pub fn ended(list: &[u8]) -> Result<Vec<(VnodeId, u32, u64)>, Malformed> {
 }
 
 /// Panics when bytes can be read as a list, and the list is encoded as other bytes.
+#[cfg(any(fuzzing, test))]
 pub(crate) fn check(bytes: &[u8]) {
     if let Ok(list) = Ends::decode(bytes) {
         assert_eq!(list.encode(), bytes);

@@ -119,3 +119,22 @@ pub fn feed(data: &[u8]) {
     assert_eq!(error.index, count);
     assert_eq!(source.next_message(), Err(error));
 }
+
+#[cfg(test)]
+#[path = "../../../../fuzz/replay.rs"]
+mod replay;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_corpus_file_passes_its_check() {
+        replay::corpora(&[
+            ("feed", feed),
+            ("itch", itch),
+            ("mold", mold),
+            ("requests", mold_requests),
+        ]);
+    }
+}

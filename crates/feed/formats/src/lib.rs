@@ -74,8 +74,7 @@ pub mod file;
 #[cfg(feature = "files")]
 mod foreign;
 pub mod framed;
-#[cfg(feature = "files")]
-#[doc(hidden)]
+#[cfg(all(feature = "files", any(fuzzing, test)))]
 pub mod fuzzing;
 #[cfg(feature = "files")]
 mod gzip;

@@ -12,8 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
-#[cfg(feature = "feeds")]
-#[doc(hidden)]
+#[cfg(all(feature = "feeds", any(fuzzing, test)))]
 pub mod fuzzing;
 #[cfg(feature = "feeds")]
 pub mod input;

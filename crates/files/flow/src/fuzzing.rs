@@ -28,3 +28,17 @@ pub fn openflow(data: &[u8]) {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "../../../../fuzz/replay.rs"]
+mod replay;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_corpus_file_passes_its_check() {
+        replay::corpora(&[("openflow", openflow)]);
+    }
+}

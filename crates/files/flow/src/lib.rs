@@ -68,7 +68,7 @@
 
 pub mod agentless;
 pub mod flowserver;
-#[doc(hidden)]
+#[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 pub mod model;
 pub mod openflow;

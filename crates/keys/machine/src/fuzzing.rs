@@ -19,3 +19,17 @@ pub fn calls(data: &[u8]) {
     assert!(keys.limit().is_some() || keys.bytes() <= BYTES_MAX);
     assert_eq!(Keys::decode(&keys.encode()), Ok(keys));
 }
+
+#[cfg(test)]
+#[path = "../../../../fuzz/replay.rs"]
+mod replay;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_corpus_file_passes_its_check() {
+        replay::corpora(&[("keys_calls", calls)]);
+    }
+}

@@ -26,7 +26,7 @@
 #![forbid(unsafe_code)]
 
 pub mod command;
-#[doc(hidden)]
+#[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 pub mod jute;
 mod mortal;

@@ -24,7 +24,7 @@
 mod connection;
 mod error;
 mod front;
-#[doc(hidden)]
+#[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 mod leased;
 mod operations;

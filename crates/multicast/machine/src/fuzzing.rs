@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use evenfall_core::{
-    Arrival, Class, ClockError, ClockReading, Destination, EndKeys, Format, GroupId, Install,
-    Machine, MasterKey, NodeId, NodeKey, StampedBy, SyncTime, Timestamp, Transmit,
+    Arrival, Class, ClockError, ClockReading, Destination, Format, GroupId, Install, Machine,
+    MasterKey, NodeId, StampedBy, SyncTime, Timestamp, Transmit,
 };
 
 use crate::config::{Config, Mode};
@@ -17,15 +17,12 @@ use crate::control::{
     Beacon, Begin, Join, Located, Place, Report, decode_pair, decode_ranges, decode_verdict,
     encode_pair, encode_ranges,
 };
-use crate::ends::End;
+use crate::forging::{ToySigner, ToyVerifier};
 use crate::seal::{Seal, SharedKey};
-use crate::signing::{CHAIN_BYTES, SIGNATURE_BYTES, SignedBatch};
+use crate::signing::SignedBatch;
 use crate::uplink::Identity;
 use crate::wire::{self, Fixed, Hop, Kind, Messages};
-use crate::{
-    Archived, FrameSigner, Receiver, Recorder, Relay, ReleaseAfter, Root, Run, SignatureVerifier,
-    Wanted,
-};
+use crate::{Archived, Receiver, Recorder, Relay, ReleaseAfter, Root, Run, Wanted};
 
 /// Takes a datagram, and its bytes as the body of every kind that has a body.
 /// Encoding a decoded value gives the same bytes.
@@ -81,62 +78,6 @@ fn body(data: &[u8]) {
         assert_eq!(encode_pair(first, second), data);
     }
     let _ = decode_verdict(data);
-}
-
-/// Signs by a hash that everybody can make, for tests alone.
-pub struct ToySigner(pub u8);
-
-impl FrameSigner for ToySigner {
-    fn sign_hash(&self, hash: &[u8; CHAIN_BYTES]) -> [u8; SIGNATURE_BYTES] {
-        let half = *blake3::keyed_hash(&[self.0; 32], hash).as_bytes();
-        core::array::from_fn(|at| half[at % half.len()])
-    }
-}
-
-/// Knows several [`ToySigner`]s, by their numbers.
-pub struct ToyVerifier(pub Vec<u8>);
-
-impl SignatureVerifier for ToyVerifier {
-    fn verify(&self, hash: &[u8; CHAIN_BYTES], signature: &[u8; SIGNATURE_BYTES]) -> bool {
-        self.0.iter().any(|signer| ToySigner(*signer).sign_hash(hash) == *signature)
-    }
-}
-
-/// The datagram of a node with the key, as any holder of the key can make it.
-pub fn forge(key: Option<&SharedKey>, fixed: &Fixed, hop: &Hop, body: &[u8]) -> Bytes {
-    let mut seal = Seal::new(key);
-    let fixed = Fixed { key_id: seal.key_id(), ..*fixed };
-    let body = match fixed.kind.is_frame() {
-        true => seal.seal(&fixed, body.into()),
-        false => Bytes::copy_from_slice(body),
-    };
-    [&seal.header(End::Everybody, &fixed, hop, &body)[..], &body].concat().into()
-}
-
-/// The control datagrams that a node can make for a victim where the run has node keys: one under
-/// the shared key, and one under each of its own keys that the victim may try.
-pub fn forge_all(
-    shared: &SharedKey,
-    own: &NodeKey,
-    victim: NodeId,
-    fixed: &Fixed,
-    hop: &Hop,
-    body: &[u8],
-) -> Vec<Bytes> {
-    let mut seal = Seal::new(Some(shared));
-    seal.with_ends(EndKeys::Node(own.clone()));
-    let fixed = Fixed { key_id: seal.control_key_id(), ..*fixed };
-    // Any kind that goes down is made under the key of this node and the victim below it.
-    let below = Fixed { kind: Kind::Beacon, ..fixed };
-    let as_upper = seal.ends.as_ref().expect("has keys").key_to(End::Node(victim), below.kind);
-    let mut header = wire::encode_header(&fixed, hop);
-    let mac = as_upper.mac(&[&header[..wire::MAC_OFFSET], body]);
-    header[wire::MAC_OFFSET..].copy_from_slice(&mac.to_le_bytes());
-    vec![
-        forge(Some(shared), &fixed, hop, body),
-        [&seal.header(End::Roots, &fixed, hop, body)[..], body].concat().into(),
-        [&header[..], body].concat().into(),
-    ]
 }
 
 /// Reads a script. A script that has ended gives zeroes.
@@ -506,6 +447,10 @@ impl Stage {
 }
 
 #[cfg(test)]
+#[path = "../../../../fuzz/replay.rs"]
+mod replay;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -527,5 +472,10 @@ mod tests {
                 assert!(receiver.status().tally.released > 0, "choice {choice}");
             }
         }
+    }
+
+    #[test]
+    fn every_corpus_file_passes_its_check() {
+        replay::corpora(&[("multicast_machines", machines), ("multicast_wire", wire)]);
     }
 }

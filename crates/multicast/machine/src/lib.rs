@@ -75,6 +75,8 @@ pub mod control;
 mod draft;
 mod ends;
 #[doc(hidden)]
+pub mod forging;
+#[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 pub mod hold;
 mod members;

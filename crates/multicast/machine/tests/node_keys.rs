@@ -8,7 +8,7 @@ use evenfall_core::node_keys::run_key_id;
 use evenfall_core::{
     Arrival, Class, Destination, Format, Machine, MasterKey, NodeId, StampedBy, SyncTime, Timestamp,
 };
-use evenfall_multicast_machine::fuzzing::forge;
+use evenfall_multicast_machine::forging::forge;
 use evenfall_multicast_machine::wire::{Fixed, Hop, Kind, parse};
 use evenfall_multicast_machine::{
     Config, Identity, Mode, Receiver, ReceiverEvent, Root, Run, SharedKey,

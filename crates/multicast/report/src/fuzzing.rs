@@ -15,3 +15,17 @@ pub fn fairness_csv(data: &[u8]) {
     let again: Result<Vec<_>, _> = csv::read(&text[..]).expect("a header").collect();
     assert_eq!(again.expect("what is written can be read"), rows);
 }
+
+#[cfg(test)]
+#[path = "../../../../fuzz/replay.rs"]
+mod replay;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_corpus_file_passes_its_check() {
+        replay::corpora(&[("fairness_csv", fairness_csv)]);
+    }
+}

@@ -43,7 +43,7 @@
 mod apart;
 pub mod csv;
 mod flight;
-#[doc(hidden)]
+#[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 pub mod market;
 mod receivers;

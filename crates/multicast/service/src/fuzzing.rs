@@ -54,3 +54,17 @@ pub fn run_json(data: &[u8]) {
     ledger.close_all();
     let _ = ledger.finish(evenfall_core::ClockError::Unknown);
 }
+
+#[cfg(test)]
+#[path = "../../../../fuzz/replay.rs"]
+mod replay;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_corpus_file_passes_its_check() {
+        replay::corpora(&[("run_json", run_json), ("runlog", runlog), ("settings", settings)]);
+    }
+}

@@ -19,8 +19,7 @@
 
 #[cfg(feature = "publisher")]
 pub mod embedded_root;
-#[cfg(all(feature = "report", feature = "roles"))]
-#[doc(hidden)]
+#[cfg(all(feature = "report", feature = "roles", any(fuzzing, test)))]
 pub mod fuzzing;
 #[cfg(feature = "roles")]
 pub mod gateway;

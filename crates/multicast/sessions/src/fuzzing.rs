@@ -44,3 +44,17 @@ pub fn wire(data: &[u8]) {
         session.expect("a root of the list").handle(Timestamp::ZERO, &arrival).ok();
     }
 }
+
+#[cfg(test)]
+#[path = "../../../../fuzz/replay.rs"]
+mod replay;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_corpus_file_passes_its_check() {
+        replay::corpora(&[("multicast_wire", wire)]);
+    }
+}

@@ -10,7 +10,7 @@
 //! | [`replicated_root`] | a root and its voter among the voters, as one machine |
 #![forbid(unsafe_code)]
 
-#[doc(hidden)]
+#[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 pub mod producer;
 pub mod replicated_root;

@@ -67,3 +67,17 @@ fn sealed(input: &[u8], key: Option<&MacKey>) -> Vec<u8> {
         _ => input.to_vec(),
     }
 }
+
+#[cfg(test)]
+#[path = "../../../../fuzz/replay.rs"]
+mod replay;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_corpus_file_passes_its_check() {
+        replay::corpora(&[("survey_agent", survey_agent), ("survey_wire", survey_wire)]);
+    }
+}

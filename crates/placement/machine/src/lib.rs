@@ -41,7 +41,7 @@
 
 pub mod agent;
 mod branch;
-#[doc(hidden)]
+#[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 pub mod job;
 pub mod plan;

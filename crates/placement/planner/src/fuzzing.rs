@@ -32,3 +32,17 @@ pub fn delays(data: &[u8]) {
     let hosts = loaded.delays.hosts();
     assert!(hosts <= crate::delays::HOSTS_MAX);
 }
+
+#[cfg(test)]
+#[path = "../../../../fuzz/replay.rs"]
+mod replay;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_corpus_file_passes_its_check() {
+        replay::corpora(&[("delays", delays), ("qaplib", qaplib)]);
+    }
+}

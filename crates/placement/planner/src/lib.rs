@@ -70,6 +70,7 @@ pub mod builder;
 pub mod curve;
 pub mod delays;
 pub mod explorer;
+#[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 pub mod lemondrop;
 pub mod minmax;

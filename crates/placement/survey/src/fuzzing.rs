@@ -1,7 +1,7 @@
 //! Checks that the fuzz targets and the replay of their corpora call. Each check takes any bytes,
 //! and panics when a promise breaks.
 
-use evenfall_placement_machine::fuzzing::survey_wire;
+use evenfall_placement_machine::wire::{self, Decoded};
 use prost::Message;
 
 use crate::carrier::Envelope;
@@ -25,5 +25,24 @@ pub fn agent_call(data: &[u8]) {
     let Ok(envelope) = Envelope::decode(data) else { return };
     let again = Envelope::decode(&*envelope.encode_to_vec());
     assert_eq!(again.as_ref(), Ok(&envelope));
-    survey_wire(&envelope.message);
+    if let Ok(Decoded::Message(message)) = wire::decode(&envelope.message, None) {
+        // Long words are cut when they are written.
+        let written = message.encode(None);
+        let again = wire::decode(&written, None);
+        assert!(matches!(again, Ok(Decoded::Message(again)) if again.encode(None) == written));
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../../fuzz/replay.rs"]
+mod replay;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_corpus_file_passes_its_check() {
+        replay::corpora(&[("agent_call", agent_call), ("experiment", experiment)]);
+    }
 }

@@ -20,8 +20,7 @@ pub mod carrier;
 mod error;
 #[cfg(feature = "agents")]
 pub mod experiment;
-#[cfg(feature = "agents")]
-#[doc(hidden)]
+#[cfg(all(feature = "agents", any(fuzzing, test)))]
 pub mod fuzzing;
 pub mod service;
 pub mod settings;

@@ -99,3 +99,17 @@ fn take_in<M: WorkMachine>(machine: &mut M, now: Timestamp, arrival: Arrival) {
     while machine.poll_event().is_some() {}
     while machine.poll_transmit(now).is_some() {}
 }
+
+#[cfg(test)]
+#[path = "../../../../fuzz/replay.rs"]
+mod replay;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_corpus_file_passes_its_check() {
+        replay::corpora(&[("questions", take_questions)]);
+    }
+}

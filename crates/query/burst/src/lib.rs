@@ -69,7 +69,7 @@
 
 pub mod burst;
 pub mod desk;
-#[doc(hidden)]
+#[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 pub mod partition;
 pub mod pivots;

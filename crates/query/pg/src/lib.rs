@@ -22,6 +22,7 @@ mod cancel;
 mod catalogue;
 mod connection;
 mod errors;
+#[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 mod messages;
 mod prepared;

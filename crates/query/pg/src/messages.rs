@@ -148,6 +148,7 @@ impl MessageReader {
     }
 
     /// Bytes of memory that the reader holds.
+    #[cfg(any(fuzzing, test))]
     pub(crate) fn held_bytes(&self) -> usize {
         self.buffer.capacity()
     }

@@ -38,6 +38,7 @@ mod door;
 mod engine;
 mod faults;
 mod functions;
+#[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 mod growing;
 #[cfg(test)]

@@ -85,3 +85,19 @@ pub fn store_table(data: &[u8]) {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "../../../../fuzz/replay.rs"]
+mod replay;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_corpus_file_passes_its_check() {
+        #[cfg(feature = "sealed")]
+        replay::corpora(&[("store_seal", store_seal)]);
+        replay::corpora(&[("store_table", store_table), ("store_wire", store_wire)]);
+    }
+}

@@ -46,7 +46,7 @@ pub mod columns;
 pub mod directory;
 pub mod engine;
 pub mod export;
-#[doc(hidden)]
+#[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 pub mod import;
 pub mod level;

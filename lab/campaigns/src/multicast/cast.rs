@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use evenfall_core::{MasterKey, NodeId, Prng, Timestamp};
-use evenfall_multicast_machine::fuzzing::{ToySigner, ToyVerifier};
+use evenfall_multicast_machine::forging::{ToySigner, ToyVerifier};
 use evenfall_multicast_machine::{
     Begin, Config, Identity, Receiver, Recorder, Relay, ReleaseAfter, Root, Run, SharedKey,
 };

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use evenfall_core::node_keys::run_key_id;
 use evenfall_core::{Arrival, MasterKey, Prng, SharedKey, Timestamp};
-use evenfall_multicast_machine::fuzzing::forge;
+use evenfall_multicast_machine::forging::forge;
 use evenfall_multicast_machine::wire::{self, Kind};
 use evenfall_sim::Altered;
 

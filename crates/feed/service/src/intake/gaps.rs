@@ -117,6 +117,7 @@ impl Gaps {
 /// Datagrams of four bytes (milliseconds since the last, sequence, messages). Checks that only
 /// missing messages are requested, that a round is bounded, and that the steps at any time end with
 /// a wait.
+#[cfg(any(fuzzing, test))]
 pub(crate) fn fuzz(data: &[u8]) {
     use evenfall_feed_formats::arbiter::{ArbiterLimits, FeedSide};
     use evenfall_feed_formats::mold::{PacketBuilder, SessionId};

@@ -99,6 +99,7 @@ impl PushQueue {
 
 /// Takes frames as the replies to a subscription, until one is refused. What waits for the caller
 /// has no seam, and is no more than the window.
+#[cfg(any(fuzzing, test))]
 pub(crate) fn check_pushes(mut data: &[u8]) {
     let mut queue = PushQueue::new(16, 0);
     while let Ok(Some((header, body))) = frame(data) {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::fuzzing::{ToySigner, ToyVerifier};
+use crate::forging::{ToySigner, ToyVerifier};
 use crate::signing::*;
 use crate::wire::Kind;
 use evenfall_core::{Class, Format, NodeId, Prng, SyncTime};
