@@ -3,8 +3,8 @@
 CARGO ?= cargo
 # Seeds of the long campaign; the short one of `make test` is set in the tests themselves.
 SEEDS_LONG ?= 100000
-# Seconds of each fuzz target in `make test`. `make fuzz FUZZ_SECONDS=600` runs each target longer.
-FUZZ_SECONDS ?= 2
+# Seconds of each fuzz target. `make fuzz FUZZ_SECONDS=600` runs each target longer.
+FUZZ_SECONDS ?= 5
 # Minutes of `make paper`, and the data that it compares with.
 MINUTES ?= 10
 DATA ?= ../shared/data
@@ -14,7 +14,7 @@ TEST_THREADS ?= $(shell cores=$$(nproc); echo $$((cores > 2 ? 3 * cores : 6)))
 # `NO_INSTALL=1` also keeps scripts from downloading what they compare with.
 export NO_INSTALL
 
-.PHONY: help demo test test-long bench dist deploy deps paper tools fmt clippy tidy features lean bpf build unit python c doc deny api fuzz fuzz-briefly
+.PHONY: help demo test test-long bench dist deploy deps paper tools fmt clippy tidy features lean bpf build unit python c doc deny api fuzz
 
 help:
 	@echo "make demo       a generated feed, multicast fairly on this machine; ends with a report"
@@ -34,7 +34,7 @@ demo:
 # Cheapest first, and the tests last, so that their closing lines stand above the table of times. LIMIT_MINUTES ends a
 # step that hangs.
 test:
-	+@MAKE="$(MAKE)" LIMIT_MINUTES=$(LIMIT_MINUTES) ./scripts/steps.sh tools fmt tidy bpf deny api clippy doc lean deploy fuzz-briefly build python c unit
+	+@MAKE="$(MAKE)" LIMIT_MINUTES=$(LIMIT_MINUTES) ./scripts/steps.sh tools fmt tidy bpf deny api clippy doc lean deploy build python c unit
 
 fmt:
 	$(CARGO) fmt --all --check
@@ -70,11 +70,8 @@ deny:
 api:
 	./scripts/api.sh
 
-# Leaves out the fuzz targets of the services, because their build alone takes longer than this step
-# may.
-fuzz-briefly:
-	FUZZ_FEATURES=none ./scripts/fuzz.sh $(FUZZ_SECONDS)
-
+# `make test` replays the corpora of all targets. New input is a part of `make test-long`, for the targets are
+# compiled by another compiler, with all that they stand on.
 fuzz:
 	./scripts/fuzz.sh $(FUZZ_SECONDS)
 
@@ -117,6 +114,7 @@ test-long:
 	$(MAKE) dist
 	./scripts/same-everywhere.sh
 	$(MAKE) features
+	$(MAKE) fuzz
 
 # What a release consists of, in target/dist; then each of it in an empty root.
 dist:

@@ -3,11 +3,10 @@
 # and `--lab` does not work. Idempotent: installed tools are left alone.
 #
 #   scripts/deps.sh           install what is missing, each named with what it is for: packages by apt (as
-#                             root or with password-less sudo), cargo-fuzz by cargo where there is a nightly
-#                             Rust, three Python packages by pip into target/venv-store, a client of
-#                             ZooKeeper into target/venv-zookeeper, two of WebHDFS into target/venv-webhdfs,
-#                             drivers of SQL into target/venv-query,
-#                             and a client of MoldUDP64 by cargo in bench-peers/moldudp
+#                             root or with password-less sudo), three Python packages by pip into
+#                             target/venv-store, a client of ZooKeeper into target/venv-zookeeper, two of
+#                             WebHDFS into target/venv-webhdfs, drivers of SQL into target/venv-query, and a client
+#                             of MoldUDP64 by cargo in bench-peers/moldudp
 #   NO_INSTALL=1 scripts/deps.sh   the same as --check, and no failure
 #   scripts/deps.sh --check   only say what is missing; exit 1 if anything is
 set -euo pipefail
@@ -45,10 +44,8 @@ if ! command -v cargo >/dev/null 2>&1; then
   exit 1
 fi
 
-fuzzer=0
 if cargo +nightly --version >/dev/null 2>&1 && ! cargo +nightly fuzz --version >/dev/null 2>&1; then
-  fuzzer=1
-  echo "missing: cargo-fuzz (cargo install cargo-fuzz), for scripts/fuzz.sh"
+  echo "missing, and not installed, for \`make test\` needs it not: cargo-fuzz (cargo install cargo-fuzz), for make fuzz"
 fi
 cargo deny --version >/dev/null 2>&1 \
   || echo "missing, and not installed, for it builds ten minutes: cargo-deny, for licences and advisories"
@@ -91,7 +88,7 @@ if [[ ! -x bench-peers/moldudp/target/release/moldudp-peer ]]; then
   echo "missing: moldudp-peer (cargo, in bench-peers/moldudp), for the test of gateways with a foreign client"
 fi
 
-if [[ ${#missing[@]} -eq 0 && $mold -eq 0 && $fuzzer -eq 0 && $readers -eq 0 && $zookeeper -eq 0 && $webhdfs -eq 0 && $objects -eq 0 && $query -eq 0 ]]; then
+if [[ ${#missing[@]} -eq 0 && $mold -eq 0 && $readers -eq 0 && $zookeeper -eq 0 && $webhdfs -eq 0 && $objects -eq 0 && $query -eq 0 ]]; then
   [[ ${1:-} == --check ]] || echo "all there"
   exit 0
 fi
@@ -100,16 +97,30 @@ if [[ ${1:-} == --check ]]; then
   [[ ${NO_INSTALL:-} == 1 ]] && exit 0
   exit 1
 fi
-if [[ $fuzzer -eq 1 ]]; then
-  echo "installing cargo-fuzz with cargo"
-  cargo install --quiet --locked cargo-fuzz || echo "cargo-fuzz does not install here"
-fi
+# Beside the rest, for most of it waits for servers and disks.
+install_packages() {
+  [[ ${#missing[@]} -gt 0 ]] || return 0
+  if ! command -v apt-get >/dev/null 2>&1; then
+    echo "no apt-get here; install by your own package manager: ${missing[*]}"
+    return 1
+  fi
+  as_root=()
+  if [[ $(id -u) -ne 0 ]]; then
+    if ! sudo -n true 2>/dev/null; then
+      echo "not root, and no sudo without a password; run: sudo apt-get install -y ${missing[*]}"
+      return 1
+    fi
+    as_root=(sudo -n)
+  fi
+  echo "installing with apt-get: ${missing[*]}"
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -qq
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y -qq --no-install-recommends "${missing[@]}"
+  echo "installed: ${missing[*]}"
+}
+install_packages &
+packages=$!
 [[ $readers -eq 0 ]] || bench-peers/store/check.sh --install
-if [[ $mold -eq 1 ]]; then
-  echo "building moldudp-peer with cargo"
-  cargo build --release --quiet --locked --manifest-path bench-peers/moldudp/Cargo.toml \
-    || echo "moldudp-peer does not build here"
-fi
 if [[ $zookeeper -eq 1 ]]; then
   echo "installing kazoo with pip"
   python3 -m venv target/venv-zookeeper && target/venv-zookeeper/bin/pip install --quiet kazoo==2.11.0 \
@@ -131,22 +142,9 @@ if [[ $query -eq 1 ]]; then
     SQLAlchemy==2.1.9 pandas==3.1.1 asyncpg==0.32.0 adbc-driver-flightsql==1.13.0 adbc-driver-postgresql==1.13.0 \
     pyarrow==26.0.1 || rm -rf target/venv-query
 fi
-[[ ${#missing[@]} -gt 0 ]] || exit 0
-
-if ! command -v apt-get >/dev/null 2>&1; then
-  echo "no apt-get here; install by your own package manager: ${missing[*]}"
-  exit 1
+wait $packages
+if [[ $mold -eq 1 ]]; then
+  echo "building moldudp-peer with cargo"
+  cargo build --release --quiet --locked --manifest-path bench-peers/moldudp/Cargo.toml \
+    || echo "moldudp-peer does not build here"
 fi
-as_root=()
-if [[ $(id -u) -ne 0 ]]; then
-  if ! sudo -n true 2>/dev/null; then
-    echo "not root, and no sudo without a password; run: sudo apt-get install -y ${missing[*]}"
-    exit 1
-  fi
-  as_root=(sudo -n)
-fi
-echo "installing with apt-get: ${missing[*]}"
-"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -qq
-"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-  apt-get install -y -qq --no-install-recommends "${missing[@]}"
-echo "installed: ${missing[*]}"

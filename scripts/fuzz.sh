@@ -13,7 +13,7 @@ if ! cargo +nightly --version >/dev/null 2>&1; then
   exit 0
 fi
 if ! cargo +nightly fuzz --version >/dev/null 2>&1; then
-  echo "skipped: fuzzing needs cargo-fuzz (cargo install cargo-fuzz --locked; make deps)"
+  echo "skipped: fuzzing needs cargo-fuzz (cargo install cargo-fuzz --locked)"
   exit 0
 fi
 targets=("$@")
