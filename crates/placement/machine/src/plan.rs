@@ -25,6 +25,7 @@ use evenfall_placement_planner::explorer::{self, Ask, Explorer};
 use evenfall_placement_planner::lemondrop::LemonDropError;
 use evenfall_placement_planner::minmax::MinMaxError;
 use evenfall_placement_planner::planner::{PlanError, PlanMethod, Planner, TreePlan};
+use evenfall_placement_planner::shapes::{ShapeCost, ShapeSearch};
 use evenfall_placement_planner::tree::PlacedTree;
 
 /// Repetitions of an evaluation or an all-to-all job in which hosts fail. After this number the
@@ -152,6 +153,17 @@ impl core::error::Error for PlanSurveyError {
     }
 }
 
+/// What is chosen from the delays of all pairs.
+#[derive(Clone, Copy, Debug)]
+enum PlanGoal {
+    /// The tree of the planner's shape.
+    Tree,
+    /// A shape, and its tree.
+    Shape(ShapeSearch),
+    /// The tree that this host of the pool feeds. The host has no place in the tree.
+    Below(usize),
+}
+
 #[derive(Clone, Debug)]
 enum Stage {
     /// The survey waits for the answers to its greeting.
@@ -175,6 +187,9 @@ pub struct TreeSurvey {
     pool: usize,
     pace: ProbePace,
     extent: Extent,
+    goal: PlanGoal,
+    /// The costs of the shapes among which the last plan was chosen.
+    shape_costs: Vec<ShapeCost>,
     stage: Stage,
     builder: Option<TreeBuilder>,
     /// Whether trees are measured in both ways, because the pool has more than one clock.
@@ -204,6 +219,8 @@ impl TreeSurvey {
             planner,
             pool: names.len(),
             pace,
+            goal: PlanGoal::Tree,
+            shape_costs: Vec::new(),
             stage: Stage::Waiting,
             builder: None,
             both_ways: false,
@@ -219,6 +236,24 @@ impl TreeSurvey {
             probes: 0,
             records: None,
         }
+    }
+
+    /// Chooses depth and fan-out as well, in the place of the planner's shape. All pairs are then
+    /// measured.
+    pub fn choosing_shape(self, search: ShapeSearch) -> Self {
+        Self { goal: PlanGoal::Shape(search), extent: Extent::AllPairs, ..self }
+    }
+
+    /// Plans the tree that this host of the pool feeds, without a place for the host itself. All
+    /// pairs are then measured.
+    pub fn planning_below(self, above: usize) -> Self {
+        Self { goal: PlanGoal::Below(above), extent: Extent::AllPairs, ..self }
+    }
+
+    /// The costs of the shapes among which the plan was chosen, from the flattest to the deepest.
+    /// Empty when the shape was given.
+    pub fn shape_costs(&self) -> &[ShapeCost] {
+        &self.shape_costs
     }
 
     /// Keeps the histograms of all pairs that are measured all to all, about 300 bytes a pair.
@@ -292,6 +327,16 @@ impl TreeSurvey {
             }
             (Extent::Pairs(_), _) => Explorer::jobs_max(self.pool) + attempts,
             _ => u64::from(MATRICES_MAX + 1) * attempts,
+        }
+    }
+
+    /// Fewest hosts with which there may be a plan.
+    fn places_min(&self) -> usize {
+        let of_shape = self.planner.shape.checked_places().unwrap_or(usize::MAX);
+        match self.goal {
+            PlanGoal::Tree => of_shape,
+            PlanGoal::Shape(search) => search.places_min(),
+            PlanGoal::Below(_) => of_shape.saturating_add(1),
         }
     }
 
@@ -462,7 +507,19 @@ impl TreeSurvey {
     /// Plans a tree from the delays of all pairs.
     fn plan_on_matrix(&mut self) {
         self.delays.correct_clocks();
-        match self.planner.plan(&self.delays, &self.alive()) {
+        let (planner, delays, mut alive) = (&self.planner, &self.delays, self.alive());
+        let planned = match self.goal {
+            PlanGoal::Tree => planner.plan(delays, &alive),
+            PlanGoal::Shape(search) => planner.plan_shape(&search, delays, &alive).map(|shaped| {
+                self.shape_costs = shaped.costs;
+                shaped.plan
+            }),
+            PlanGoal::Below(above) => {
+                alive.retain(|host| *host != above);
+                planner.plan_below(delays, above, &alive)
+            }
+        };
+        match planned {
             Ok(plan) => self.evaluate_plan(plan),
             // An outage of half a second can make a matrix useless, so the measurement is repeated.
             Err(error) if lacks_edges(&error) && self.matrices < MATRICES_MAX => {
@@ -658,7 +715,7 @@ impl Program for TreeSurvey {
                 Stage::Waiting | Stage::Over => return SurveyStep::Done,
                 Stage::Matrix => {
                     let hosts = self.alive();
-                    let places = self.planner.shape.checked_places().unwrap_or(usize::MAX);
+                    let places = self.places_min();
                     if hosts.len() < places.max(2) {
                         let error = BuildError::PoolTooSmall { places, hosts: hosts.len() };
                         self.fail(PlanSurveyError::Plan(error.into()));

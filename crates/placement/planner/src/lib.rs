@@ -16,6 +16,7 @@
 //! - [`paths`]: percentiles of whole paths, computed from the percentiles of their edges;
 //! - [`planner`]: every way to choose a tree behind one method;
 //! - [`qap`]: quadratic assignment, the problem that LemonDrop solves;
+//! - [`shapes`]: the depth and fan-out that suit a pool, and the tree below a host that stays;
 //! - [`strategy`]: the score of a candidate;
 //! - [`tree`]: the shape of a tree, and the host on each place.
 //!
@@ -77,5 +78,6 @@ pub mod minmax;
 pub mod paths;
 pub mod planner;
 pub mod qap;
+pub mod shapes;
 pub mod strategy;
 pub mod tree;

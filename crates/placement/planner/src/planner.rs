@@ -149,6 +149,15 @@ pub enum PlanError {
     LemonDrop(LemonDropError),
     /// The strategy reads a statistic that the delays do not have.
     Lacks(DelayStatistic),
+    /// No depth and fan-out give this many leaves in the pool.
+    NoRoom {
+        /// The wanted leaves.
+        receivers: usize,
+        /// Places of the smallest tree with these leaves.
+        places: usize,
+        /// Hosts of the pool.
+        hosts: usize,
+    },
 }
 
 impl fmt::Display for PlanError {
@@ -160,6 +169,16 @@ impl fmt::Display for PlanError {
             Self::Lacks(field) => {
                 write!(f, "the strategy reads {}, which the delays lack", field.name())
             }
+            Self::NoRoom { receivers, places: usize::MAX, hosts } => write!(
+                f,
+                "no tree of this fan-out has {receivers} leaves, in {hosts} hosts or in more: give \
+                 another fan-out, or none"
+            ),
+            Self::NoRoom { receivers, places, hosts } => write!(
+                f,
+                "a tree with {receivers} leaves needs {places} hosts, and the pool has {hosts}: \
+                 add hosts, or ask for fewer receivers"
+            ),
         }
     }
 }
@@ -170,7 +189,7 @@ impl core::error::Error for PlanError {
             Self::Build(error) => core::error::Error::source(error),
             Self::MinMax(error) => core::error::Error::source(error),
             Self::LemonDrop(error) => core::error::Error::source(error),
-            Self::Lacks(_) => None,
+            Self::Lacks(_) | Self::NoRoom { .. } => None,
         }
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use evenfall_core::Install;
 use evenfall_placement_planner::builder::RootRule;
 use evenfall_placement_planner::planner::{PlanMethod, Planner};
+use evenfall_placement_planner::shapes::ShapeSearch;
 use evenfall_placement_planner::tree::TreeShape;
 
 use super::*;
@@ -195,4 +196,32 @@ fn trees_of_some_pairs_are_measured_in_both_ways_on_every_layer() {
         ways.into_iter().max()
     };
     assert_eq!(longest(&corrected), longest(&right));
+}
+
+#[test]
+fn a_survey_chooses_the_shape_that_costs_least() {
+    let shape = |copy_us: f64| {
+        let search = ShapeSearch { receivers: 4, fanout: None, copy_us };
+        let given = TreeShape { depth: 3, fanout: 2 };
+        let survey = surveying("minmax", given, Extent::ByParent).choosing_shape(search);
+        let survey = run(survey, [0; HOSTS], ClockError::SameClock);
+        assert_eq!(survey.shape_costs().len(), 2, "four leaves in one hop or in two");
+        let shape = survey.result().expect("a plan").tree.shape();
+        (shape.depth, shape.fanout)
+    };
+    assert_eq!(shape(4.2), (1, 4));
+    // Three copies of a tenth of a millisecond are dearer than a second hop.
+    assert_eq!(shape(100.0), (2, 2));
+}
+
+#[test]
+fn a_tree_below_a_host_is_planned_without_a_place_for_the_host() {
+    let shape = TreeShape { depth: 1, fanout: 2 };
+    let survey = surveying("minmax", shape, Extent::ByParent).planning_below(0);
+    let survey = run(survey, [0; HOSTS], ClockError::SameClock);
+    let plan = survey.result().expect("a plan");
+    assert!(plan.tree.hosts().len() == 3 && !plan.tree.hosts().contains(&0), "{plan:?}");
+    assert_eq!(plan.evaluation.leaves.len(), 2);
+    // Host 5 is nearest to all others.
+    assert_eq!(plan.tree.hosts()[0], 5, "{plan:?}");
 }
