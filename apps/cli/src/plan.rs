@@ -12,10 +12,14 @@ mod live;
 mod model;
 mod qap;
 #[cfg(feature = "agents")]
+mod rebuild;
+#[cfg(feature = "agents")]
 mod report;
 #[cfg(feature = "agents")]
 mod run;
 mod tree;
+#[cfg(feature = "agents")]
+mod wanted;
 
 use clap::Subcommand;
 use evenfall_placement_planner::accuracy::LengthError;

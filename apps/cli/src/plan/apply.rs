@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use evenfall_host::whole_file::{SETTINGS_BYTES_MAX, read_text_up_to};
 use evenfall_multicast_service::Settings;
 use evenfall_multicast_service::settings::{Node, RoleName};
-use evenfall_placement_planner::tree::PlacedTree;
+use evenfall_placement_planner::tree::{PlacedTree, TreeShape};
 use evenfall_runtime::settings;
 use toml_edit::{DocumentMut, Item, value};
 
@@ -28,6 +28,8 @@ pub struct Feed {
     /// By node, the agent at its address.
     agents: Vec<usize>,
     agent_names: Vec<String>,
+    /// Depth and fan-out, when the file has both.
+    shape: Option<TreeShape>,
 }
 
 impl Feed {
@@ -57,6 +59,7 @@ impl Feed {
             nodes: settings.nodes.clone(),
             agents: Vec::new(),
             agent_names: names.to_vec(),
+            shape: shape_of(&settings),
             text,
         };
         feed.refuse_other_shapes(&settings)?;
@@ -152,6 +155,81 @@ impl Feed {
         Ok((text, said))
     }
 
+    /// Number of nodes that are leaves of the tree.
+    pub fn receivers(&self) -> usize {
+        self.nodes.iter().filter(|node| is_leaf(node.role)).count()
+    }
+
+    /// The agents at the addresses of the nodes.
+    pub fn machines(&self) -> &[usize] {
+        &self.agents
+    }
+
+    /// The name of an agent.
+    pub fn agent_name(&self, agent: usize) -> &str {
+        &self.agent_names[agent]
+    }
+
+    /// The agent on whose machine the node of this name runs, or the agent of this name.
+    pub fn agent_of(&self, name: &str) -> Option<usize> {
+        let node = self.nodes.iter().position(|node| node.name == name);
+        let agent = || self.agent_names.iter().position(|known| known == name);
+        node.map(|at| self.agents[at]).or_else(agent)
+    }
+
+    /// The tree of the file as a root gives it out: the root, the proxies by id, the receivers by
+    /// id. Proxies behind the last inner place are spares.
+    ///
+    /// # Errors
+    /// Why the nodes of the file are no whole tree whose places follow the ids, with line and key.
+    pub fn placed_tree(&self) -> Result<PlacedTree, String> {
+        let first = "write a whole plan by evenfall plan live --apply first";
+        let Some(shape) =
+            self.shape.filter(|shape| shape.depth > 0 && shape.checked_places().is_some())
+        else {
+            let why = format!("has no depth and fan-out from which the places follow; {first}");
+            return Err(self.wrong(&["multicast", "shape"], &why));
+        };
+        let mut by_id: Vec<usize> = (0..self.nodes.len()).collect();
+        by_id.sort_by_key(|at| self.nodes[*at].id);
+        let role = |at: &usize| self.nodes[*at].role;
+        let of = |wanted: &dyn Fn(RoleName) -> bool| -> Vec<usize> {
+            by_id.iter().copied().filter(|at| wanted(role(at))).collect()
+        };
+        let roots = of(&|role| role == RoleName::Root);
+        let proxies = of(&|role| role == RoleName::Proxy);
+        let leaves = of(&is_leaf);
+        let inner = shape.inner() - 1;
+        let counts = (roots.len(), leaves.len());
+        if counts != (1, shape.leaves().len()) || proxies.len() < inner {
+            let why = format!(
+                "asks for one root, {inner} proxies and {} receivers, and the file has {}, {} and \
+                 {}; {first}",
+                shape.leaves().len(),
+                roots.len(),
+                proxies.len(),
+                leaves.len()
+            );
+            return Err(self.wrong(&["multicast", "shape"], &why));
+        }
+        if let Some(other) = by_id
+            .iter()
+            .copied()
+            .find(|at| !matches!(role(at), RoleName::Root | RoleName::Proxy) && !is_leaf(role(at)))
+        {
+            let why = "has no place in the tree, so that a plan would change its role";
+            return Err(self.wrong(&["node", &other.to_string(), "role"], why));
+        }
+        let order: Vec<usize> =
+            roots.iter().chain(&proxies[..inner]).chain(&leaves).copied().collect();
+        // A plan gives the least ids to the places in their order. Other ids would change.
+        if let Some(at) = order.iter().zip(&by_id).find(|(at, by_id)| at != by_id) {
+            let why = format!("does not follow the places of the tree; {first}");
+            return Err(self.wrong(&["node", &at.0.to_string(), "id"], &why));
+        }
+        Ok(PlacedTree::new(shape, order.iter().map(|at| self.agents[*at]).collect()))
+    }
+
     /// The nodes in the order of the tree's places, then the spares in the order of their ids.
     fn order(&self, tree: &PlacedTree) -> Result<Vec<usize>, String> {
         let mut order = Vec::new();
@@ -191,7 +269,8 @@ impl Feed {
         match place {
             0 => RoleName::Root,
             _ if !shape.leaves().contains(&place) => RoleName::Proxy,
-            _ if self.nodes[at].role == RoleName::Recorder => RoleName::Recorder,
+            // A recorder or a gateway is a receiver with more to do.
+            _ if is_leaf(self.nodes[at].role) => self.nodes[at].role,
             _ => RoleName::Receiver,
         }
     }
@@ -239,6 +318,17 @@ impl Feed {
     }
 }
 
+/// Depth and fan-out of the settings, when both are stated.
+fn shape_of(settings: &Settings) -> Option<TreeShape> {
+    let shape = &settings.multicast.shape;
+    Some(TreeShape { depth: shape.depth?, fanout: shape.fanout? })
+}
+
+/// Whether a node of this role is a leaf of the tree.
+fn is_leaf(role: RoleName) -> bool {
+    matches!(role, RoleName::Receiver | RoleName::Recorder | RoleName::Gateway)
+}
+
 fn implicit() -> Item {
     let mut table = toml_edit::Table::new();
     table.set_implicit(true);
@@ -257,7 +347,7 @@ fn put(slot: &mut Item, new: impl Into<toml_edit::Value>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenfall_placement_planner::tree::TreeShape;
+    use crate::plan::rebuild::RebuiltPart;
 
     const TEXT: &str = r#"# a feed
 [run] # what runs
@@ -364,6 +454,69 @@ address = "10.0.0.4:9000"
                 assert!(error.contains(word), "{word} in:\n{error}");
             }
         }
+    }
+
+    /// A root, two proxies with two receivers each, and two spares: agents a0 to a8 in this order.
+    fn two_parts() -> (String, Vec<String>, Vec<SocketAddr>) {
+        let role = |at: usize| ["root", "proxy", "proxy"].get(at).copied().unwrap_or("receiver");
+        let role = |at: usize| if at > 6 { "proxy" } else { role(at) };
+        let node = |at: usize| {
+            format!(
+                "\n[[node]]\nname = \"m{at}\"\nid = {at}\nrole = \"{}\"\naddress = \
+                 \"10.0.0.{}:9000\"\n",
+                role(at),
+                at + 1
+            )
+        };
+        let head = "[run]\nkey_file = \"k\"\n[multicast.shape]\ndepth = 2\nfanout = 2\n";
+        let text = head.to_owned() + &(0..9).map(node).collect::<String>();
+        let agent = |n: u8| (format!("a{n}"), SocketAddr::from(([10, 0, 0, n + 1], 9400)));
+        let (names, agents) = (0..9).map(agent).unzip();
+        (text, names, agents)
+    }
+
+    #[test]
+    fn a_part_gets_other_machines_and_the_rest_stays() {
+        let (text, names, agents) = two_parts();
+        let feed = Feed::parse(Path::new("feed.toml"), text.clone(), &names, &agents);
+        let feed = feed.expect("it fits");
+        assert_eq!(feed.placed_tree().expect("whole").hosts(), [0, 1, 2, 3, 4, 5, 6]);
+        // Of the part below m2, the machine of m5 is avoided.
+        let part = RebuiltPart::of(&feed, "m2", &[5]).expect("two spares");
+        assert_eq!(part.measured(), [0, 2, 6, 7, 8]);
+        assert_eq!(part.shape(), TreeShape { depth: 1, fanout: 2 });
+        let tree = part.join(&[7, 2, 6]);
+        assert_eq!(tree.hosts(), [0, 1, 7, 3, 4, 2, 6]);
+        let (new, said) = feed.with(&tree).expect("it fits");
+        let of_others =
+            |line: &&String| ["m0", "m1", "m3", "m4", "m6"].iter().any(|n| line.contains(n));
+        assert_eq!(said.iter().filter(of_others).count(), 0, "{said:?}");
+        assert!(said.iter().any(|line| line == "node m7: id 7 -> 2"), "{said:?}");
+        assert!(said.iter().any(|line| line.starts_with("node m5: role receiver -> proxy")));
+        let again = Feed::parse(Path::new("feed.toml"), new, &names, &agents).expect("it fits");
+        assert_eq!(again.placed_tree().expect("whole").hosts(), tree.hosts());
+        // A leaf alone is planned as the only child of the machine above.
+        let leaf = RebuiltPart::of(&feed, "a4", &[4]).expect("two spares");
+        assert_eq!(leaf.measured(), [1, 7, 8]);
+        assert_eq!(leaf.join(&[1, 8]).hosts(), [0, 1, 2, 3, 8, 5, 6]);
+    }
+
+    #[test]
+    fn a_part_that_cannot_be_rebuilt_says_what_to_do() {
+        let (text, names, agents) = two_parts();
+        let shown = |text: &str, part: &str, avoided: &[usize]| {
+            let feed = Feed::parse(Path::new("feed.toml"), text.into(), &names, &agents);
+            RebuiltPart::of(&feed.expect("it fits"), part, avoided).expect_err(part)
+        };
+        assert!(shown(&text, "m0", &[]).contains("is the root"));
+        assert!(shown(&text, "m8", &[]).contains("spare"));
+        assert!(shown(&text, "m9", &[]).contains("no node"));
+        assert!(shown(&text, "m1", &[6]).contains("--avoid a6: has a place outside"));
+        assert!(shown(&text, "m1", &[1, 3, 4]).contains("add spares"));
+        let crossed = text.replace("id = 5\n", "id = 50\n").replace("id = 7\n", "id = 5\n");
+        assert!(shown(&crossed, "m1", &[]).contains("node.id does not follow"));
+        let fewer = text.replace("fanout = 2", "fanout = 3");
+        assert!(shown(&fewer, "m1", &[]).contains("multicast.shape asks for"));
     }
 
     #[test]

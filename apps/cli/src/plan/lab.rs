@@ -16,8 +16,8 @@ use evenfall_host::process::{Lifeline, Signal, end_with_parent, send};
 use evenfall_placement_survey::settings::AGENT;
 use evenfall_runtime::settings::{Inject, Node, Run, put};
 
-use super::live::Wanted;
 use super::model;
+use super::wanted::Wanted;
 use crate::Outcome;
 use crate::demo::write_key;
 use crate::services::CONFIG;

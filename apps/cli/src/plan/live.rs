@@ -1,106 +1,35 @@
-//! `evenfall plan live`: measures running agents and ends with a tree.
+//! `evenfall plan live`: measures running agents and ends with a tree, or with a part of one.
 
 use std::fs::File;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use evenfall_core::SharedKey;
 use evenfall_host::interrupt;
 use evenfall_host::whole_file::{DELAYS_BYTES_MAX, read_text_up_to};
 use evenfall_placement_machine::job::{HOSTS_MAX, MESH_HOSTS_MAX};
 use evenfall_placement_machine::{
-    Extent, JobOutcome, MeasurementKind, PlanSurveyError, ProbePace, SurveyLine, SurveyPlan,
-    SurveyorConfig, SurveyorEvent, TreeSurvey,
+    Extent, JobOutcome, MeasurementKind, PlanSurveyError, SurveyLine, SurveyPlan, SurveyorConfig,
+    SurveyorEvent, TreeSurvey,
 };
 use evenfall_placement_planner::accuracy::LengthError;
-use evenfall_placement_planner::builder::{Racing, RootRule};
+use evenfall_placement_planner::builder::RootRule;
 use evenfall_placement_planner::delays::EdgeStats;
-use evenfall_placement_planner::explorer::PAIRS_PER_HOST;
-use evenfall_placement_planner::planner::{PlanMethod, Planner};
-use evenfall_placement_planner::tree::TreeShape;
+use evenfall_placement_planner::planner::Planner;
+use evenfall_placement_planner::tree::PlacedTree;
 use evenfall_placement_survey::Settings;
 use evenfall_placement_survey::settings::SurveySettings;
 use evenfall_placement_survey::surveyor;
 use evenfall_runtime::{SettingsError, settings};
-use humantime::parse_duration;
 use serde_json::{Value, json};
 
 use super::apply::Feed;
 use super::model;
+use super::rebuild::RebuiltPart;
+use super::wanted::{Wanted, WantedSurvey};
 use crate::Outcome;
-
-/// The wanted tree, and how its delays are measured.
-#[derive(clap::Args, Clone, Debug)]
-pub struct Wanted {
-    /// Hops from the root to a leaf.
-    #[arg(long, default_value_t = 2)]
-    pub depth: u8,
-    /// Children of the root and of every inner node.
-    #[arg(long, default_value_t = 2)]
-    pub fanout: u16,
-    /// Candidates for each parent's children. Without this option, twice the fan-out.
-    #[arg(long)]
-    pub candidates: Option<usize>,
-    /// The planner. weighted, p90, p50, rand, or a sum such as "max(p90, mean + 2 * stddev)"
-    /// measure parent by parent. minmax, greedy and lemondrop measure all pairs.
-    #[arg(long, alias = "strategy", default_value = "weighted")]
-    pub method: String,
-    /// The agent that is the root, by name or address.
-    #[arg(long, conflicts_with = "roots")]
-    pub root: Option<String>,
-    /// Number of agents that are tried as root. The agent with the best reach is taken.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub roots: u32,
-    /// Probes per second from a sender to each receiver.
-    #[arg(long, value_name = "PROBES/S", default_value_t = 1_000)]
-    pub rate: u32,
-    /// Time in which probes count, in each whole measurement.
-    #[arg(long, default_value = "1s", value_name = "DURATION", value_parser = parse_duration)]
-    pub duration: Duration,
-    /// Time before the measurement, in which probes warm the path up.
-    #[arg(long, default_value = "100ms", value_name = "DURATION", value_parser = parse_duration)]
-    pub warmup: Duration,
-    /// Rounds of a measurement. A measurement ends early after the round in which the choice is
-    /// clear. With 1, each measurement takes its whole time.
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100))]
-    pub rounds: u32,
-    /// Measure every pair first, instead of parent by parent.
-    #[arg(long)]
-    pub all_to_all: bool,
-    /// Measure at most this many pairs, chosen by the search of minmax. Without it, minmax measures
-    /// every pair of up to 512 agents, and forty pairs per agent in larger pools.
-    #[arg(long, conflicts_with = "all_to_all")]
-    pub pairs: Option<u64>,
-    /// Seed of the search. The same seed and the same delays give the same tree.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-}
-
-impl Wanted {
-    /// The arguments, as another process gets them.
-    pub fn as_arguments(&self) -> Vec<String> {
-        let mut all = vec![
-            format!("--depth={}", self.depth),
-            format!("--fanout={}", self.fanout),
-            format!("--method={}", self.method),
-            format!("--rate={}", self.rate),
-            format!("--duration={}", humantime::format_duration(self.duration)),
-            format!("--warmup={}", humantime::format_duration(self.warmup)),
-            format!("--rounds={}", self.rounds),
-            format!("--seed={}", self.seed),
-        ];
-        all.extend(self.candidates.map(|candidates| format!("--candidates={candidates}")));
-        all.push(match &self.root {
-            Some(root) => format!("--root={root}"),
-            None => format!("--roots={}", self.roots),
-        });
-        all.extend(self.all_to_all.then(|| "--all-to-all".to_owned()));
-        all.extend(self.pairs.map(|pairs| format!("--pairs={pairs}")));
-        all
-    }
-}
 
 /// Arguments of `evenfall plan live`.
 #[derive(clap::Args, Debug)]
@@ -125,6 +54,18 @@ pub struct Args {
     /// shape. A file that does not fit is refused before any measurement.
     #[arg(long, value_name = "FILE")]
     apply: Option<PathBuf>,
+    /// Plan the part of the feed's tree that begins at this node, and leave the rest of the file of
+    /// --apply as it is. The machines of the part and the spares of the feed are measured.
+    #[arg(
+        long,
+        value_name = "NODE",
+        requires = "apply",
+        conflicts_with_all = ["depth", "fanout", "receivers", "root", "pairs", "model_out"]
+    )]
+    rebuild: Option<String>,
+    /// Give no place to the machine of this node or agent. The option may be given several times.
+    #[arg(long, value_name = "HOST")]
+    avoid: Vec<String>,
     /// Print the plan as one JSON object.
     #[arg(long)]
     json: bool,
@@ -167,59 +108,73 @@ fn pool(args: &Args, settings: &Settings) -> Result<Pool, Failed> {
     Ok(Pool { names, addresses })
 }
 
-/// The pairs that the method needs.
-fn extent(wanted: &Wanted, method: &PlanMethod, hosts: usize) -> Result<Extent, Failed> {
-    let extent = match (wanted.pairs, method) {
-        (Some(pairs), PlanMethod::MinMax) => Extent::Pairs(pairs),
-        (Some(_), _) => {
-            let why = "--pairs: needs --method minmax, which alone plans on a part of the pairs";
-            return Err(why.into());
+impl Pool {
+    /// Some of the agents, by number.
+    fn only(&self, agents: &[usize]) -> Self {
+        Self {
+            names: agents.iter().map(|agent| self.names[*agent].clone()).collect(),
+            addresses: agents.iter().map(|agent| self.addresses[*agent]).collect(),
         }
-        (None, _) if wanted.all_to_all => Extent::AllPairs,
-        (None, PlanMethod::MinMax) if hosts > MESH_HOSTS_MAX => {
-            Extent::Pairs(PAIRS_PER_HOST * hosts as u64)
-        }
-        (None, method) => Extent::ByParent.fit(method),
-    };
-    if extent == Extent::AllPairs && hosts > MESH_HOSTS_MAX {
-        return Err(format!(
-            "{hosts} agents: all pairs are measured in pools of {MESH_HOSTS_MAX} agents at most; \
-             use --method minmax, which needs only some pairs, or --method weighted, which \
-             measures parent by parent"
-        )
-        .into());
     }
-    Ok(extent)
 }
 
-fn plan_of(wanted: &Wanted, pool: &Pool) -> Result<(Planner, Extent, ProbePace), Failed> {
-    let pace = ProbePace {
-        rate_hz: wanted.rate,
-        duration: wanted.duration,
-        warm_up: wanted.warmup,
-        ..ProbePace::default()
-    };
-    pace.check()?;
-    let method = super::method(&wanted.method)?;
-    let random = method == PlanMethod::random();
-    let extent = extent(wanted, &method, pool.names.len())?;
-    let root = match &wanted.root {
-        Some(name) => {
-            let found = pool.names.iter().position(|known| known == name);
-            RootRule::Host(found.ok_or(format!("--root {name}: no agent is called so"))?)
+/// The agents of a pool that are measured, and what the plan is for.
+struct Selection {
+    /// The agents, in the order of their numbers in the survey.
+    agents: Vec<usize>,
+    /// The part of a feed's tree that is planned; `None` for a whole tree.
+    part: Option<RebuiltPart>,
+}
+
+impl Selection {
+    /// The agents that the arguments leave.
+    fn of(args: &Args, pool: &Pool, feed: Option<&Feed>) -> Result<Self, String> {
+        let number = |name: &String| {
+            let of_feed = feed.and_then(|feed| feed.agent_of(name));
+            let agent = of_feed.or_else(|| pool.names.iter().position(|known| known == name));
+            agent.ok_or_else(|| format!("--avoid {name}: no agent and no node is called so"))
+        };
+        let avoided = args.avoid.iter().map(number).collect::<Result<Vec<usize>, String>>()?;
+        let Some((name, feed)) = args.rebuild.as_ref().zip(feed) else {
+            let agents = (0..pool.names.len()).filter(|agent| !avoided.contains(agent)).collect();
+            return Ok(Self { agents, part: None });
+        };
+        let part = RebuiltPart::of(feed, name, &avoided)?;
+        let agents = part.measured();
+        if agents.len() > MESH_HOSTS_MAX {
+            return Err(format!(
+                "--rebuild {name}: {} machines may take its places, and all pairs of \
+                 {MESH_HOSTS_MAX} at most are measured; leave some out by --avoid",
+                agents.len()
+            ));
         }
-        None if random || wanted.roots == 1 => RootRule::Random,
-        None => RootRule::Reach(wanted.roots),
-    };
-    let rounds = wanted.rounds;
-    let planner = Planner {
-        candidates: wanted.candidates,
-        root,
-        racing: Racing { rounds, rounds_min: rounds.min(Racing::default().rounds_min) },
-        seed: wanted.seed,
-        ..Planner::new(method, TreeShape { depth: wanted.depth, fanout: wanted.fanout })
-    };
-    Ok((planner, extent, pace))
+        Ok(Self { agents, part: Some(part) })
+    }
+
+    /// The survey that plans the tree or the part.
+    fn survey(&self, wanted: WantedSurvey, names: Vec<String>) -> TreeSurvey {
+        let WantedSurvey { planner, extent, pace, shapes } = wanted;
+        let Some(part) = &self.part else {
+            let survey = TreeSurvey::new(planner, names, pace, extent);
+            return match shapes {
+                Some(search) => survey.choosing_shape(search),
+                None => survey,
+            };
+        };
+        // The machine above the part has the first number. It is the root of a leaf's tree.
+        let planner = Planner { root: RootRule::Host(0), shape: part.shape(), ..planner };
+        let survey = TreeSurvey::new(planner, names, pace, Extent::AllPairs);
+        if part.is_leaf() { survey } else { survey.planning_below(0) }
+    }
+
+    /// The tree of the feed with the planned tree or part.
+    fn whole_tree(&self, planned: &PlacedTree) -> PlacedTree {
+        let agents: Vec<usize> = planned.hosts().iter().map(|host| self.agents[*host]).collect();
+        match &self.part {
+            Some(part) => part.join(&agents),
+            None => PlacedTree::new(planned.shape(), agents),
+        }
+    }
 }
 
 /// Lines that an earlier survey kept, and the file for further lines.
@@ -330,18 +285,24 @@ pub fn main(args: &Args) -> Outcome {
     interrupt::install()?;
     let settings = settings_of(args)?;
     let key: Option<SharedKey> = settings.run.key()?;
-    let pool = pool(args, &settings)?;
+    let all = pool(args, &settings)?;
+    // The file is read before any measurement, because a file that does not fit now will not fit
+    // later.
+    let feed = args.apply.as_ref().map(|path| Feed::read(path, &all.names, &all.addresses));
+    let feed = feed.transpose()?;
+    let selection = Selection::of(args, &all, feed.as_ref())?;
+    let pool = all.only(&selection.agents);
     // A file that cannot be written now cannot be written after the survey either.
     let model = args.model.wanted(pool.names.len())?;
     let wanted =
         Wanted { all_to_all: args.wanted.all_to_all || model.is_some(), ..args.wanted.clone() };
-    let (planner, extent, pace) = plan_of(&wanted, &pool)?;
-    // The file is read before any measurement, because a file that does not fit now will not fit
-    // later.
-    let feed = args.apply.as_ref().map(|path| Feed::read(path, &pool.names, &pool.addresses));
-    let feed = feed.transpose()?;
+    let asked = wanted.survey(&pool.names, feed.as_ref().map(Feed::receivers))?;
+    let pace = asked.pace;
+    if let Some(note) = wanted.note_of_large(pool.names.len()) {
+        eprintln!("{note}");
+    }
     let mut state = State::open(args.state.as_deref())?;
-    let survey = TreeSurvey::new(planner, pool.names.clone(), pace, extent);
+    let survey = selection.survey(asked, pool.names.clone());
     let survey = survey.resume(std::mem::take(&mut state.kept));
     let survey = if model.is_some() { survey.keeping_records() } else { survey };
     let timing = SurveySettings::timing(&settings.survey);
@@ -365,7 +326,8 @@ pub fn main(args: &Args) -> Outcome {
     match survey.result() {
         Ok(plan) => {
             let seconds = began.elapsed().as_secs_f64();
-            let applied = feed.as_ref().map(|feed| feed.with(&plan.tree)).transpose()?;
+            let whole = selection.whole_tree(&plan.tree);
+            let applied = feed.as_ref().map(|feed| feed.with(&whole)).transpose()?;
             if let (Some(feed), Some((text, _))) = (&feed, &applied) {
                 feed.save(text)?;
             }
@@ -445,6 +407,15 @@ impl Report<'_> {
             });
             with(json!(stats), more)
         });
+        let shapes = self.survey.shape_costs().iter().map(|cost| {
+            json!({
+                "depth": cost.shape.depth,
+                "fanout": cost.shape.fanout,
+                "planned_us": cost.worst_leaf_us,
+                "sending_us": cost.sending_us,
+                "cost_us": cost.total_us(),
+            })
+        });
         let planned_error = self.planned_error();
         let failed = |failures: &[(usize, String)]| -> Vec<Value> {
             let one = |(host, why): &(usize, String)| json!({ "host": name(host), "reason": why });
@@ -468,6 +439,7 @@ impl Report<'_> {
             "bound_us": self.plan.planned.as_ref().and_then(|plan| plan.bound_us),
             "planned_error": planned_error,
             "planned_error_us": planned_error.map(LengthError::us),
+            "shapes": shapes.collect::<Vec<_>>(),
             "applied": self.applied,
             "model": self.model,
         })
@@ -503,6 +475,17 @@ impl Report<'_> {
         if let Some((plan, error)) = self.plan.planned.as_ref().zip(self.planned_error()) {
             let (us, parts) = (plan.worst_leaf_us, super::error_parts(error));
             println!("planned worst leaf: p90 {us:.1} us; error: {parts}");
+        }
+        for cost in self.survey.shape_costs() {
+            let mark = if cost.shape == shape { ", chosen" } else { "" };
+            println!(
+                "depth {}, fan-out {}: planned {:.1} us + sending {:.1} us = {:.1} us{mark}",
+                cost.shape.depth,
+                cost.shape.fanout,
+                cost.worst_leaf_us,
+                cost.sending_us,
+                cost.total_us()
+            );
         }
         let errors = self.plan.evaluation.leaves.iter().map(|(_, _, f)| f.clock_error_us);
         match errors.collect::<Option<Vec<f64>>>() {

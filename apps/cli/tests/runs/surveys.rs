@@ -111,9 +111,12 @@ fn stragglers_are_avoided_and_a_dead_agent_is_named() {
 fn all_pairs_give_a_tree_as_well() {
     let mut pool = Pool::new(5, &[1], false);
     pool.start(0..5);
-    let shape = ["--depth", "1", "--fanout", "3", "--all-to-all"];
+    // Three receivers of five agents have room in one hop alone.
+    let shape = ["--depth", "auto", "--receivers", "3"];
     let (json, names) = tree(&finish(pool.plan(&[&SHORT[..], &shape].concat())));
     assert!(!names.contains(&"h1".to_owned()), "{names:?}");
+    let costs = json["shapes"].as_array().expect("shapes");
+    assert!(costs.len() == 1 && (&json["depth"], &json["fanout"]) == (&1.into(), &3.into()));
     assert_eq!(json["measured"].as_array().expect("pairs").len(), 5 * 4);
 }
 
@@ -154,6 +157,16 @@ fn plan_of_minmax_on_some_pairs_is_written_into_the_feed_and_a_run_can_begin_wit
     assert_eq!(settings["multicast"]["shape"]["depth"].as_integer(), Some(2));
     assert!(json["applied"].as_array().is_some_and(|changes| changes.len() > 3), "{json}");
 
+    // The receiver's machine is given up, and the root and the proxy stay as they are.
+    let given_up = names[2].replace('h', "n");
+    let part = ["--rebuild", &given_up, "--avoid", &given_up, "--apply", &path];
+    let (json, part) = tree(&finish(pool.plan(&[&SHORT[..], &part].concat())));
+    assert!(part.len() == 2 && part[0] == names[1] && !names.contains(&part[1]), "{json}");
+    let changes = json["applied"].to_string();
+    assert!(changes.contains(&format!("node {given_up}: role receiver -> proxy")), "{changes}");
+    let kept = [&names[0], &names[1]].map(|name| format!("node {}:", name.replace('h', "n")));
+    assert!(kept.iter().all(|node| !changes.contains(node)), "{changes}");
+
     let wrong = fs::read_to_string(&feed).expect("a feed");
     let wrong = wrong.replace(&format!("{}:0", pool.agents[2].ip()), "127.0.0.99:0");
     fs::write(&feed, &wrong).expect("a feed");
@@ -167,7 +180,8 @@ fn ctrl_c_leaves_agents_idle_and_the_survey_goes_on_where_it_was() {
     let mut pool = Pool::new(4, &[], false);
     pool.start(0..4);
     let state = pool.scratch.path("state.jsonl").display().to_string();
-    let args = ["--duration", "700ms", "--depth", "1", "--fanout", "2", "--state", &state];
+    let shape = ["--method", "weighted", "--depth", "1", "--fanout", "2"];
+    let args = [&["--duration", "700ms", "--state", &state][..], &shape].concat();
     let child = pool.plan(&args);
     let lines = || fs::read_to_string(&state).map_or(0, |text| text.lines().count());
     eventually("a first result", || (lines() > 0).then_some(()));
@@ -181,8 +195,7 @@ fn ctrl_c_leaves_agents_idle_and_the_survey_goes_on_where_it_was() {
     let (json, _) = tree(&said);
     // Two roots, the measurements of the chosen root less the kept measurements, and the tree.
     assert_eq!(json["jobs"], 2 - kept + 1, "{kept} kept\n{}", said.err);
-    let other = ["--duration", "700ms", "--depth", "1", "--fanout", "2", "--state", &state];
-    let said = finish(pool.plan(&[&other[..], &["--seed", "9"]].concat()));
+    let said = finish(pool.plan(&[&args[..], &["--seed", "9"]].concat()));
     assert!(!said.ok && said.err.contains("other settings"), "{}", said.err);
 }
 
