@@ -27,6 +27,8 @@ pub enum AddressError {
     Form(String),
     /// The resolver gives no address for the name of the host.
     Name(String, io::Error),
+    /// The text is no range of ports.
+    Ports(String),
 }
 
 impl fmt::Display for AddressError {
@@ -38,6 +40,9 @@ impl fmt::Display for AddressError {
                  \"10.0.0.2:9000\" or \"[::1]:9000\" or \"host.example:9000\""
             ),
             Self::Name(name, error) => write!(f, "the name {name} has no address here: {error}"),
+            Self::Ports(text) => {
+                write!(f, "{text:.80?}: give the first and the last port, such as \"40000-40999\"")
+            }
         }
     }
 }
@@ -45,7 +50,7 @@ impl fmt::Display for AddressError {
 impl std::error::Error for AddressError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Form(_) => None,
+            Self::Form(_) | Self::Ports(_) => None,
             // The words of the error are in the text already.
             Self::Name(_, error) => error.source(),
         }
@@ -115,6 +120,50 @@ impl fmt::Display for HostPort {
     }
 }
 
+/// The local ports of a client from which a connection comes, as `FIRST-LAST`. Switches may carry
+/// the connections from some ports over one path, and those from other ports over another path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct SourcePorts {
+    /// The first port.
+    pub first: u16,
+    /// The last port.
+    pub last: u16,
+}
+
+impl FromStr for SourcePorts {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let ports = text.split_once('-').and_then(|(first, last)| {
+            let (first, last) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+            Some(Self { first, last })
+        });
+        let ports = ports.filter(|ports| 0 < ports.first && ports.first <= ports.last);
+        ports.ok_or_else(|| AddressError::Ports(text.to_owned()))
+    }
+}
+
+impl TryFrom<String> for SourcePorts {
+    type Error = AddressError;
+
+    fn try_from(text: String) -> Result<Self, AddressError> {
+        text.parse()
+    }
+}
+
+impl From<SourcePorts> for String {
+    fn from(ports: SourcePorts) -> Self {
+        ports.to_string()
+    }
+}
+
+impl fmt::Display for SourcePorts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.first, self.last)
+    }
+}
+
 /// Splits `NAME:PORT`. A name whose last part is a number is no name but a mistyped IPv4 address,
 /// which the C library would complete to another address.
 fn name_and_port(text: &str) -> Result<(&str, u16), AddressError> {
@@ -168,6 +217,17 @@ pub fn deserialize_optional<'de, D: Deserializer<'de>>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_range_of_ports_has_a_first_and_a_last_one() {
+        let ports: SourcePorts = "40000-40999".parse().unwrap();
+        assert_eq!((ports.first, ports.last), (40_000, 40_999));
+        assert_eq!(ports.to_string(), "40000-40999");
+        for wrong in ["", "40000", "2-1", "0-5", "1-70000", "a-b"] {
+            let error = wrong.parse::<SourcePorts>().unwrap_err().to_string();
+            assert!(error.contains("the first and the last port"), "{wrong}: {error}");
+        }
+    }
 
     #[test]
     fn names_are_looked_up_and_addresses_are_taken_as_they_are() {

@@ -45,7 +45,7 @@ pub mod streams;
 #[cfg(test)]
 mod tests;
 
-pub use client::{Answered, Reply, RequestError, Upload, ask, exchange_under};
+pub use client::{Answered, Reply, RequestError, Upload, ask, exchange_from, exchange_under};
 use places::{Awaited, Life, Places};
 pub use reader::{PageAddress, PageReader};
 pub use sealed::Guard;

@@ -396,6 +396,7 @@ fn json_of_fetched(fetched: &Fetched) -> Value {
         "hedged": fetched.hedged,
         "repeatedBytes": fetched.repeated_bytes,
         "steered": fetched.is_steered,
+        "paths": fetched.paths,
     })
 }
 

@@ -13,6 +13,17 @@
 //! of flows. A tenant of a cloud sees no switches. The flowserver therefore takes the network for
 //! the tree above, with a single path between two racks. The [`Selector`] makes the choice.
 //!
+//! Whoever runs the switches may set up several paths between racks beforehand, each for the
+//! connections from some source ports. Each rack then has a link to each path in place of the link
+//! to the core, and the selector chooses copy and path together, as in Mayflower:
+//!
+//! ```text
+//!         path 0      path 1          `paths_bytes_per_s`: the rate of a rack's link to each path
+//!           |    \  /    |
+//!           |    /  \    |
+//!         rack a      rack b
+//! ```
+//!
 //! A flow of which nothing is heard for a while is dead: its client has died, or the message of its
 //! end was lost. A host without flows is forgotten when the room for hosts is needed.
 
@@ -23,7 +34,7 @@ use std::net::IpAddr;
 use evenfall_core::Timestamp;
 
 use crate::model::{Config, FlowId};
-use crate::policy::{BeginningRead, Count, Policy};
+use crate::policy::{BeginningRead, Count, FlowRoute, Policy};
 use crate::selector::{Selector, Two};
 use crate::topology::{Topology, TopologyNode};
 
@@ -35,7 +46,7 @@ pub const FLOWS_MAX: usize = 100_000;
 pub const COPIES_MAX: usize = 16;
 
 /// The settings of a flowserver.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct FlowserverSpec {
     /// Bytes a second of a host's link, in each direction.
     pub host_bytes_per_s: f64,
@@ -43,6 +54,9 @@ pub struct FlowserverSpec {
     pub rack_bytes_per_s: f64,
     /// A flow is dead when nothing is heard of it for this long.
     pub silence: Duration,
+    /// Bytes a second of a rack's link to each path that was set up beforehand, in each direction.
+    /// When the list is empty, there is one path between two racks.
+    pub paths_bytes_per_s: Vec<f64>,
 }
 
 /// A flow of a read: its name, the host of its copy, and the bytes that it is expected to read.
@@ -54,6 +68,8 @@ pub struct Given {
     pub copy: usize,
     /// The bytes that the flow is expected to read.
     pub bytes: u64,
+    /// The number of the path that was set up beforehand. `None` where there is only one path.
+    pub path: Option<usize>,
 }
 
 /// What a flowserver has counted since its start.
@@ -78,6 +94,8 @@ struct Known {
     moved: u64,
     /// The value of `moved` when the network was last built anew.
     before: u64,
+    /// The number of the path that was set up beforehand, where the flowserver chose one.
+    path: Option<usize>,
 }
 
 /// See the documentation of the module.
@@ -88,6 +106,8 @@ pub struct Flowserver {
     /// The rack of each host that a dataserver named.
     racks: BTreeMap<IpAddr, String>,
     nodes: BTreeMap<IpAddr, TopologyNode>,
+    /// The nodes above the racks: one for each path, or the core alone.
+    above: Vec<TopologyNode>,
     flows: BTreeMap<FlowId, Known>,
     /// The last name of a flow.
     last: u64,
@@ -103,7 +123,8 @@ impl Flowserver {
         // 48 bits leave room for all later flows below 2^53, the largest integer that JavaScript
         // keeps exactly.
         let last = first & 0xffff_ffff_ffff;
-        Self { spec, selector, racks, nodes, flows, last, totals: FlowTotals::default() }
+        let (above, totals) = (Vec::new(), FlowTotals::default());
+        Self { spec, selector, racks, nodes, above, flows, last, totals }
     }
 
     /// Flows that are known now.
@@ -162,15 +183,17 @@ impl Flowserver {
         let read = BeginningRead { client: self.nodes[&client], copies: &nodes, bytes, flows };
         let legs = self.selector.choose(now, &read);
         self.totals.divided += u64::from(legs.len() > 1);
-        let given = legs.iter().filter_map(|leg| {
-            let copy = nodes.iter().position(|node| *node == leg.copy)?;
-            Some(Given { flow: leg.flow, copy, bytes: leg.bytes })
-        });
-        let given: Vec<Given> = given.collect();
-        for one in &given {
-            let from = copies[one.copy];
-            let known = Known { from, to: client, bytes: Some(one.bytes), moved: 0, before: 0 };
-            self.flows.insert(one.flow, known);
+        let mut given = Vec::new();
+        for leg in legs {
+            let Some(copy) = nodes.iter().position(|node| *node == leg.copy) else { continue };
+            let path = match leg.route {
+                FlowRoute::Path(number) => self.path_of(leg.copy, self.nodes[&client], number),
+                FlowRoute::Port(_) => None,
+            };
+            let (from, to, bytes) = (copies[copy], client, Some(leg.bytes));
+            let known = Known { from, to, bytes, moved: 0, before: 0, path };
+            self.flows.insert(leg.flow, known);
+            given.push(Given { flow: leg.flow, copy, bytes: leg.bytes, path });
         }
         given
     }
@@ -185,7 +208,8 @@ impl Flowserver {
         }
         self.last += 1;
         let flow = FlowId(self.last);
-        self.flows.insert(flow, Known { from, to, bytes: None, moved: 0, before: 0 });
+        let (bytes, path) = (None, None);
+        self.flows.insert(flow, Known { from, to, bytes, moved: 0, before: 0, path });
         self.take(now, flow);
         Some(flow)
     }
@@ -226,7 +250,19 @@ impl Flowserver {
         }
     }
 
-    /// Adds a flow of a write to the model.
+    /// The number of the prepared path over which a shortest path leads.
+    fn path_of(&mut self, from: TopologyNode, to: TopologyNode, number: usize) -> Option<usize> {
+        if self.spec.paths_bytes_per_s.is_empty() {
+            return None;
+        }
+        let topology = self.selector.topology_mut();
+        let paths = topology.paths(from, to);
+        let mut nodes = paths.path(number).iter().map(|link| topology.links()[link.0 as usize].to);
+        nodes.find_map(|node| self.above.iter().position(|above| *above == node))
+    }
+
+    /// Adds a flow to the model. A flow whose path the flowserver did not choose takes some path:
+    /// the switches hash its ports.
     fn take(&mut self, now: Timestamp, flow: FlowId) {
         let Some(known) = self.flows.get(&flow).copied() else { return };
         let (from, to) = (self.nodes[&known.from], self.nodes[&known.to]);
@@ -235,7 +271,12 @@ impl Flowserver {
             return;
         }
         let left = known.bytes.map(|bytes| bytes.saturating_sub(known.moved) as f64);
-        self.selector.model_mut().add(now, flow, paths.path(0), left);
+        let mut numbers = 0..paths.len();
+        let chosen = known
+            .path
+            .and_then(|path| numbers.find(|number| self.path_of(from, to, *number) == Some(path)));
+        let number = chosen.unwrap_or((flow.0 % paths.len() as u64) as usize);
+        self.selector.model_mut().add(now, flow, paths.path(number), left);
     }
 
     /// Adds these hosts. Returns false when there are too many.
@@ -253,20 +294,34 @@ impl Flowserver {
         all.extend(self.flows.values().flat_map(|flow| [flow.from, flow.to]));
         all.extend(hosts);
         let mut topology = Topology::new();
-        let core = topology.node();
-        let mut racks: BTreeMap<&str, TopologyNode> = BTreeMap::new();
+        // Without prepared paths, the core is the one path.
+        let rates = match &self.spec.paths_bytes_per_s[..] {
+            [] => core::slice::from_ref(&self.spec.rack_bytes_per_s),
+            paths => paths,
+        };
+        self.above = rates.iter().map(|_| topology.node()).collect();
+        let mut racks: BTreeMap<String, TopologyNode> = BTreeMap::new();
         self.nodes.clear();
         for host in all.into_iter().take(HOSTS_MAX) {
             let node = topology.node();
-            let above = match self.racks.get(&host) {
-                Some(rack) => *racks.entry(rack.as_str()).or_insert_with(|| {
-                    let above = topology.node();
-                    topology.wire(above, core, self.spec.rack_bytes_per_s);
-                    above
-                }),
-                None => core,
-            };
-            topology.wire(node, above, self.spec.host_bytes_per_s);
+            let rack = self.racks.get(&host);
+            if let (None, [only]) = (rack, &self.above[..]) {
+                topology.wire(node, *only, self.spec.host_bytes_per_s);
+                self.nodes.insert(host, node);
+                continue;
+            }
+            // Hosts in no known rack have a rack each. Its links are as fast as the host's, so
+            // that they limit nothing.
+            let name = rack.map_or_else(|| format!("host {host}"), |rack| format!("rack {rack}"));
+            let rack = *racks.entry(name).or_insert_with(|| {
+                let own = topology.node();
+                for (above, rate) in self.above.iter().zip(rates) {
+                    let rate = if rack.is_some() { *rate } else { self.spec.host_bytes_per_s };
+                    topology.wire(own, *above, rate);
+                }
+                own
+            });
+            topology.wire(node, rack, self.spec.host_bytes_per_s);
             self.nodes.insert(host, node);
         }
         self.selector = selector_of(topology, &self.spec);
@@ -299,10 +354,16 @@ mod tests {
 
     /// Hosts 1 and 2 in rack a, 3 and 4 in rack b. A rack's link carries half of its hosts' links.
     fn four() -> Flowserver {
+        four_over(Vec::new())
+    }
+
+    /// The same hosts, with a link of each rack to each of these paths.
+    fn four_over(paths_bytes_per_s: Vec<f64>) -> Flowserver {
         let spec = FlowserverSpec {
             host_bytes_per_s: 100e6,
             rack_bytes_per_s: 100e6,
             silence: Duration::from_secs(5),
+            paths_bytes_per_s,
         };
         let mut server = Flowserver::new(spec, 1);
         for n in 1..=4 {
@@ -358,6 +419,26 @@ mod tests {
         server.ended(at(12), dead[0].flow);
         server.ended(at(12), live[0].flow);
         assert!(server.is_empty());
+    }
+
+    #[test]
+    fn copy_and_path_are_chosen_together_where_paths_were_set_up_beforehand() {
+        let mut server = four_over(vec![100e6, 100e6]);
+        let first = server.read(at(1), host(9), &[host(1)], 1_000_000_000);
+        let second = server.read(at(1), host(8), &[host(2)], 1_000_000_000);
+        let mut paths = [first[0].path, second[0].path];
+        paths.sort_unstable();
+        assert_eq!(paths, [Some(0), Some(1)], "the second read avoids the path of the first");
+        // A network that is built anew keeps the paths of its flows.
+        server.place(at(2), host(77), "c");
+        server.ended(at(2), first[0].flow);
+        let third = server.read(at(2), host(7), &[host(1)], 1_000_000_000);
+        assert_eq!(third[0].path, first[0].path, "the path that is free again");
+        // Both paths out of rack a are busy now.
+        let fourth = server.read(at(2), host(6), &[host(1), host(4)], 1_000_000_000);
+        assert_eq!((fourth.len(), fourth[0].copy), (1, 1));
+        // Within a rack there is one path only.
+        assert_eq!(server.read(at(2), host(3), &[host(4)], 5)[0].path, None);
     }
 
     #[test]

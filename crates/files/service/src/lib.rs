@@ -33,4 +33,4 @@ pub use servers::{
     BytesSource, Fetched, FilesClient, Options, RebuildSource, ServiceError, Tell, rebuild,
     run_dataserver, run_flowserver, run_nameserver, user_of_environment,
 };
-pub use settings::{ReadLimits, Settings};
+pub use settings::{PreparedPath, ReadLimits, Settings};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use evenfall_core::SharedKey;
-use evenfall_runtime::address::HostPort;
+use evenfall_runtime::address::{HostPort, SourcePorts};
 use evenfall_runtime::settings::{
     self, Document, KnownTable, Mistake, Run, SettingsError, check_closed, check_nodes,
 };
@@ -30,6 +30,22 @@ const READ_PORTS_MAX: u32 = 64;
 /// The least and the greatest bytes on their way: one piece of a connection, and what a client
 /// with the most connections over a network of 100 Gb/s and 20 ms needs, four times.
 const READ_BYTES: core::ops::RangeInclusive<usize> = 131_072..=1 << 30;
+
+/// Most paths that are set up beforehand: those between two pods of a fat tree of 16-port switches.
+const PATHS_MAX: usize = 64;
+
+/// A path between racks that was set up beforehand: switches carry the connections of clients from
+/// these ports over it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PreparedPath {
+    /// The name of the path for people.
+    pub name: String,
+    /// The ports of clients.
+    pub ports: SourcePorts,
+    /// Bytes a second of a rack's link to the path, in each direction.
+    pub bytes_per_second: u64,
+}
 
 /// The limits within which `evenfall files get` reads a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +99,8 @@ pub struct FilesSettings {
     pub host_bytes_per_second: u64,
     /// Bytes a second of a rack's link, as a flowserver assumes.
     pub rack_bytes_per_second: u64,
+    /// Paths between racks among which a flowserver chooses.
+    pub paths: Vec<PreparedPath>,
 }
 
 impl Default for FilesSettings {
@@ -102,6 +120,7 @@ impl Default for FilesSettings {
             read_bytes_in_flight: 2 << 20,
             host_bytes_per_second: 1_250_000_000,
             rack_bytes_per_second: 2_500_000_000,
+            paths: Vec::new(),
         }
     }
 }
@@ -114,6 +133,27 @@ impl FilesSettings {
             ports: self.read_ports,
             bytes_in_flight: self.read_bytes_in_flight,
         }
+    }
+
+    /// Refuses paths that cannot be told apart.
+    fn check_paths(&self) -> Result<(), Mistake> {
+        let wrong = |why: String| Err(Mistake::new("files.paths", format!("files.paths: {why}")));
+        if self.paths.len() > PATHS_MAX {
+            return wrong(format!("there may be {PATHS_MAX} paths"));
+        }
+        for (at, path) in self.paths.iter().enumerate() {
+            if path.bytes_per_second == 0 {
+                return wrong(format!("{}: bytes_per_second must be above 0", path.name));
+            }
+            let overlaps = |other: &&PreparedPath| {
+                path.ports.first <= other.ports.last && other.ports.first <= path.ports.last
+            };
+            if let Some(other) = self.paths[..at].iter().find(overlaps) {
+                let (own, other) = (&path.name, &other.name);
+                return wrong(format!("{own} and {other} have the same ports"));
+            }
+        }
+        Ok(())
     }
 
     /// Refuses limits of a client that cannot work.
@@ -261,6 +301,7 @@ impl Settings {
             return Err(refuse(Mistake::new("files.host_bytes_per_second", why)));
         }
         files.check_reading().map_err(refuse)?;
+        files.check_paths().map_err(refuse)?;
         let mut run: Run = document.part("run")?;
         document.check_durations()?;
         run.rebase(document.base());
@@ -364,6 +405,25 @@ mod tests {
         let names = settings.nameserver().unwrap();
         assert_eq!(names.own.files, Some(Path::new("run").join(&names.plain.name)));
         assert!(settings.check_closed().unwrap_err().why.contains("run.key_file"));
+    }
+
+    #[test]
+    fn paths_have_ports_of_their_own() {
+        let path = |name: &str, ports: &str| {
+            let key = "bytes_per_second = 1000";
+            format!("[[files.paths]]\nname = \"{name}\"\nports = \"{ports}\"\n{key}\n")
+        };
+        let two = path("one", "40000-40999") + &path("two", "41000-41999");
+        let settings = of(&two).unwrap();
+        assert_eq!(settings.files.paths[1].ports, SourcePorts { first: 41_000, last: 41_999 });
+        for (text, said) in [
+            (two + &path("three", "40999-41000"), "have the same ports"),
+            (path("one", "41000-40000"), "give the first and the last port"),
+            (path("one", "40000-40001").replace("1000", "0"), "above 0"),
+        ] {
+            let error = of(&text).unwrap_err();
+            assert!(error.contains(said), "{error}");
+        }
     }
 
     #[test]

@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use evenfall_core::SharedKey;
 use evenfall_files_service::{
-    FilesClient, Options, run_dataserver, run_flowserver, run_nameserver,
+    FilesClient, Options, PreparedPath, run_dataserver, run_flowserver, run_nameserver,
 };
 use evenfall_host::ports;
 use evenfall_host::process::{self, Signal};
+use evenfall_runtime::address::SourcePorts;
 use tempfile::TempDir;
 
 /// Tells a process which server it is: its address, that of the nameserver, its directory, its rack
@@ -37,6 +38,8 @@ fn server() {
     options.name = format!("port-{}", listen.port());
     options.files.superusers = vec!["ann".to_owned(), "dr.who".to_owned()];
     options.files.scrub_bytes_per_second = SCRUB_BYTES_PER_SECOND;
+    // Paths that a flowserver takes for set up: here their ports change nothing.
+    options.files.paths = [20_000, 21_000].map(path_from).into();
     match words.next() {
         Some("keyed") => {
             // The servers listen on all interfaces, and say where they are reached.
@@ -51,6 +54,12 @@ fn server() {
         () => run_dataserver(&options, || {}),
     };
     ended.expect("a server");
+}
+
+/// A path for the connections from these 1,000 ports.
+fn path_from(first: u16) -> PreparedPath {
+    let ports = SourcePorts { first, last: first + 999 };
+    PreparedPath { name: format!("path-{first}"), ports, bytes_per_second: 1_000_000_000 }
 }
 
 /// The key of a cluster that has one.

@@ -165,6 +165,9 @@ fn a_flowserver_chooses_copies_counts_flows_and_is_not_missed_when_it_dies() {
         let (bytes, fetched) = fetch(&cluster, &client, "/a");
         assert!(bytes == all, "other bytes");
         steered += u64::from(fetched.is_steered);
+        // Where paths were set up beforehand, each copy is read over a chosen one.
+        assert!(!fetched.is_steered || !fetched.paths.is_empty(), "{fetched:?}");
+        assert!(fetched.paths.values().all(|path| path.starts_with("path-2")), "{fetched:?}");
         fetched.is_steered
     });
     until("flows stay", || state()["flows"] == 0);

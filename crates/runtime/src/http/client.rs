@@ -21,6 +21,7 @@ use hyper_util::rt::TokioIo;
 use tokio::runtime::Runtime;
 
 use super::sealed::Stream;
+use crate::address::SourcePorts;
 
 /// Bytes of an answer. The state of a root with ten thousand receivers has about three million.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
@@ -99,7 +100,8 @@ pub fn ask(
     let text = async {
         let path: Uri = path.parse().map_err(RequestError::Path)?;
         let host = address.to_string();
-        let response = send(&[address], None, &host, method, path, Empty::<Bytes>::new()).await?;
+        let response =
+            send(Peer::at(&[address], &host), method, path, Empty::<Bytes>::new()).await?;
         let status = response.status();
         let text = text_of(response.into_body()).await?;
         Ok(Reply { status, text })
@@ -110,11 +112,24 @@ pub fn ask(
     })
 }
 
+/// A server, and how a connection reaches the server.
+struct Peer<'a> {
+    addresses: &'a [SocketAddr],
+    /// The name of the server in the head of the request.
+    host: &'a str,
+    ports: Option<SourcePorts>,
+    key: Option<&'a SharedKey>,
+}
+
+impl<'a> Peer<'a> {
+    fn at(addresses: &'a [SocketAddr], host: &'a str) -> Self {
+        Self { addresses, host, ports: None, key: None }
+    }
+}
+
 /// Sends a request over a new connection, whose bytes move as a task of the runtime.
 async fn send<B>(
-    addresses: &[SocketAddr],
-    key: Option<&SharedKey>,
-    host: &str,
+    to: Peer<'_>,
     method: Method,
     path: Uri,
     body: B,
@@ -123,7 +138,8 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let stream = Stream::connect(addresses, key).await.map_err(RequestError::Connection)?;
+    let stream = Stream::connect(to.addresses, to.ports, to.key).await;
+    let stream = stream.map_err(RequestError::Connection)?;
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(RequestError::Protocol)?;
     // The connection moves bytes while the request waits. Its errors reach the request.
@@ -131,7 +147,7 @@ where
     let mut request = Request::new(body);
     *request.method_mut() = method;
     *request.uri_mut() = path;
-    let host = host.parse().map_err(|_| RequestError::Scheme(host.to_owned()))?;
+    let host = to.host.parse().map_err(|_| RequestError::Scheme(to.host.to_owned()))?;
     request.headers_mut().insert(HOST, host);
     sender.send_request(request).await.map_err(RequestError::Protocol)
 }
@@ -293,6 +309,19 @@ pub fn exchange_under(
     patience: Duration,
     tell: &mut dyn FnMut(u64),
 ) -> Result<Answered, RequestError> {
+    exchange_from(None, key, url, method, body, patience, tell)
+}
+
+/// As [`exchange_under`], over a connection from one of these ports of this host.
+pub fn exchange_from(
+    ports: Option<SourcePorts>,
+    key: Option<&SharedKey>,
+    url: &str,
+    method: Method,
+    body: Upload,
+    patience: Duration,
+    tell: &mut dyn FnMut(u64),
+) -> Result<Answered, RequestError> {
     let uri: Uri = url.parse().map_err(RequestError::Path)?;
     let wrong = || RequestError::Scheme(url.to_owned());
     let authority = uri.authority().filter(|_| uri.scheme_str() == Some("http"));
@@ -305,7 +334,8 @@ pub fn exchange_under(
     let runtime = new_runtime()?;
     let sent = Arc::clone(&body.sent);
     let response = runtime.block_on(async {
-        let answer = send(&addresses, key, authority.as_str(), method, path, body);
+        let to = Peer { ports, key, ..Peer::at(&addresses, authority.as_str()) };
+        let answer = send(to, method, path, body);
         let mut answer = std::pin::pin!(answer);
         let (mut told, mut waited) = (0, Duration::ZERO);
         loop {

@@ -5,8 +5,9 @@
 //! also where HTTP does not tell the length of a body.
 
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, ready};
 
 use evenfall_core::sealed_stream::{
@@ -15,8 +16,12 @@ use evenfall_core::sealed_stream::{
 };
 use evenfall_core::{Cipher, SharedKey};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
+use crate::address::SourcePorts;
+
+/// Ports that a connection tries when others have taken the first ones.
+const PORTS_TRIED: u32 = 32;
 /// What is spoken over these streams.
 const USE: StreamUse = StreamUse::Http;
 /// The answer to a plain request from another host.
@@ -62,6 +67,38 @@ async fn read_all(stream: &TcpStream, mut out: &mut [u8]) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Connects from one of these ports. Connections of this process take turns among the ports.
+async fn connect_from(ports: SourcePorts, addresses: &[SocketAddr]) -> io::Result<TcpStream> {
+    // Other processes of this host begin at other ports.
+    static TURN: AtomicU32 = AtomicU32::new(0);
+    let (first, count) = (u32::from(ports.first), u32::from(ports.last - ports.first) + 1);
+    let mut failed = io::Error::from(ErrorKind::AddrNotAvailable);
+    for address in addresses {
+        for _ in 0..PORTS_TRIED.min(count) {
+            let turn = TURN.fetch_add(1, Ordering::Relaxed).wrapping_add(std::process::id());
+            let port = (first + turn % count) as u16;
+            let (socket, any) = match address {
+                SocketAddr::V4(_) => (TcpSocket::new_v4()?, Ipv4Addr::UNSPECIFIED.into()),
+                SocketAddr::V6(_) => (TcpSocket::new_v6()?, Ipv6Addr::UNSPECIFIED.into()),
+            };
+            // An earlier connection from this port to another server does not keep the port.
+            socket.set_reuseaddr(true)?;
+            let connected = match socket.bind(SocketAddr::new(any, port)) {
+                Ok(()) => socket.connect(*address).await,
+                Err(error) => Err(error),
+            };
+            match connected {
+                Ok(stream) => return Ok(stream),
+                Err(error) => failed = error,
+            }
+            if !matches!(failed.kind(), ErrorKind::AddrInUse | ErrorKind::AddrNotAvailable) {
+                break;
+            }
+        }
+    }
+    Err(failed)
 }
 
 async fn write_all(stream: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
@@ -153,12 +190,17 @@ impl Sealed {
 }
 
 impl Stream {
-    /// A connection to a server, sealed when there is a key.
+    /// A connection to a server, sealed when there is a key. With `ports`, the connection comes
+    /// from one of these ports of this host.
     pub(super) async fn connect(
         addresses: &[SocketAddr],
+        ports: Option<SourcePorts>,
         key: Option<&SharedKey>,
     ) -> io::Result<Self> {
-        let stream = TcpStream::connect(addresses).await?;
+        let stream = match ports {
+            Some(ports) => connect_from(ports, addresses).await?,
+            None => TcpStream::connect(addresses).await?,
+        };
         let Some(key) = key else { return Ok(Self::Plain(stream)) };
         let random = draw_random()?;
         let client = ClientHandshake::new(USE, &[key.id()], key.secret(), &random, Cipher::new);

@@ -1,6 +1,7 @@
 //! The server's answers to clients of all kinds. No client costs the server more than its limits.
 
 use super::*;
+use crate::address::SourcePorts;
 use evenfall_core::SharedKey;
 use std::io::{Read, Write};
 use std::net::TcpStream as Client;
@@ -412,6 +413,23 @@ fn a_sealed_connection_shows_nothing_and_takes_nothing_that_was_changed() {
     for at in [0, 5, 20, 40, 43, 70] {
         assert!(!through(Some(at)).0, "a flip of byte {at}");
     }
+}
+
+#[test]
+fn a_connection_comes_from_the_ports_that_its_client_chose() {
+    let routes = Routes::default()
+        .get("/port", |request| Response::text(StatusCode::OK, &request.from.port().to_string()));
+    let server = Server::bind("127.0.0.1:0".parse().unwrap(), Limits::default(), routes).unwrap();
+    let ports = SourcePorts { first: 22_000, last: 22_399 };
+    let port = |ports| {
+        let (url, none) = (url(&server, "/port"), Upload::none());
+        let answer = exchange_from(ports, None, &url, Method::GET, none, PATIENCE, &mut |_| {});
+        answer.unwrap().text().unwrap().parse::<u16>().unwrap()
+    };
+    let (one, other) = (port(Some(ports)), port(Some(ports)));
+    assert!([one, other].iter().all(|port| (ports.first..=ports.last).contains(port)));
+    assert_ne!(one, other, "connections take turns among the ports");
+    assert!(!(ports.first..=ports.last).contains(&port(None)));
 }
 
 #[test]

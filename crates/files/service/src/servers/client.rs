@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, Bytes};
 use evenfall_core::SharedKey;
-use evenfall_runtime::address::{HostPort, look_up};
+use evenfall_runtime::address::{HostPort, SourcePorts, look_up};
 use evenfall_runtime::causes::with_causes;
-use evenfall_runtime::http::{Answered, Method, RequestError, StatusCode, Upload, exchange_under};
+use evenfall_runtime::http::{Answered, Method, RequestError, StatusCode, Upload, exchange_from};
 use serde_json::Value;
 
 use super::flows::FlowSteering;
@@ -211,6 +211,18 @@ impl FilesClient {
         body: Upload,
         tell: Tell<'_>,
     ) -> Result<Answered, ServiceError> {
+        self.exchange_by(None, url, method, body, tell)
+    }
+
+    /// As [`exchange`](Self::exchange), from one of these ports.
+    fn exchange_by(
+        &self,
+        ports: Option<SourcePorts>,
+        url: &str,
+        method: Method,
+        body: Upload,
+        tell: Tell<'_>,
+    ) -> Result<Answered, ServiceError> {
         if self.key.is_none() && !self.is_open {
             // A redirect may lead anywhere, so every server is looked at.
             let at = look_up(authority(url)).map_err(ServiceError::Address)?;
@@ -218,7 +230,8 @@ impl FilesClient {
                 return Err(ServiceError::Clear(at));
             }
         }
-        let answer = exchange_under(self.key.as_ref(), url, method, body, self.silence(), tell);
+        let (key, silence) = (self.key.as_ref(), self.silence());
+        let answer = exchange_from(ports, key, url, method, body, silence, tell);
         answer.map_err(|error| unanswered(authority(url), error))
     }
 
@@ -628,7 +641,16 @@ impl FilesClient {
 
     /// Asks a server once.
     pub(crate) fn once(&self, url: &str) -> Result<Answered, ServiceError> {
-        self.exchange(url, Method::GET, Upload::none(), &mut |_| {})
+        self.once_from(None, url)
+    }
+
+    /// Asks a server once, over a connection from one of these ports.
+    pub(crate) fn once_from(
+        &self,
+        ports: Option<SourcePorts>,
+        url: &str,
+    ) -> Result<Answered, ServiceError> {
+        self.exchange_by(ports, url, Method::GET, Upload::none(), &mut |_| {})
     }
 
     /// Sends a body to a dataserver.

@@ -29,8 +29,9 @@
 //! and the one that is ahead goes on.
 //!
 //! In a cluster with a flowserver, the flowserver chooses the first copies, and decides whether one
-//! lane reads or two. In a cluster without a flowserver, the first copies are those that the
-//! nameserver names first.
+//! lane reads or two. Where paths were set up beforehand, the flowserver also chooses the path, and
+//! the lane reads from a port of that path. In a cluster without a flowserver, the first copies are
+//! those that the nameserver names first.
 
 mod connection;
 mod copies;
@@ -48,7 +49,7 @@ use evenfall_files_flow::{
     is_end_late,
 };
 
-use self::connection::{PIECE_BYTES, ReadConnection, ReadEvent, read_range};
+use self::connection::{CopyRange, PIECE_BYTES, ReadConnection, ReadEvent, read_range};
 use self::copies::{SourceCopy, WantedFile, choose_copy, find_copies};
 use super::client::{FilesClient, Tell, is_passing};
 use crate::ServiceError;
@@ -83,6 +84,9 @@ pub struct Fetched {
     pub repathed: u64,
     /// Whether a flowserver has chosen the copies.
     pub is_steered: bool,
+    /// The names of the paths that the flowserver chose, by dataserver, where paths were set up
+    /// beforehand.
+    pub paths: BTreeMap<String, String>,
 }
 
 /// A lane: up to two connections that read one part. The hedge and the trial are there beside the
@@ -237,12 +241,15 @@ impl<'a> Fetch<'a> {
         let lanes = self.lanes.len();
         self.lanes_max = if legs.is_empty() { lanes } else { legs.len().min(lanes) };
         self.fetched.is_steered = !legs.is_empty();
-        for (flow, copy) in &legs {
-            if let Some(copy) = copies.get_mut(*copy) {
-                copy.flow = Some(*flow);
+        for leg in &legs {
+            let Some(copy) = copies.get_mut(leg.copy) else { continue };
+            copy.flow = Some(leg.flow);
+            if let Some((name, ports)) = &leg.path {
+                copy.ports = Some(*ports);
+                self.fetched.paths.insert(copy.host.clone(), name.clone());
             }
         }
-        let place = |at: usize| legs.iter().position(|(_, copy)| *copy == at);
+        let place = |at: usize| legs.iter().position(|leg| leg.copy == at);
         let mut order: Vec<usize> = (0..copies.len()).collect();
         order.sort_by_key(|at| place(*at).unwrap_or(usize::MAX));
         let mut copies: Vec<Option<SourceCopy>> = copies.into_iter().map(Some).collect();
@@ -376,7 +383,10 @@ impl<'a> Fetch<'a> {
         let left_s = (range.end - range.start) as f64 / rate.max(1.0);
         // The trial of a lane with a hedge would be a third connection.
         let is_long = left_s >= TRIAL_WORTH_S && range.end - range.start >= 2 * STOLEN_BYTES_MIN;
-        let is_worth = is_long && self.lanes[at].hedge.is_none();
+        // The flowserver knows more of the path that it chose than this connection can measure.
+        let of_lane = self.lanes[at].main.as_ref();
+        let is_chosen = of_lane.is_some_and(|main| self.copies[main.copy].ports.is_some());
+        let is_worth = is_long && !is_chosen && self.lanes[at].hedge.is_none();
         let promised = is_worth.then(|| self.promise_rate(at));
         let change = self.lanes[at].paths.judge_rate(rate, promised);
         match (change, is_trial) {
@@ -643,8 +653,9 @@ impl<'a> Fetch<'a> {
         if let Some(flow) = self.copies[copy].flow {
             url += &format!("&flow={flow}");
         }
+        let request = CopyRange { url, at: range.start, ports: self.copies[copy].ports };
         let work = move || {
-            let ended = read_range(&client, &url, range.start, &end, &mut |piece| {
+            let ended = read_range(&client, request, &end, &mut |piece| {
                 say.send((turn, ReadEvent::Bytes(piece))).is_ok()
             });
             // The message of a connection that was left has no receiver.

@@ -13,7 +13,7 @@ use evenfall_files_flow::FlowId;
 use evenfall_files_flow::flowserver::{COPIES_MAX, Flowserver, FlowserverSpec, Given};
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::interrupt;
-use evenfall_runtime::address::HostPort;
+use evenfall_runtime::address::{HostPort, SourcePorts};
 use evenfall_runtime::http::streams::Answer;
 use evenfall_runtime::http::{self, AllowedHosts, Method, Routes, Server};
 use evenfall_runtime::http::{Upload, exchange_under};
@@ -23,7 +23,7 @@ use super::nameserver::limits;
 use super::owner::random_number;
 use super::pages::StatePages;
 use super::webhdfs::{Exception, ORDERS, WebHdfsRequest, escaped, json_of};
-use crate::settings::FLOWSERVER;
+use crate::settings::{FLOWSERVER, PreparedPath};
 use crate::{Options, ServiceError};
 
 /// Silence after which a flow counts as dead: five counts of a dataserver.
@@ -44,9 +44,9 @@ const IDLE: Duration = Duration::from_secs(10);
 /// Time between two looks of the process at its signals.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// The routes of a flowserver.
+/// The routes of a flowserver, with the paths that were set up beforehand.
 #[derive(Clone)]
-struct Flows(Arc<Mutex<Flowserver>>, AllowedHosts);
+struct Flows(Arc<Mutex<Flowserver>>, AllowedHosts, Arc<[PreparedPath]>);
 
 impl Flows {
     /// Locks the state. A thread that panicked while it held the lock has left the state in order,
@@ -115,8 +115,12 @@ impl Flows {
                 let bytes = order.number("length")?.unwrap_or(0);
                 let given = state.read(now, host("client")?, &copies, bytes);
                 let one = |one: &Given| {
-                    let Given { flow, copy, bytes } = *one;
-                    json!({ "flow": flow.0, "copy": copy, "bytes": bytes })
+                    let Given { flow, copy, bytes, path } = *one;
+                    let path = path.and_then(|path| self.2.get(path));
+                    let (name, ports) = (path.map(|path| &path.name), path.map(|path| path.ports));
+                    json!({
+                        "flow": flow.0, "copy": copy, "bytes": bytes, "path": name, "ports": ports,
+                    })
                 };
                 Ok(json!({ "given": given.iter().map(one).collect::<Vec<_>>() }))
             }
@@ -163,13 +167,15 @@ fn number_of(text: &str) -> Result<u64, Exception> {
 /// When the address cannot be had.
 pub fn run(options: &Options, started: impl FnOnce()) -> Result<(), ServiceError> {
     options.check()?;
+    let paths = &options.files.paths;
     let spec = FlowserverSpec {
         host_bytes_per_s: options.files.host_bytes_per_second as f64,
         rack_bytes_per_s: options.files.rack_bytes_per_second as f64,
         silence: SILENCE,
+        paths_bytes_per_s: paths.iter().map(|path| path.bytes_per_second as f64).collect(),
     };
     let state = Arc::new(Mutex::new(Flowserver::new(spec, random_number()?)));
-    let flows = Flows(state, options.allowed_hosts());
+    let flows = Flows(state, options.allowed_hosts(), paths.as_slice().into());
     let answer = flows.clone();
     let _pages = flows.pages(options).serve(options.http)?;
     let pages = flows.pages(options);
@@ -196,8 +202,15 @@ pub struct FlowSteering {
     silent: Arc<Mutex<Option<Instant>>>,
 }
 
-/// A part of a read as the flowserver gives it: the flow, and the copy as its place in the list.
-pub type SteeredLeg = (u64, usize);
+/// A part of a read as the flowserver gives it.
+#[derive(Clone, Debug)]
+pub struct SteeredLeg {
+    pub flow: u64,
+    /// The place of the copy in the list of copies.
+    pub copy: usize,
+    /// The path that was set up beforehand, and the ports of its connections.
+    pub path: Option<(String, SourcePorts)>,
+}
 
 impl FlowSteering {
     /// A flowserver at this address.
@@ -235,7 +248,10 @@ impl FlowSteering {
         let given = answer.as_ref().and_then(|answer| answer["given"].as_array());
         let leg = |one: &Value| {
             let copy = usize::try_from(one["copy"].as_u64()?).ok()?;
-            Some((one["flow"].as_u64()?, copy))
+            let (name, ports) = (one["path"].as_str(), one["ports"].as_str());
+            let ports = ports.and_then(|ports| ports.parse().ok());
+            let path = name.map(str::to_owned).zip(ports);
+            Some(SteeredLeg { flow: one["flow"].as_u64()?, copy, path })
         };
         given.into_iter().flatten().filter_map(leg).collect()
     }

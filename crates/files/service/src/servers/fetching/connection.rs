@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use evenfall_runtime::address::SourcePorts;
+
 use super::super::client::{FilesClient, accepted, authority, location};
 use crate::ServiceError;
 
@@ -108,22 +110,31 @@ impl ReadConnection {
     }
 }
 
+/// What a connection reads.
+pub struct CopyRange {
+    /// The copy with its range.
+    pub url: String,
+    /// The place of the first byte in the file.
+    pub at: u64,
+    /// The ports from which the connection comes, where a path was chosen.
+    pub ports: Option<SourcePorts>,
+}
+
 /// Reads from one dataserver until `end`, which may come nearer meanwhile.
 pub fn read_range(
     client: &FilesClient,
-    url: &str,
-    mut at: u64,
+    request: CopyRange,
     end: &AtomicU64,
     give: &mut dyn FnMut(Vec<u8>) -> bool,
 ) -> Result<(), ServiceError> {
-    let mut url = url.to_owned();
-    let mut answer = accepted(client.once(&url)?)?;
+    let CopyRange { mut url, mut at, ports } = request;
+    let mut answer = accepted(client.once_from(ports, &url)?)?;
     for _ in 0..REDIRECTS_MAX {
         if !answer.status.is_redirection() {
             break;
         }
         url = location(&answer)?;
-        answer = accepted(client.once(&url)?)?;
+        answer = accepted(client.once_from(ports, &url)?)?;
     }
     let cut = |error: io::Error| ServiceError::cut(authority(&url), error);
     while at < end.load(Relaxed) {

@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use evenfall_runtime::address::SourcePorts;
+
 use super::super::client::{FilesClient, authority};
 use crate::ServiceError;
 
@@ -23,6 +25,8 @@ pub struct SourceCopy {
     pub rests_until: Option<Instant>,
     /// The flow that the flowserver has given to reads of the copy.
     pub flow: Option<u64>,
+    /// The ports of the path that the flowserver has chosen.
+    pub ports: Option<SourcePorts>,
 }
 
 /// The file that is read: its path, its number and its length when the reading began.
@@ -71,8 +75,8 @@ pub fn find_copies(
         // A dataserver that lacks bytes up to `end` waits for them or names another one, so the
         // reader gets all bytes that were acknowledged before it asked for the length.
         let url = format!("{place}?{}&end={}", query.join("&"), wanted.length);
-        let (rate, rests_until, flow) = (None, None, None);
-        copies.push(SourceCopy { url, host, rate, has_failed: false, rests_until, flow });
+        let (rate, rests_until, flow, ports) = (None, None, None, None);
+        copies.push(SourceCopy { url, host, rate, has_failed: false, rests_until, flow, ports });
     }
     Ok(copies)
 }
@@ -115,6 +119,7 @@ mod tests {
             has_failed: false,
             rests_until: None,
             flow: None,
+            ports: None,
         };
         rates.iter().map(one).collect()
     }
