@@ -8,6 +8,7 @@ mod ls;
 mod output;
 pub mod proof;
 mod read;
+mod readers;
 mod serve;
 mod times;
 #[cfg(feature = "users")]
@@ -77,6 +78,8 @@ enum Command {
     Retain(Retain),
     /// Delete a file or a recording, with its objects.
     Delete(Delete),
+    /// Name the nodes of a cluster that serve reads of a file beside its primary.
+    Readers(readers::Readers),
     /// Put all whole chunks of a directory into columns now, as Parquet files.
     ///
     /// A store does the same by itself while it is open. Chunks of a store that was written with
@@ -98,7 +101,8 @@ struct Place {
     /// Read only the objects, as a second node does.
     #[arg(long)]
     objects: bool,
-    /// In a cluster, also read unpublished records, from each file's primary.
+    /// In a cluster, also read unpublished records, from each file's primary. A server asks the
+    /// primaries of other nodes' files for its reader.
     #[arg(long)]
     fresh: bool,
     #[command(flatten)]
@@ -174,6 +178,7 @@ pub fn main(args: &Args) -> Outcome {
         Command::Derive(args) => derive::derive_tables(args),
         Command::Retain(args) => retain(args),
         Command::Delete(args) => delete(args),
+        Command::Readers(args) => readers::assign_readers(args),
         Command::Compact(args) => compact(args),
         Command::User(args) => user::main(args),
         Command::Verify(args) => proof::verify(args),
@@ -302,9 +307,13 @@ fn objects_at(place: &Path) -> Result<String, String> {
 }
 
 /// Connects to a server, and gives up after five seconds without an answer.
-fn connect(address: &str, key: &KeyArg) -> Result<Client, Box<dyn std::error::Error>> {
+fn connect(
+    address: &str,
+    key: &KeyArg,
+    freshness: Freshness,
+) -> Result<Client, Box<dyn std::error::Error>> {
     let wrong = |error| format!("tcp://{address}: {error}");
-    let options = ConnectOptions::with_key(key.read()?);
+    let options = ConnectOptions { freshness, ..ConnectOptions::with_key(key.read()?) };
     Ok(Client::connect_with(look_up(address).map_err(wrong)?, &options)?)
 }
 
@@ -314,22 +323,43 @@ impl Place {
         !self.objects && self.dir.to_str().is_some_and(|place| place.starts_with("tcp://"))
     }
 
-    fn cluster(&self, names: &str) -> Result<Arc<dyn RecordSource>, Box<dyn std::error::Error>> {
+    fn cluster(
+        &self,
+        names: &str,
+        freshness: Freshness,
+    ) -> Result<Arc<dyn RecordSource>, Box<dyn std::error::Error>> {
         backing::check_names(names)?;
-        let freshness = if self.fresh { Freshness::Fresh } else { Freshness::Published };
         let options = BucketOptions::default();
         let source = ClusterSource::open(names, None, &options, freshness)?;
         Ok(Arc::new(source.with_key(self.key.read()?)))
     }
 
     fn source(&self) -> Result<Arc<dyn RecordSource>, Box<dyn std::error::Error>> {
+        self.source_of(if self.fresh { Freshness::Fresh } else { Freshness::Published })
+    }
+
+    /// The names of the files. They are known without the primaries, of which one may be away.
+    fn catalog(
+        &self,
+        source: &Arc<dyn RecordSource>,
+    ) -> Result<Catalog, Box<dyn std::error::Error>> {
+        Ok(match self.fresh {
+            true => Catalog::read(&*self.source_of(Freshness::Published)?)?,
+            false => Catalog::read(&**source)?,
+        })
+    }
+
+    fn source_of(
+        &self,
+        freshness: Freshness,
+    ) -> Result<Arc<dyn RecordSource>, Box<dyn std::error::Error>> {
         let address = self.dir.to_str().and_then(|place| place.strip_prefix("tcp://"));
         if let Some(address) = address.filter(|_| !self.objects) {
-            return Ok(Arc::new(RemoteSource::new(connect(address, &self.key)?)));
+            return Ok(Arc::new(RemoteSource::new(connect(address, &self.key, freshness)?)));
         }
         let place = self.dir.display().to_string();
         if backing::is_names(&place) {
-            return self.cluster(&place);
+            return self.cluster(&place, freshness);
         }
         if !self.objects {
             return Ok(Arc::new(open_to_read(&self.dir)?));

@@ -12,7 +12,7 @@ use evenfall_feed_formats::source::PacketOrigin;
 use evenfall_feed_formats::{Date, Format, Message, Source};
 use evenfall_feed_service::input;
 use evenfall_store_engine::import::StampUnit;
-use evenfall_store_engine::{Level, Store};
+use evenfall_store_engine::{Freshness, Level, Store};
 use evenfall_store_format::schema::{Arrival, Sides};
 use evenfall_store_recording::intake::{FeedDay, IntakeFailure, expect_no_messages};
 use evenfall_store_recording::{Catalog, LateWindow, RecordingWriter};
@@ -119,7 +119,7 @@ pub fn append(args: &Append) -> Outcome {
     let address = args.dir.to_str().and_then(|place| place.strip_prefix("tcp://"));
     let csv = args.csv.as_ref().map(|path| records::CsvTable { path, unit: args.time_unit });
     if let (Some(table), Some(address)) = (csv, address) {
-        let client = super::connect(address, &args.key)?;
+        let client = super::connect(address, &args.key, Freshness::Published)?;
         return records::append_to_server(client, &args.name, table, args.ack);
     }
     if let Some(table) = csv {

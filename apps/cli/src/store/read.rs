@@ -143,7 +143,7 @@ struct Question {
 impl Question {
     fn of(choice: &Choice) -> Result<Self, Failure> {
         let source = choice.place.source()?;
-        let catalog = Catalog::read(&*source)?;
+        let catalog = choice.place.catalog(&source)?;
         let name = &choice.name_in(&catalog)?;
         let open = |files| RecordingSnapshot::open(Arc::clone(&source), files);
         let subject = if let Some(file) = catalog.file(name) {
@@ -155,6 +155,28 @@ impl Question {
             Subject::Symbol(name.to_uppercase(), all)
         };
         Ok(Self { source, subject })
+    }
+
+    /// Says on standard error when the source has the published records alone: the primary may
+    /// have more.
+    fn say_published(&self) -> Result<(), Failure> {
+        let names: Vec<String> = match &self.subject {
+            Subject::File(file) => vec![file.name.clone()],
+            of_recordings => {
+                let streams = of_recordings.recordings().iter().flat_map(|one| one.streams());
+                streams.flat_map(|stream| stream.file_names()).map(str::to_owned).collect()
+            }
+        };
+        for name in names {
+            if let Some(end) = self.source.published_end(&name)? {
+                let name = printable(&name);
+                eprintln!(
+                    "note: {name} is read up to record {end} (excluded), as its primary has \
+                     published it; --fresh asks the primary for newer ones"
+                );
+            }
+        }
+        Ok(())
     }
 
     /// The chosen times, both included.
@@ -329,6 +351,7 @@ fn expect_rows(question: &Question, count: u64, target: Target<'_>) -> Outcome {
 
 fn write(choice: &Choice, target: Target<'_>) -> Result<u64, Failure> {
     let question = Question::of(choice)?;
+    question.say_published()?;
     let times = question.times(choice)?;
     let count = if let Subject::File(file) = &question.subject {
         let numbers = question.source.between(&file.name, *times.start(), *times.end())?;
@@ -379,6 +402,7 @@ pub fn tail(args: &Tail) -> Outcome {
         return follow(args);
     }
     let question = Question::of(&args.choice)?;
+    question.say_published()?;
     let times = question.times(&args.choice)?;
     let target = standard_output(args.format);
     if let Subject::File(file) = &question.subject {

@@ -9,6 +9,7 @@ use evenfall_host::interrupt;
 use evenfall_runtime::address::look_up;
 use evenfall_runtime::telemetry::{Metrics, Telemetry};
 use evenfall_store_engine::StoreConfig;
+use evenfall_store_server::CONNECTIONS_MAX;
 use evenfall_store_server::role::{self, ServedStore, Voice};
 use evenfall_store_server::settings::{STORE, StoreSettings};
 use humantime::parse_duration;
@@ -61,9 +62,17 @@ pub struct Serve {
     /// records.
     #[arg(long)]
     keep_bytes: Option<u64>,
+    /// Connections at once. When as many are open, a new one replaces the connection that was idle
+    /// for longest.
+    #[arg(long, default_value_t = CONNECTIONS_MAX, value_name = "COUNT")]
+    connections: usize,
+    /// File of the key with which this node of a cluster asks the primaries of other nodes' files
+    /// for records that are not published, as a user with the right read there. The nodes may then
+    /// be on several machines.
+    #[arg(long, value_name = "FILE")]
+    primary_key: Option<PathBuf>,
     /// Close a connection that asks for nothing for this long. A connection that has never asked
-    /// for anything is closed after 30s. When 256 connections are open, a new one replaces the
-    /// connection that was idle for longest.
+    /// for anything is closed after 30s.
     #[arg(long, default_value = "1h", value_name = "DURATION", value_parser = parse_duration)]
     idle_timeout: Duration,
     /// Print the sizes of the stages at this interval, such as 10s, each time as one line of JSON.
@@ -88,6 +97,9 @@ impl Serve {
             return Err(crate::missing::words("users of a store", "users").into());
         }
         backing.names.as_deref().map_or(Ok(()), check_names)?;
+        if self.connections == 0 {
+            return Err("--connections must be 1 at least".into());
+        }
         Ok(StoreSettings {
             objects: backing.objects.clone(),
             upload: !self.no_objects,
@@ -97,6 +109,7 @@ impl Serve {
             time_ahead: *time_ahead,
             replica: *replica,
             replica_key_file: replica_key.clone(),
+            primary_key_file: self.primary_key.clone(),
             users_file: self.users.clone(),
             memory_bytes: self.memory_bytes,
             local_bytes: self.local_bytes,
@@ -104,6 +117,7 @@ impl Serve {
             cache_bytes: self.cache_bytes,
             keep_bytes: self.keep_bytes,
             confirm_clock: backing.confirm_clock,
+            connections: self.connections,
             idle_timeout: self.idle_timeout,
         })
     }

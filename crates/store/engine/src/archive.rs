@@ -273,7 +273,35 @@ impl<'a> ArchivedFile<'a> {
     /// [`Error::UnknownFile`], [`Error::Damaged`], the errors of the object store.
     pub fn open(bucket: &'a Bucket, entry: &Entry) -> Result<Self, StoreError> {
         let unknown = || Error::UnknownFile { file: entry.id.to_string() };
-        let mut node = node_of(bucket, entry)?.ok_or_else(unknown)?;
+        let node = node_of(bucket, entry)?.ok_or_else(unknown)?;
+        let PublishedEnd { node, snapshot, tail } = PublishedEnd::open(bucket, entry, node)?;
+        let segments = ChunkReader::new(bucket, tail);
+        let entry = entry.clone();
+        Ok(Self { bucket, entry, snapshot, last_ns: node.last_ns, segments })
+    }
+}
+
+/// The end of a file as its last primary has published it.
+#[derive(Debug)]
+pub(super) struct PublishedEnd {
+    pub(super) node: MetadataNode,
+    pub(super) snapshot: Snapshot,
+    /// The segments that are in no chunk yet.
+    pub(super) tail: BTreeMap<(Kind, u32), Bytes>,
+}
+
+impl PublishedEnd {
+    /// The end that this node states, or that a later node states when the objects of this one are
+    /// gone.
+    ///
+    /// # Errors
+    /// [`Error::UnknownFile`], [`Error::Damaged`], the errors of the object store.
+    pub(super) fn open(
+        bucket: &Bucket,
+        entry: &Entry,
+        mut node: MetadataNode,
+    ) -> Result<Self, StoreError> {
+        let unknown = || Error::UnknownFile { file: entry.id.to_string() };
         let publication = loop {
             let opened = Publication::open(bucket, node);
             if !matches!(opened, Err(Error::Damaged { .. })) {
@@ -287,9 +315,7 @@ impl<'a> ArchivedFile<'a> {
             node = newer;
         };
         let snapshot = publication.snapshot(&entry.schema)?;
-        let segments = ChunkReader::new(bucket, publication.into_tail());
-        let entry = entry.clone();
-        Ok(Self { bucket, entry, snapshot, last_ns: node.last_ns, segments })
+        Ok(Self { node, snapshot, tail: publication.into_tail() })
     }
 }
 

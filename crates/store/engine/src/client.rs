@@ -19,7 +19,7 @@ use rustix::io::Errno;
 
 use self::subscription::PushQueue;
 use super::protocol::{
-    BODY_BYTES_MAX, HEADER_BYTES, Header, Malformed, Reply, Request, VERSION, frame,
+    BODY_BYTES_MAX, Freshness, HEADER_BYTES, Header, Malformed, Reply, Request, frame,
 };
 use super::source::Each;
 use super::wire_socket::{SocketReader, SocketWriter, split_plain};
@@ -51,11 +51,14 @@ pub struct ConnectOptions {
     /// The key of a user of the server. With it the connection is sealed, and the server may be on
     /// another machine.
     pub key: Option<UserKey>,
+    /// How new the records of reads have to be. A server of version 2 answers a client without a
+    /// wish ([`Freshness::Published`]) alone.
+    pub freshness: Freshness,
 }
 
 impl Default for ConnectOptions {
     fn default() -> Self {
-        Self { timeout: TIMEOUT, key: None }
+        Self { timeout: TIMEOUT, key: None, freshness: Freshness::Published }
     }
 }
 
@@ -96,6 +99,9 @@ pub struct RemoteFile {
     pub numbers: Range<u64>,
     /// Meaning of the records.
     pub schema: Schema,
+    /// Whether the server has answered with the published records of another node's file, which may
+    /// have more.
+    pub is_published: bool,
 }
 
 /// The result of an append.
@@ -180,7 +186,7 @@ impl Client {
         stream.set_write_timeout(Some(timeout)).map_err(said)?;
         let (reader, writer) = match &options.key {
             Some(key) => seal_connection(stream, address, key, patience)?,
-            None => split_plain(stream).map_err(said)?,
+            None => split_plain(stream),
         };
         reader.as_socket().set_read_timeout(Some(patience)).map_err(said)?;
         let mut client = Self {
@@ -202,7 +208,7 @@ impl Client {
             subscribed: 0,
         };
         client.credit_max = client.credit;
-        let hello = Request::Hello { version: VERSION };
+        let hello = Request::Hello { version: options.freshness.version() };
         client.requests_max = client.call(&hello, |reply| match reply {
             Reply::Hello { requests_max, .. } => Some(requests_max.max(1)),
             _ => None,
@@ -232,8 +238,8 @@ impl Client {
 
     fn open_with(&mut self, name: &str, schema: Option<Schema>) -> Result<RemoteFile, StoreError> {
         self.call(&Request::Open { name, schema }, |reply| match reply {
-            Reply::Opened { file: number, numbers, schema } => {
-                Some(RemoteFile { number, numbers, schema })
+            Reply::Opened { file: number, numbers, schema, is_published } => {
+                Some(RemoteFile { number, numbers, schema, is_published })
             }
             _ => None,
         })
@@ -265,7 +271,8 @@ impl Client {
         let schema = entry.schema.clone();
         self.call(&Request::Follow { name, entry: entry.clone() }, |reply| match reply {
             Reply::Followed { file: number, numbers, node } => {
-                Some((RemoteFile { number, numbers, schema: schema.clone() }, node))
+                let (schema, is_published) = (schema.clone(), false);
+                Some((RemoteFile { number, numbers, schema, is_published }, node))
             }
             _ => None,
         })
@@ -519,7 +526,7 @@ impl Client {
         }
         let start = self.out.len();
         self.next = next_number(self.next, &self.pushed);
-        request.encode(self.next, &mut self.out);
+        request.encode_fresh(self.next, self.options.freshness, &mut self.out);
         let cost = (self.out.len() - start) as u64;
         let fits = cost <= (HEADER_BYTES + BODY_BYTES_MAX) as u64;
         let Some(left) = self.credit.checked_sub(cost).filter(|_| fits) else {
@@ -565,7 +572,7 @@ impl Client {
     }
 
     /// Whether the server still holds the connection, of which nothing may be under way.
-    fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         let mut fds = [PollFd::new(self.reader.as_socket(), PollFlags::IN | PollFlags::RDHUP)];
         // A server that was asked for nothing sends nothing, so whatever can be read is the end.
         !self.reader.is_ready()
@@ -720,5 +727,10 @@ impl RecordSource for RemoteSource {
 
     fn wait_past(&self, ends: &[KnownEnd], until: Instant) -> Result<bool, StoreError> {
         self.ask(|client| client.wait_past(ends, until))
+    }
+
+    fn published_end(&self, name: &str) -> Result<Option<u64>, StoreError> {
+        let file = self.ask(|client| client.open(name))?;
+        Ok(file.is_published.then_some(file.numbers.end))
     }
 }

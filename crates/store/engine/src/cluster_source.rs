@@ -14,21 +14,11 @@ use super::archive::ArchivedFile;
 use super::names::cluster::Cluster;
 use super::source::{Each, poll_ends};
 use super::{
-    Bucket, BucketOptions, Client, ConnectOptions, Entry, KnownEnd, Listed, NamesError,
+    Bucket, BucketOptions, Client, ConnectOptions, Entry, Freshness, KnownEnd, Listed, NamesError,
     RecordSource, StoreError, lock,
 };
 use evenfall_core::UserKey;
 use evenfall_store_format::Error;
-
-/// How new the records are that a reader wants.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Freshness {
-    /// The published records. The primary is not asked, and need not run.
-    #[default]
-    Published,
-    /// All appended records.
-    Fresh,
-}
 
 /// The files of a cluster.
 pub struct ClusterSource {
@@ -63,7 +53,9 @@ impl ClusterSource {
             return Err(NamesError::Failed(what.into()).into());
         };
         let bucket = Bucket::open_to_read(&place, options)?;
-        let (options, connections) = (ConnectOptions::default(), Mutex::default());
+        // A node that has lost the file since must not answer with what is published.
+        let options = ConnectOptions { freshness: Freshness::Primary, ..ConnectOptions::default() };
+        let connections = Mutex::default();
         Ok(Self { cluster, bucket, freshness, options, connections })
     }
 
@@ -140,7 +132,7 @@ impl RecordSource for ClusterSource {
             let (entry, published) = self.published(&name)?;
             let records = match self.freshness {
                 Freshness::Published => published.map_or(0, |file| file.records()),
-                Freshness::Fresh => self.ask(&name, &entry, |client| {
+                Freshness::Fresh | Freshness::Primary => self.ask(&name, &entry, |client| {
                     let file = client.open(&name)?;
                     Ok(file.numbers.end)
                 })?,
@@ -193,7 +185,8 @@ impl RecordSource for ClusterSource {
     /// The primary of the files wakes the reader. Published records, and files of several
     /// primaries, are looked at now and then.
     fn wait_past(&self, ends: &[KnownEnd], until: Instant) -> Result<bool, StoreError> {
-        let Some(first) = ends.first().filter(|_| self.freshness == Freshness::Fresh) else {
+        let is_fresh = self.freshness != Freshness::Published;
+        let Some(first) = ends.first().filter(|_| is_fresh) else {
             return Ok(poll_ends(until));
         };
         let entry = self.entry(&first.name)?;
@@ -203,5 +196,13 @@ impl RecordSource for ClusterSource {
             }
         }
         self.ask(&first.name, &entry, |client| client.wait_past(ends, until))
+    }
+
+    fn published_end(&self, name: &str) -> Result<Option<u64>, StoreError> {
+        if self.freshness != Freshness::Published {
+            return Ok(None);
+        }
+        let (_, published) = self.published(name)?;
+        Ok(Some(published.map_or(0, |file| file.records())))
     }
 }

@@ -8,6 +8,8 @@ mod disk;
 mod disposal;
 mod encoder;
 mod file;
+mod node_reader;
+mod non_primary;
 mod occupancy;
 mod replication;
 mod segments;
@@ -35,6 +37,7 @@ use evenfall_store_format::{
 
 use self::disposal::KeptAgeClock;
 use self::encoder::Encodings;
+use self::non_primary::NonPrimaryFiles;
 use self::replication::Replication;
 use super::names::membership::Membership;
 use super::uploads::{Uploads, restore_names};
@@ -47,6 +50,8 @@ pub use self::config::{
     ChunkForm, StoreConfig, StorePlaces, TIME_AHEAD_MAX, machine_uptime, wall_clock_ns,
 };
 pub use self::file::StoreFile;
+pub use self::node_reader::{NodeReader, ReadableFile};
+pub use self::non_primary::{NonPrimaryBytes, NonPrimaryFile};
 pub use self::occupancy::Occupancy;
 
 /// Shards of the cache. With eight shards, readers on a few cores seldom wait for each other.
@@ -126,6 +131,8 @@ pub(super) struct Shared {
     pub(super) uploads: Uploads,
     encodings: Encodings,
     replication: Option<Replication>,
+    /// The files of other nodes that readers of this node read.
+    others: NonPrimaryFiles,
     /// Blocks of metadata as this life has last put them. A thread that writes a block holds the
     /// lock.
     pub(super) blocks: Mutex<BTreeMap<u32, Option<Bytes>>>,
@@ -610,6 +617,7 @@ impl Shared {
             is_disk_low: AtomicBool::new(false),
             uploads: Uploads::default(),
             encodings: Encodings::default(),
+            others: NonPrimaryFiles::new(config.cache_bytes),
             replication: config.replica.map(|to| Replication::new(to, config.replica_key.clone())),
             blocks: Mutex::default(),
             blocks_seen: Mutex::default(),

@@ -68,15 +68,15 @@ pub use client::{
     Client, Completion, ConnectOptions, FileSubscription, KEY_VARIABLE, PushedRecords, RemoteFile,
     RemoteSource, read_user_key, user_key_from_environment,
 };
-pub use cluster_source::{ClusterSource, Freshness};
+pub use cluster_source::ClusterSource;
 pub use directory::Directory;
 pub use engine::{
-    ChunkForm, Occupancy, Opened, Store, StoreConfig, StoreFile, StorePlaces, TIME_AHEAD_MAX,
-    TakenOver,
+    ChunkForm, NodeReader, NonPrimaryBytes, NonPrimaryFile, Occupancy, Opened, ReadableFile, Store,
+    StoreConfig, StoreFile, StorePlaces, TIME_AHEAD_MAX, TakenOver,
 };
 pub use level::{Level, LevelError, Wait};
 pub use names::{ClusterConfig, Entry, Names, NamesError};
-pub use protocol::{KnownEnd, SubscriptionEnd};
+pub use protocol::{Freshness, KnownEnd, SubscriptionEnd};
 pub use source::{FieldColumns, Listed, RecordSource};
 
 use evenfall_store_format::columnar::InstalledCodec;
@@ -96,6 +96,9 @@ pub fn chunk_codec() -> InstalledCodec {
 pub fn chunk_codec() -> InstalledCodec {
     None
 }
+
+/// Letters of a file's name in an error whose other words have to fit a reply too.
+const NAME_SHOWN: usize = 64;
 
 /// Why the store did not carry out a request.
 #[derive(Clone, Debug)]
@@ -134,6 +137,17 @@ pub enum StoreError {
         /// Reason of the failure.
         why: Box<StoreError>,
     },
+    /// The primary of a file does not give the records that are not published yet.
+    PrimarySilent {
+        /// The file's name.
+        file: String,
+        /// The store node that is the primary.
+        primary: u32,
+        /// Number behind the last published record.
+        published: u64,
+        /// Why the primary gives none.
+        why: Box<StoreError>,
+    },
     /// A name that would stand for a file and for a recording.
     NameTaken {
         /// The name.
@@ -170,6 +184,7 @@ impl StoreError {
             Self::Store(error) => error.is_retryable(),
             Self::Remote { is_retryable, .. } | Self::Replica { is_retryable, .. } => *is_retryable,
             Self::LeaseLost { is_over, .. } => !is_over,
+            Self::PrimarySilent { .. } => true,
             Self::SubscriptionEnded { why, .. } => match why {
                 SubscriptionEnd::NoCredit | SubscriptionEnd::ServerStopping => true,
                 SubscriptionEnd::Asked
@@ -205,6 +220,14 @@ impl std::fmt::Display for StoreError {
                 f,
                 "{why}; not {level}: the records from {first} on are taken, do not repeat them"
             ),
+            Self::PrimarySilent { file, primary, published, why } => {
+                let shown: String = file.chars().take(NAME_SHOWN).collect();
+                write!(
+                    f,
+                    "{shown} is known up to record {published} (excluded), which is published; its \
+                     primary, store node {primary}, does not give the rest: {why}"
+                )
+            }
             Self::NoObjects => {
                 f.write_str("no object store is configured: name one, or append at the level local")
             }
@@ -255,7 +278,9 @@ impl std::error::Error for StoreError {
         match self {
             Self::Store(error) => std::error::Error::source(error),
             Self::Names(error) => std::error::Error::source(error),
-            Self::Unreached { why, .. } => std::error::Error::source(why),
+            Self::Unreached { why, .. } | Self::PrimarySilent { why, .. } => {
+                std::error::Error::source(why)
+            }
             _ => None,
         }
     }

@@ -73,6 +73,10 @@ pub struct Entry {
     /// primary is away, no other node may take the file over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replica: Option<u32>,
+    /// The nodes that serve reads of the file beside its primary; without any, all nodes do. Each
+    /// node that serves a file caches what its readers read, and asks the primary for new records.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub readers: Vec<u32>,
     /// Whether the file is being deleted. Its name is deleted last.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_deleted: bool,
@@ -98,6 +102,7 @@ impl Entry {
             listed,
             forks,
             replica: None,
+            readers: Vec::new(),
             is_deleted: false,
             copies: None,
         }
@@ -164,6 +169,13 @@ pub enum NamesError {
         /// Whether the primary holds a lease.
         is_alive: bool,
     },
+    /// The names give the reads of the file to other nodes.
+    NotReader {
+        /// The file's name.
+        file: String,
+        /// The nodes that serve reads of it, with their addresses.
+        readers: Vec<(u32, Option<String>)>,
+    },
     /// The file of this name is being deleted.
     Deleted {
         /// The file's name.
@@ -206,6 +218,17 @@ impl std::fmt::Display for NamesError {
                     (None, true) => f.write_str(", and holds its lease: append there"),
                     (None, false) => f.write_str(", and has no lease any more: take over with it"),
                 }
+            }
+            Self::NotReader { file, readers } => {
+                write!(f, "this node serves no reads of {file}: read it at")?;
+                for (place, (node, address)) in readers.iter().enumerate() {
+                    f.write_str(if place == 0 { " " } else { ", " })?;
+                    match address {
+                        Some(address) => write!(f, "tcp://{address}")?,
+                        None => write!(f, "store node {node}, which is away")?,
+                    }
+                }
+                Ok(())
             }
             Self::Deleted { file } => write!(
                 f,

@@ -19,9 +19,13 @@ use super::{Entry, Level, Listed};
 
 /// Bytes of a frame before its body.
 pub const HEADER_BYTES: usize = 16;
-/// The version of the protocol. Version 2 has subscriptions and waits.
-pub const VERSION: u32 = 2;
-/// The earliest version that a server speaks. Version 2 changed no frame of version 1.
+/// The version of the protocol. Version 2 has subscriptions and waits, and version 3 says of a read
+/// how new its records have to be.
+pub const VERSION: u32 = 3;
+/// The version that says nothing about freshness. A client without a wish speaks this version, so
+/// that servers of version 2 answer it.
+pub const VERSION_PLAIN: u32 = 2;
+/// The earliest version that a server speaks. Later versions changed no frame of version 1.
 pub const VERSION_MIN: u32 = 1;
 /// `EFST` in ASCII. The first request shows whether a peer speaks this protocol.
 const MAGIC: u32 = u32::from_le_bytes(*b"EFST");
@@ -49,6 +53,31 @@ impl std::fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
+/// How new the records are that a reader wants. A reader says so with each request, as the number
+/// of the variant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Freshness {
+    /// The records that the asked node has: of its own files all, and of other nodes' files the
+    /// published records. The primary is not asked, and need not run.
+    #[default]
+    Published,
+    /// All appended records. A node asks the primary for those that are not published.
+    Fresh,
+    /// All appended records, from a node that is the file's primary. Any other node refuses. A node
+    /// that asks for its own readers asks so, and no node asks on for it.
+    Primary,
+}
+
+impl Freshness {
+    /// All variants, in the order of their numbers on the wire.
+    const ALL: [Self; 3] = [Self::Published, Self::Fresh, Self::Primary];
+
+    /// The version in which a client of this wish speaks.
+    pub fn version(self) -> u32 {
+        if self == Self::Published { VERSION_PLAIN } else { VERSION }
+    }
+}
+
 /// The head of every frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
@@ -66,6 +95,11 @@ impl Header {
     /// Credit that the frame spends.
     pub fn cost(&self) -> u64 {
         (HEADER_BYTES + self.length) as u64
+    }
+
+    /// How new the records of this request have to be. [`Request::decode`] has checked the number.
+    pub fn read_freshness(&self) -> Freshness {
+        Freshness::ALL.get(usize::from(self.detail)).copied().unwrap_or_default()
     }
 }
 
@@ -251,6 +285,8 @@ pub enum Reply<'a> {
         numbers: Range<u64>,
         /// Meaning of the records.
         schema: Schema,
+        /// Whether these are the published records of another node's file, which may have more.
+        is_published: bool,
     },
     /// The append has reached its level.
     Appended {
@@ -408,8 +444,14 @@ impl<'a> Request<'a> {
     /// [`Malformed`].
     pub fn decode(header: &Header, body: &'a [u8]) -> Result<Self, Malformed> {
         let (mut cursor, file) = (Cursor(body), header.extra);
-        if header.kind != 3 && header.detail != 0 {
-            return Err(Malformed("a level without an append"));
+        let details = match header.kind {
+            // The level of an append is read below.
+            3 => u8::MAX,
+            2 | 4..=10 | 13 | 16 => Freshness::ALL.len() as u8 - 1,
+            _ => 0,
+        };
+        if header.detail > details {
+            return Err(Malformed("a level without an append, or a freshness without a read"));
         }
         let request = match header.kind {
             1 if cursor.u32()? != MAGIC => return Err(Malformed("another protocol")),
@@ -504,6 +546,39 @@ impl<'a> Request<'a> {
         }
     }
 
+    /// Writes a read as a frame that says how new its records have to be.
+    pub fn encode_fresh(&self, number: u32, freshness: Freshness, out: &mut Vec<u8>) {
+        /// The byte of the header that has the level of an append.
+        const DETAIL: usize = 13;
+        let start = out.len();
+        self.encode(number, out);
+        if self.is_read() {
+            out[start + DETAIL] = freshness as u8;
+        }
+    }
+
+    /// Whether the request reads, so that it may say how new its records have to be.
+    fn is_read(&self) -> bool {
+        match self {
+            Self::Open { schema, .. } => schema.is_none(),
+            Self::Record { .. }
+            | Self::Latest { .. }
+            | Self::Between { .. }
+            | Self::Find { .. }
+            | Self::Numbers { .. }
+            | Self::Size { .. }
+            | Self::List { .. }
+            | Self::Subscribe { .. }
+            | Self::Wait { .. } => true,
+            Self::Hello { .. }
+            | Self::Append { .. }
+            | Self::Follow { .. }
+            | Self::Copy { .. }
+            | Self::Grant { .. }
+            | Self::Unsubscribe => false,
+        }
+    }
+
     /// Whether the request is under way until a reply. The others spend no credit.
     pub fn has_reply(&self) -> bool {
         !matches!(self, Self::Grant { .. } | Self::Unsubscribe)
@@ -524,16 +599,17 @@ impl<'a> Reply<'a> {
         let mut cursor = Cursor(body);
         let reply = match header.kind {
             129 => Self::Hello { version: cursor.u32()?, requests_max: cursor.u32()? },
+            130 | 135 if header.detail > 1 => return Err(Malformed("a flag that is none")),
             130 => Self::Opened {
                 file: cursor.u32()?,
                 numbers: cursor.range()?,
                 schema: schema_of(cursor.rest())?,
+                is_published: header.detail == 1,
             },
             131 => Self::Appended { first: cursor.u64()? },
             132 => Self::Records { bytes: cursor.rest() },
             133 => Self::Numbers { numbers: cursor.range()? },
             134 => Self::Listed { files: listed(&mut cursor)? },
-            135 if header.detail > 1 => return Err(Malformed("a flag that is none")),
             135 => Self::Failed { is_retryable: header.detail == 1, what: text(cursor.rest())? },
             136 => Self::Followed {
                 file: cursor.u32()?,
@@ -560,11 +636,13 @@ impl<'a> Reply<'a> {
                 out.extend_from_slice(&version.to_le_bytes());
                 out.extend_from_slice(&requests_max.to_le_bytes());
             }),
-            Self::Opened { file, numbers, schema } => put(out, words, [130, 0], |out| {
-                out.extend_from_slice(&file.to_le_bytes());
-                put_words(out, &[numbers.start, numbers.end]);
-                out.extend_from_slice(&json_of(schema));
-            }),
+            Self::Opened { file, numbers, schema, is_published } => {
+                put(out, words, [130, u8::from(*is_published)], |out| {
+                    out.extend_from_slice(&file.to_le_bytes());
+                    put_words(out, &[numbers.start, numbers.end]);
+                    out.extend_from_slice(&json_of(schema));
+                });
+            }
             Self::Appended { first } => put(out, words, [131, 0], |out| put_words(out, &[*first])),
             Self::Records { bytes } => {
                 put(out, words, [132, 0], |out| out.extend_from_slice(bytes));

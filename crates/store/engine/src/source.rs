@@ -65,6 +65,16 @@ pub trait RecordSource: Send + Sync {
         Ok(poll_ends(until))
     }
 
+    /// Number behind the last record of a file of which the source has the published records alone,
+    /// so that the primary may have more. `None` for a file that is whole here.
+    ///
+    /// # Errors
+    /// The errors of reading.
+    fn published_end(&self, name: &str) -> Result<Option<u64>, StoreError> {
+        let _ = name;
+        Ok(None)
+    }
+
     /// The records of these numbers, one after the other.
     ///
     /// # Errors

@@ -5,6 +5,7 @@
 
 use std::io::{self, Read, Write as _};
 use std::net::TcpStream;
+use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
@@ -19,14 +20,14 @@ pub mod handshake;
 
 /// The half of a connection that reads.
 pub struct SocketReader {
-    socket: TcpStream,
+    socket: Arc<TcpStream>,
     #[cfg(feature = "sealed")]
     opener: Option<RecordOpener>,
 }
 
 /// The half of a connection that writes.
 pub struct SocketWriter {
-    socket: TcpStream,
+    socket: Arc<TcpStream>,
     #[cfg(feature = "sealed")]
     sealed: Option<SealedWrites>,
 }
@@ -41,33 +42,30 @@ struct SealedWrites {
     left: usize,
 }
 
-/// Both halves of a plain connection.
-///
-/// # Errors
-/// When the process has no file descriptor left.
-pub fn split_plain(socket: TcpStream) -> io::Result<(SocketReader, SocketWriter)> {
-    let writing = socket.try_clone()?;
+/// Both halves of a plain connection. They share one file descriptor: a process may have some
+/// thousands of descriptors, and a server as many connections.
+pub fn split_plain(socket: impl Into<Arc<TcpStream>>) -> (SocketReader, SocketWriter) {
+    let socket = socket.into();
+    let writing = Arc::clone(&socket);
     #[cfg(feature = "sealed")]
     let halves =
         (SocketReader { socket, opener: None }, SocketWriter { socket: writing, sealed: None });
     #[cfg(not(feature = "sealed"))]
     let halves = (SocketReader { socket }, SocketWriter { socket: writing });
-    Ok(halves)
+    halves
 }
 
 /// Both halves of a connection whose handshake is done.
-///
-/// # Errors
-/// When the process has no file descriptor left.
 #[cfg(feature = "sealed")]
 pub fn split_sealed(
-    socket: TcpStream,
+    socket: impl Into<Arc<TcpStream>>,
     ends: SealedEnds,
-) -> io::Result<(SocketReader, SocketWriter)> {
-    let writing = socket.try_clone()?;
+) -> (SocketReader, SocketWriter) {
+    let socket = socket.into();
+    let writing = Arc::clone(&socket);
     let sealed = SealedWrites { sealer: ends.sealer, leaving: Vec::new(), left: 0 };
     let reader = SocketReader { socket, opener: Some(ends.opener) };
-    Ok((reader, SocketWriter { socket: writing, sealed: Some(sealed) }))
+    (reader, SocketWriter { socket: writing, sealed: Some(sealed) })
 }
 
 #[cfg(feature = "sealed")]
@@ -110,7 +108,7 @@ impl Read for SocketReader {
                     OpenedRecord::End => return Ok(0),
                     OpenedRecord::NeedsMore => {}
                 }
-                let len = self.socket.read(opener.room())?;
+                let len = (&*self.socket).read(opener.room())?;
                 opener.note_arrival(len);
                 if len == 0 {
                     opener.note_end().map_err(broken)?;
@@ -118,7 +116,7 @@ impl Read for SocketReader {
                 }
             }
         }
-        self.socket.read(out)
+        (&*self.socket).read(out)
     }
 }
 
@@ -174,12 +172,12 @@ impl SocketWriter {
         #[cfg(feature = "sealed")]
         if let Some(SealedWrites { sealer, leaving, left }) = &mut self.sealed {
             sealer.seal(bytes, leaving);
-            self.socket.write_all(&leaving[*left..])?;
+            (&*self.socket).write_all(&leaving[*left..])?;
             leaving.clear();
             *left = 0;
             return Ok(());
         }
-        self.socket.write_all(bytes)
+        (&*self.socket).write_all(bytes)
     }
 
     /// Writes what the socket takes at once. Returns the number of bytes that need not be given
@@ -206,6 +204,18 @@ impl SocketWriter {
     pub fn has_unsent(&self) -> bool {
         false
     }
+
+    /// Gives back the memory of bytes that have left. A connection that rests keeps little.
+    #[cfg(feature = "sealed")]
+    pub fn release_memory(&mut self) {
+        if let Some(sealed) = self.sealed.as_mut().filter(|sealed| sealed.leaving.is_empty()) {
+            sealed.leaving = Vec::new();
+        }
+    }
+
+    /// Gives back the memory of bytes that have left. A plain half has none.
+    #[cfg(not(feature = "sealed"))]
+    pub fn release_memory(&mut self) {}
 
     /// Tells the other end that nothing was cut off, as far as the socket takes it at once.
     pub fn end(&mut self) {

@@ -153,6 +153,11 @@ impl StreamSnapshot {
         Ok(all)
     }
 
+    /// The names of the files with the stream's messages.
+    pub fn file_names(&self) -> impl Iterator<Item = &str> {
+        self.files.iter().map(|(file, _)| file.name.as_str())
+    }
+
     /// The stream's number in its recording.
     pub fn stream(&self) -> u32 {
         self.stream

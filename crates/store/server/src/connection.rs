@@ -9,25 +9,26 @@ use std::io::{self, Read as _};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use evenfall_core::StorageError;
 use evenfall_store_format::{FileId, Schema};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::pushes::{AwaitedFile, LaterReply, PushTable, PushThread};
 use self::replies::ReplyWriter;
 use super::users::{FileRight, StoreUser, UserSession};
-use super::{ConnectionState, Served};
+use super::{ConnectionState, Served, connection_thread};
 use evenfall_store_engine::names::membership::Membership;
 use evenfall_store_engine::protocol::{
-    BODY_BYTES_MAX, HEADER_BYTES, Header, Malformed, NAME_BYTES_MAX, Reply, Request,
+    BODY_BYTES_MAX, Freshness, HEADER_BYTES, Header, Malformed, NAME_BYTES_MAX, Reply, Request,
     SCHEMA_BYTES_MAX, VERSION, VERSION_MIN, frame, listed_bytes, schema_bytes,
 };
 use evenfall_store_engine::wire_socket::SocketReader;
-use evenfall_store_engine::{Entry, Level, Listed, Store, StoreError, StoreFile};
+use evenfall_store_engine::{Entry, Level, Listed, ReadableFile, Store, StoreError, StoreFile};
 use evenfall_store_recording::Catalog;
 
 /// Limit of the bytes of a client's requests without a last reply, about one group commit of a slow
@@ -41,8 +42,15 @@ const REQUESTS_MAX: u64 = 1_024;
 const FILES_MAX: usize = 65_536;
 /// Files of one reply to a list.
 const LISTED_MAX: usize = 256;
-/// First size of the buffer that requests are read into.
-const READ_BYTES: usize = 256 << 10;
+/// First size of the buffer that requests are read into. A client that fills it gets a larger one.
+const READ_BYTES: usize = 4 << 10;
+/// Size to which the buffer grows for a client that fills it with requests.
+const READ_BYTES_MAX: usize = 256 << 10;
+/// A connection without a request for this long gives back its buffers and its further threads. The
+/// next request makes them again, which costs microseconds.
+const REST_AFTER: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// The last name of all. A client that only wants an answer asks for the files behind it.
+const LAST_NAME: &str = "\u{10ffff}";
 /// How long an append that a stage refused is tried again: a shared disk may take nothing for
 /// seconds, and the client waits for credit meanwhile.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -91,7 +99,7 @@ struct Pending {
 }
 
 struct OpenFile {
-    file: Arc<StoreFile>,
+    file: ReadableFile,
     /// For a copy, the token of the primary that feeds the copy on this connection.
     primary: u32,
     /// An append has failed. All later appends fail until the file is opened again.
@@ -105,9 +113,11 @@ pub(super) struct Connection {
     replies: Arc<ReplyWriter>,
     files: Vec<OpenFile>,
     numbers: BTreeMap<FileId, u32>,
-    pending: Option<(SyncSender<Pending>, JoinHandle<()>)>,
+    pending: Option<(Sender<Pending>, JoinHandle<()>)>,
     /// Subscriptions and waits, and their thread, from the first of them on.
     pushes: Option<PushThread>,
+    /// The list of files that the client reads part by part.
+    listing: Vec<Listed>,
     is_greeted: bool,
     state: Arc<ConnectionState>,
     /// Who the client says that it is. The first record that opens has proved it.
@@ -120,13 +130,13 @@ impl Connection {
     /// Serves a connection until it ends. Returns whether malformed bytes of the client ended it.
     pub(super) fn serve(
         served: &Arc<Served>,
-        stream: TcpStream,
+        stream: Arc<TcpStream>,
         state: Arc<ConnectionState>,
     ) -> bool {
         let _ = stream.set_nodelay(true);
         let _ = stream.set_write_timeout(Some(WRITE_TIMEOUT));
         let until = Instant::now() + GREETING_TIMEOUT;
-        let Ok(closing) = stream.try_clone() else { return false };
+        let closing = Arc::clone(&stream);
         let Some(entered) = entrance::enter(served, stream, until) else {
             // The list of connections has the socket too, so that dropping it closes nothing.
             let _ = closing.shutdown(Shutdown::Both);
@@ -142,6 +152,7 @@ impl Connection {
             numbers: BTreeMap::new(),
             pending: None,
             pushes: None,
+            listing: Vec::new(),
             is_greeted: false,
             state,
             user,
@@ -189,6 +200,10 @@ impl Connection {
             if self.served.is_stopping.load(Relaxed) {
                 return Ok(());
             }
+            if filled == 0 && self.is_resting(reader) {
+                buffer = vec![0; READ_BYTES];
+                self.release_memory();
+            }
             let read = match reader.read(&mut buffer[filled..]) {
                 Ok(0) => return Ok(()),
                 Ok(read) => read,
@@ -233,12 +248,43 @@ impl Connection {
                 at += HEADER_BYTES + body.len();
             }
             write_replies(&self.replies, self.pushes.as_ref())?;
+            let was_full = filled == buffer.len();
             buffer.copy_within(at..filled, 0);
             filled -= at;
-            if filled == buffer.len() {
+            if filled == buffer.len() && filled >= READ_BYTES_MAX {
                 buffer.resize(HEADER_BYTES + BODY_BYTES_MAX, 0);
+            } else if was_full && buffer.len() < READ_BYTES_MAX {
+                buffer.resize((buffer.len() * 4).min(READ_BYTES_MAX), 0);
             }
         }
+    }
+
+    /// Whether the client has been silent for a while. Returns at once when bytes are there.
+    fn is_resting(&self, reader: &SocketReader) -> bool {
+        // The timeout of the socket keeps the end of the waiting of a stranger, and a short one.
+        let is_short = self.served.limits.idle_timeout <= Duration::from_secs(1);
+        if !self.is_greeted || is_short || reader.is_ready() {
+            return false;
+        }
+        poll(&mut [PollFd::new(reader.as_socket(), PollFlags::IN)], Some(&REST_AFTER)) == Ok(0)
+    }
+
+    /// Gives back what a connection without requests does not need.
+    fn release_memory(&mut self) {
+        if self.replies.requests() > 0 {
+            return;
+        }
+        self.listing = Vec::new();
+        if let Some((sender, thread)) = self.pending.take() {
+            drop(sender);
+            let _ = thread.join();
+        }
+        if self.pushes.as_ref().is_some_and(|pushes| pushes.table.is_idle())
+            && let Some(pushes) = self.pushes.take()
+        {
+            pushes.end();
+        }
+        self.replies.release_memory();
     }
 
     fn answer(&mut self, header: &Header, request: Request<'_>) -> Result<(), Broken> {
@@ -278,11 +324,9 @@ impl Connection {
             }
             Request::Subscribe { file, first, credit } => {
                 let later = LaterReply { request: header.request, cost: header.cost() };
-                match self.files.get(file as usize).map(|open| Arc::clone(&open.file)) {
-                    Some(file) => {
-                        self.push_table()?.begin_subscription(later, &file, first, credit)
-                    }
-                    None => Err(unopened(file)),
+                match self.own_file(file) {
+                    Ok(file) => self.push_table()?.begin_subscription(later, &file, first, credit),
+                    Err(error) => Err(error),
                 }
             }
             Request::Wait { time_ms, ends } => {
@@ -290,7 +334,7 @@ impl Connection {
                 let time = Duration::from_millis(time_ms.into());
                 // The names are looked up before the thread starts, and before its readers are
                 // locked: another node's file takes a question to the directory of names.
-                match AwaitedFile::find_all(&self.served.store, &ends) {
+                match AwaitedFile::find_all(&self.served.store, &ends, header.read_freshness()) {
                     Ok(files) => self.push_table()?.begin_wait(later, files, time),
                     Err(error) => Err(error),
                 }
@@ -348,6 +392,7 @@ impl Connection {
         schema: Option<Schema>,
     ) -> Result<(), StoreError> {
         let store = &self.served.store;
+        let freshness = header.read_freshness();
         if schema.as_ref().is_some_and(|schema| schema_bytes(schema) > SCHEMA_BYTES_MAX) {
             return Err(too_large(name));
         }
@@ -357,23 +402,28 @@ impl Connection {
                     self.expect_may_create(name)?;
                     Catalog::read(&**store)?.expect_free(name, &schema)?;
                 }
-                store.create(name, &schema)?
+                ReadableFile::Ours(store.create(name, &schema)?)
             }
-            None => store.file(name)?,
+            None => store.readable_file(name)?,
         };
-        if schema_bytes(&file.schema) > SCHEMA_BYTES_MAX {
+        if schema_bytes(file.schema()) > SCHEMA_BYTES_MAX {
             return Err(too_large(name));
         }
-        let number = self.number(&file, 0)?;
-        let (numbers, schema) = (file.first()..file.records(), (*file.schema).clone());
-        let reply = Reply::Opened { file: number, numbers, schema };
+        let (numbers, is_published) = {
+            let reader = store.reader_of(&file, freshness)?;
+            (reader.numbers()?, reader.is_published())
+        };
+        let schema = (**file.schema()).clone();
+        let number = self.number(file, 0)?;
+        let reply = Reply::Opened { file: number, numbers, schema, is_published };
         self.replies.put_last(header.request, header.cost(), &reply);
         Ok(())
     }
 
     /// The number of a file on this connection.
-    fn number(&mut self, file: &Arc<StoreFile>, primary: u32) -> Result<u32, StoreError> {
-        let number = match self.numbers.get(&file.id) {
+    fn number(&mut self, file: ReadableFile, primary: u32) -> Result<u32, StoreError> {
+        let id = file.id();
+        let number = match self.numbers.get(&id) {
             Some(number) => *number,
             None if self.files.len() == FILES_MAX => {
                 let what = format!("{FILES_MAX} files are open on this connection: take another");
@@ -381,8 +431,8 @@ impl Connection {
             }
             None => self.files.len() as u32,
         };
-        self.numbers.insert(file.id, number);
-        let opened = OpenFile { file: Arc::clone(file), primary, is_stopped: false };
+        self.numbers.insert(id, number);
+        let opened = OpenFile { file, primary, is_stopped: false };
         match self.files.get_mut(number as usize) {
             Some(known) => *known = opened,
             None => self.files.push(opened),
@@ -390,9 +440,16 @@ impl Connection {
         Ok(number)
     }
 
+    /// The file of this number, of which this node takes appends or gives subscriptions. The error
+    /// for another node's file names its primary.
+    fn own_file(&self, number: u32) -> Result<Arc<StoreFile>, StoreError> {
+        let open = self.files.get(number as usize).ok_or_else(|| unopened(number))?;
+        own_file(&self.served.store, &open.file)
+    }
+
     fn follow(&mut self, header: &Header, name: &str, entry: &Entry) -> Result<(), StoreError> {
         let file = self.served.store.follow(name, entry)?;
-        let number = self.number(&file, entry.token)?;
+        let number = self.number(ReadableFile::Ours(Arc::clone(&file)), entry.token)?;
         let node = self.served.store.member().map_or(0, Membership::node);
         // Records that are not synced here do not count as copied, so the primary sends them again.
         let numbers = 0..file.durable.load(Relaxed);
@@ -408,7 +465,9 @@ impl Connection {
         level: Level,
         records: &[u8],
     ) -> Result<(), Broken> {
-        let begun = self.begin(file, |store, open| store.append_begin(&open.file, records, level));
+        let begun = self.begin(file, |store, open| {
+            store.append_begin(&own_file(store, &open.file)?, records, level)
+        });
         self.taken(header, file, level, begun)
     }
 
@@ -420,7 +479,8 @@ impl Connection {
         records: &[u8],
     ) -> Result<(), Broken> {
         let begun = self.begin(file, |store, open| {
-            let copied = store.copy_begin(&open.file, open.primary, first, records);
+            let copy = own_file(store, &open.file)?;
+            let copied = store.copy_begin(&copy, open.primary, first, records);
             copied.map(|(numbers, ticket)| (numbers.start, ticket))
         });
         self.taken(header, file, Level::Local, begun)
@@ -441,7 +501,7 @@ impl Connection {
                 Ok(())
             }
             Ok((first, ticket)) => {
-                let file = Arc::clone(&self.files[file as usize].file);
+                let Ok(file) = self.own_file(file) else { return Err(Broken::Socket) };
                 let pending = Pending { request, cost, file, first, ticket, level };
                 self.pending()?.send(pending).map_err(|_| Broken::Socket)
             }
@@ -460,7 +520,7 @@ impl Connection {
     ) -> Result<(u64, u64), StoreError> {
         let known = self.files.get_mut(number as usize).ok_or_else(|| unopened(number))?;
         if known.is_stopped {
-            let what = format!("an append to {} failed: open it again", known.file.name);
+            let what = format!("an append to {} failed: open it again", known.file.name());
             return Err(StoreError::Remote { what, is_retryable: false });
         }
         let started = Instant::now();
@@ -482,37 +542,43 @@ impl Connection {
     }
 
     /// The way to the thread that waits for commits; it starts with the first append that needs it.
-    fn pending(&mut self) -> Result<&SyncSender<Pending>, Broken> {
+    fn pending(&mut self) -> Result<&Sender<Pending>, Broken> {
         if self.pending.is_none() {
-            let (sender, receiver) = sync_channel(REQUESTS_MAX as usize);
+            // The credit of the client limits the appends under way, and a channel with a limit of
+            // its own would take memory for as many at once.
+            let (sender, receiver) = channel();
             let (served, replies) = (Arc::clone(&self.served), Arc::clone(&self.replies));
-            let thread = std::thread::Builder::new().name("store-acknowledge".into());
             let run = move || acknowledge(&served, &replies, &receiver);
-            self.pending = Some((sender, thread.spawn(run)?));
+            let thread = connection_thread("store-acknowledge").spawn(run)?;
+            self.pending = Some((sender, thread));
         }
         self.pending.as_ref().map(|(sender, _)| sender).ok_or(Broken::Socket)
     }
 
-    fn list(&self, header: &Header, after: &str) -> Result<(), StoreError> {
-        let files = self.served.store.files();
+    fn list(&mut self, header: &Header, after: &str) -> Result<(), StoreError> {
+        // The parts of a list are of one moment, and cost one look at the cluster.
+        if after < LAST_NAME && (after.is_empty() || self.listing.is_empty()) {
+            self.listing = self.served.store.readable_files(header.read_freshness())?;
+        }
         let may_read = |name: &str| {
             self.user.as_ref().is_none_or(|u| u.user_rights().has_right(FileRight::Read, name))
         };
-        let behind = files.iter().filter(|file| file.name.as_str() > after);
+        let behind = self.listing.iter().filter(|file| file.name.as_str() > after);
         let behind = behind.filter(|file| may_read(&file.name));
         let mut listed = Vec::new();
         let mut bytes = 0;
-        for file in behind.take(LISTED_MAX) {
-            let (name, schema) = (file.name.clone(), (*file.schema).clone());
-            let one = Listed { name, schema, records: file.records() };
+        for one in behind.take(LISTED_MAX) {
             if one.name.len() > NAME_BYTES_MAX || schema_bytes(&one.schema) > SCHEMA_BYTES_MAX {
                 return Err(too_large(&one.name));
             }
-            bytes += listed_bytes(&one);
+            bytes += listed_bytes(one);
             if bytes > BODY_BYTES_MAX {
                 break;
             }
-            listed.push(one);
+            listed.push(one.clone());
+        }
+        if listed.is_empty() {
+            self.listing = Vec::new();
         }
         let reply = Reply::Listed { files: listed };
         self.replies.put_last(header.request, header.cost(), &reply);
@@ -520,26 +586,34 @@ impl Connection {
     }
 
     fn read(&self, header: &Header, request: &Request<'_>) -> Result<(), StoreError> {
-        let store = &self.served.store;
-        let file = &self.files.get(header.extra as usize);
-        let file = &file.ok_or_else(|| unopened(header.extra))?.file;
-        let mut each = |part: Bytes| self.send(header.request, &part);
-        let one = |(number, record): (u64, Bytes)| -> evenfall_store_format::Result<_> {
-            self.send(header.request, &record)?;
-            Ok(number..number + 1)
+        let file = self.files.get(header.extra as usize).ok_or_else(|| unopened(header.extra))?;
+        let reader = self.served.store.reader_of(&file.file, header.read_freshness())?;
+        let of_primary = header.read_freshness() == Freshness::Primary;
+        let mut each = |part: Bytes| {
+            if of_primary {
+                self.served.counters.primary_bytes.fetch_add(part.len() as u64, Relaxed);
+            }
+            self.send(header.request, &part)
         };
         let numbers = match request {
-            Request::Record { number, .. } => one((*number, store.record(file, *number)?))?,
-            Request::Latest { time_ns, .. } => one(store.record_at(file, *time_ns)?)?,
-            Request::Between { from_ns, to_ns, .. } => {
-                store.read(file, *from_ns, *to_ns, &mut each)?
+            Request::Record { number, .. } => {
+                each(reader.record(*number)?)?;
+                *number..number.saturating_add(1)
             }
-            Request::Find { from_ns, to_ns, .. } => store.find(file, *from_ns, *to_ns)?,
+            Request::Latest { time_ns, .. } => {
+                let (number, record) = reader.record_at(*time_ns)?;
+                each(record)?;
+                number..number + 1
+            }
+            Request::Between { from_ns, to_ns, .. } => {
+                reader.read_between(*from_ns, *to_ns, &mut each)?
+            }
+            Request::Find { from_ns, to_ns, .. } => reader.find(*from_ns, *to_ns)?,
             Request::Numbers { numbers, .. } => {
-                store.read_numbers(file, numbers.clone(), &mut each)?;
+                reader.read_numbers(numbers.clone(), &mut each)?;
                 numbers.clone()
             }
-            _ => file.first()..file.records(),
+            _ => reader.numbers()?,
         };
         let reply = Reply::Numbers { numbers };
         self.replies.put_last(header.request, header.cost(), &reply);
@@ -576,6 +650,15 @@ fn is_write(request: &Request<'_>) -> bool {
             | Request::Follow { .. }
             | Request::Open { schema: Some(_), .. }
     )
+}
+
+/// The file as this node has it, for an append or a subscription.
+fn own_file(store: &Store, file: &ReadableFile) -> Result<Arc<StoreFile>, StoreError> {
+    match file {
+        ReadableFile::Ours(file) => Ok(Arc::clone(file)),
+        // This node may have taken the file over since it was opened.
+        ReadableFile::Other(file) => store.file(&file.name),
+    }
 }
 
 fn is_timeout(error: &io::Error) -> bool {

@@ -5,7 +5,12 @@
 //! again for ten seconds, while the connection reads nothing and the client runs out of credit.
 //! Then the append fails, and the file takes no append on that connection until the file is opened
 //! again: later appends must not overtake the failed append. A third thread pushes records to
-//! subscribers and answers requests that wait for appends.
+//! subscribers and answers requests that wait for appends. A connection that rests keeps the first
+//! thread alone, and small buffers, because a server has thousands of connections.
+//!
+//! A node of a cluster answers reads of all files of the cluster. The engine finds the records of
+//! another node's file in the objects, and asks its primary for those that are not there when the
+//! reader wants fresh records.
 //!
 //! A server without users listens on loopback alone. With [`users`] each connection is sealed under
 //! the key of a user, and may come from another machine. Until its first record has opened, a
@@ -31,8 +36,15 @@ use self::connection::Connection;
 use self::users::{StoreUser, StoreUsers, UserSession};
 use evenfall_store_engine::{Store, StoreError, expect_closed, lock};
 
-/// Limit of connections. Each connection takes one to three threads and some megabytes.
-const CONNECTIONS_MAX: usize = 256;
+/// Limit of connections where the settings say no other. An idle connection takes a file
+/// descriptor, a thread with a small stack and some kilobytes of buffers. The thesis has 800
+/// clients a node.
+pub const CONNECTIONS_MAX: usize = 10_000;
+/// Stack of a thread that serves a connection. The kernel makes a stack of two mebibytes, the usual
+/// size, out of one huge page where it may, and ten thousand of those are 20 GiB.
+const STACK_BYTES: usize = 1 << 20;
+/// Connections that the kernel holds until they are accepted: many clients may connect at once.
+const BACKLOG: i32 = 4_096;
 /// Limit of connections that have proved no key, in a server with users: beside those above, so
 /// that strangers take no place of a user. A handshake takes a round trip, and the oldest of 64
 /// goes first. It has been silent for longer, unless 64 come within a round trip.
@@ -56,18 +68,24 @@ pub const CREDIT_TIMEOUT: Duration = Duration::from_secs(600);
 /// stop for 30 s, which is the timeout of a write.
 const LAST_REPLIES: Duration = Duration::from_secs(1);
 
-/// How long a server waits for its clients.
+/// How many clients a server serves, and how long it waits for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ClientPatience {
+pub struct ClientLimits {
+    /// Connections at once. In a server with users, those of users.
+    pub connections_max: usize,
     /// For a request, on a connection that waits for nothing.
     pub idle_timeout: Duration,
     /// For credit of a subscriber that has none.
     pub credit_timeout: Duration,
 }
 
-impl Default for ClientPatience {
+impl Default for ClientLimits {
     fn default() -> Self {
-        Self { idle_timeout: IDLE_TIMEOUT, credit_timeout: CREDIT_TIMEOUT }
+        Self {
+            connections_max: CONNECTIONS_MAX,
+            idle_timeout: IDLE_TIMEOUT,
+            credit_timeout: CREDIT_TIMEOUT,
+        }
     }
 }
 
@@ -76,7 +94,8 @@ impl Default for ClientPatience {
 pub struct ServerCounts {
     /// Connections accepted.
     pub accepted: u64,
-    /// Connections refused because all 256 connections had running requests.
+    /// Connections refused because all connections had running requests, or because the machine had
+    /// no thread left.
     pub turned_away: u64,
     /// Idle connections that were closed for a new connection.
     pub made_room: u64,
@@ -92,6 +111,9 @@ pub struct ServerCounts {
     pub failed_appends: u64,
     /// Bytes of replies sent.
     pub sent_bytes: u64,
+    /// Bytes of records that were read from this node because it is their primary: by other nodes
+    /// for their readers, and by readers of the cluster.
+    pub primary_bytes: u64,
     /// Connections without a key, or without the key of a user.
     pub refused_handshakes: u64,
     /// Requests for which their user lacks the right.
@@ -109,6 +131,7 @@ struct Counters {
     starved_subscriptions: AtomicU64,
     failed_appends: AtomicU64,
     sent_bytes: AtomicU64,
+    primary_bytes: AtomicU64,
     refused_handshakes: AtomicU64,
     refused_rights: AtomicU64,
 }
@@ -117,7 +140,7 @@ struct Counters {
 struct Served {
     store: Arc<Store>,
     counters: Counters,
-    limits: ClientPatience,
+    limits: ClientLimits,
     /// Whether requests that change the store are refused.
     is_for_readers: bool,
     /// Who may connect; without users, every program on this machine.
@@ -148,7 +171,7 @@ impl Served {
         let session = user.connect()?;
         let open = lock(&self.open);
         let is_of_user = |one: &&Open| one.state.user().is_some() && !one.state.is_leaving();
-        if open.values().filter(is_of_user).count() >= CONNECTIONS_MAX {
+        if open.values().filter(is_of_user).count() >= self.limits.connections_max {
             let idle = open.values().filter(is_of_user);
             let idle = idle.filter_map(|one| Some((one.state.idle_since()?, one)));
             match idle.min_by_key(|(since, _)| *since) {
@@ -158,7 +181,7 @@ impl Served {
                 }
                 _ => {
                     self.counters.turned_away.fetch_add(1, Relaxed);
-                    let what = busy_words();
+                    let what = self.busy_words();
                     return Err(StoreError::Remote { what, is_retryable: true });
                 }
             }
@@ -169,6 +192,27 @@ impl Served {
         }
         state.set_user(user);
         Ok(session)
+    }
+
+    /// Gives file descriptors back: those of ended connections, or else that of the connection that
+    /// was idle for longest. Users keep their connections.
+    fn close_one(&self) {
+        let mut open = lock(&self.open);
+        let before = open.len();
+        open.retain(|_, one| !one.thread.is_finished());
+        if open.len() == before
+            && self.users.is_none()
+            && let Some(one) = longest_idle(&mut open)
+        {
+            let _ = one.stream.shutdown(Shutdown::Both);
+            let _ = one.thread.join();
+            self.counters.made_room.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn busy_words(&self) -> String {
+        let most = self.limits.connections_max;
+        format!("{most} connections have requests under way here: try later")
     }
 
     /// Closes the oldest stranger when there are as many as may be.
@@ -184,13 +228,9 @@ impl Served {
     }
 }
 
-fn busy_words() -> String {
-    format!("{CONNECTIONS_MAX} connections have requests under way here: try later")
-}
-
 /// A connection that is served.
 struct Open {
-    stream: TcpStream,
+    stream: Arc<TcpStream>,
     thread: JoinHandle<()>,
     state: Arc<ConnectionState>,
 }
@@ -280,17 +320,17 @@ impl Server {
     /// When the address is not loopback, because connections have no key, and without a key nothing
     /// leaves loopback. When the address cannot be bound.
     pub fn start(store: Arc<Store>, listen: SocketAddr) -> Result<Self, StoreError> {
-        Self::start_with(store, listen, ClientPatience::default())
+        Self::start_with(store, listen, ClientLimits::default())
     }
 
-    /// As [`start`](Self::start), with other waits for clients.
+    /// As [`start`](Self::start), with other limits of clients.
     ///
     /// # Errors
     /// As [`start`](Self::start).
     pub fn start_with(
         store: Arc<Store>,
         listen: SocketAddr,
-        limits: ClientPatience,
+        limits: ClientLimits,
     ) -> Result<Self, StoreError> {
         Self::listen(store, listen, limits, ServedClients::Programs)
     }
@@ -303,7 +343,7 @@ impl Server {
     pub fn start_for_users(
         store: Arc<Store>,
         listen: SocketAddr,
-        limits: ClientPatience,
+        limits: ClientLimits,
         users: Arc<StoreUsers>,
     ) -> Result<Self, StoreError> {
         Self::listen(store, listen, limits, ServedClients::Users(users))
@@ -315,13 +355,13 @@ impl Server {
     /// # Errors
     /// As [`start`](Self::start).
     pub fn start_for_readers(store: Arc<Store>, listen: SocketAddr) -> Result<Self, StoreError> {
-        Self::listen(store, listen, ClientPatience::default(), ServedClients::Readers)
+        Self::listen(store, listen, ClientLimits::default(), ServedClients::Readers)
     }
 
     fn listen(
         store: Arc<Store>,
         listen: SocketAddr,
-        limits: ClientPatience,
+        limits: ClientLimits,
         clients: ServedClients,
     ) -> Result<Self, StoreError> {
         let is_for_readers = matches!(clients, ServedClients::Readers);
@@ -333,12 +373,15 @@ impl Server {
             .map_err(|error| failed(error.to_string()))?;
         let said = |error| failed(format!("listen on {listen}: {error}"));
         let listener = TcpListener::bind(listen).map_err(said)?;
+        // The standard library listens with a backlog of 128, and a second call changes it.
+        rustix::net::listen(&listener, BACKLOG).map_err(|error| said(error.into()))?;
         let address = listener.local_addr().map_err(said)?;
         let served = Arc::new(Served {
             store,
             counters: Counters::default(),
             // A socket takes a timeout of zero for no timeout.
-            limits: ClientPatience {
+            limits: ClientLimits {
+                connections_max: limits.connections_max.max(1),
                 idle_timeout: limits.idle_timeout.max(Duration::from_millis(1)),
                 ..limits
             },
@@ -371,6 +414,7 @@ impl Server {
             starved_subscriptions: counters.starved_subscriptions.load(Relaxed),
             failed_appends: counters.failed_appends.load(Relaxed),
             sent_bytes: counters.sent_bytes.load(Relaxed),
+            primary_bytes: counters.primary_bytes.load(Relaxed),
             refused_handshakes: counters.refused_handshakes.load(Relaxed),
             refused_rights: counters.refused_rights.load(Relaxed),
         }
@@ -423,7 +467,7 @@ impl Drop for Server {
 }
 
 /// Removes and returns the connection that has been idle for longest, if there is one. Otherwise
-/// 256 silent clients could lock out a new client.
+/// silent clients could lock out a new client.
 fn longest_idle(open: &mut BTreeMap<u64, Open>) -> Option<Open> {
     let idle = open.iter().filter_map(|(number, one)| Some((one.state.idle_since()?, *number)));
     let (since, number) = idle.min()?;
@@ -441,6 +485,7 @@ fn accept(served: &Arc<Served>, listener: &TcpListener) {
         }
         let Ok((stream, _)) = accepted else {
             // The process is probably out of file descriptors, so other connections must end first.
+            served.close_one();
             std::thread::sleep(Duration::from_millis(10));
             continue;
         };
@@ -448,7 +493,7 @@ fn accept(served: &Arc<Served>, listener: &TcpListener) {
         open.retain(|_, one| !one.thread.is_finished());
         if served.users.is_some() {
             served.limit_strangers(&open);
-        } else if open.len() >= CONNECTIONS_MAX {
+        } else if open.len() >= served.limits.connections_max {
             match longest_idle(&mut open) {
                 Some(one) => {
                     let _ = one.stream.shutdown(Shutdown::Both);
@@ -458,26 +503,37 @@ fn accept(served: &Arc<Served>, listener: &TcpListener) {
                 None => {
                     drop(open);
                     served.counters.turned_away.fetch_add(1, Relaxed);
-                    connection::turn_away(stream, &busy_words());
+                    connection::turn_away(&stream, &served.busy_words());
                     continue;
                 }
             }
         }
-        let shared = Arc::clone(served);
-        let thread = std::thread::Builder::new().name("store-connection".into());
-        let Ok(kept) = stream.try_clone() else { continue };
-        let state = ConnectionState::new();
-        let seen = Arc::clone(&state);
+        let (shared, state) = (Arc::clone(served), ConnectionState::new());
+        let (stream, seen) = (Arc::new(stream), Arc::clone(&state));
+        let socket = Arc::clone(&stream);
         let run = move || {
-            if Connection::serve(&shared, stream, seen) {
+            if Connection::serve(&shared, socket, seen) {
                 shared.counters.malformed.fetch_add(1, Relaxed);
             }
         };
-        if let Ok(thread) = thread.spawn(run) {
-            served.counters.accepted.fetch_add(1, Relaxed);
-            open.insert(number, Open { stream: kept, thread, state });
+        match connection_thread("store-connection").spawn(run) {
+            Ok(thread) => {
+                served.counters.accepted.fetch_add(1, Relaxed);
+                open.insert(number, Open { stream, thread, state });
+            }
+            Err(error) => {
+                drop(open);
+                served.counters.turned_away.fetch_add(1, Relaxed);
+                let what = format!("this machine gives the server no further thread: {error}");
+                connection::turn_away(&stream, &what);
+            }
         }
     }
+}
+
+/// A thread for a part of a connection.
+fn connection_thread(name: &str) -> std::thread::Builder {
+    std::thread::Builder::new().name(name.into()).stack_size(STACK_BYTES)
 }
 
 #[cfg(test)]

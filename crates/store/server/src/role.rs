@@ -14,15 +14,20 @@ use evenfall_runtime::telemetry::Metrics;
 use evenfall_store_engine::{NamesError, Occupancy, Store, StoreError};
 use evenfall_store_format::age_clock::ClockStep;
 use evenfall_store_format::volume::Loss;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
 
 use crate::settings::StoreSettings;
 #[cfg(feature = "users")]
 use crate::users::{UsersError, users_file::WatchedUsers};
-use crate::{ClientPatience, Server, ServerCounts};
+use crate::{ClientLimits, Server, ServerCounts};
 
 /// How often the process looks for a signal.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Files that a process opens beside its connections: chunks and journals of its store, and the
+/// connections to objects, names and other nodes.
+const FILES_BESIDE_CONNECTIONS: u64 = 256;
 
 /// How the process of a store speaks to its user.
 pub struct Voice<'a> {
@@ -117,6 +122,7 @@ impl Observed for ServedStore {
         ] {
             m.counter(name, help, 0, value);
         }
+        put_cluster_counts(m, &sizes, &counts);
         for (name, help, value) in [
             ("store_memory_bytes", "Bytes of records that no disk has.", sizes.memory_bytes),
             ("store_local_bytes", "Bytes of chunks on the local disk.", sizes.local_bytes),
@@ -153,6 +159,48 @@ impl Observed for ServedStore {
     }
 }
 
+/// Who has read whose records in a cluster, and from where.
+fn put_cluster_counts(m: &mut Metrics, sizes: &Occupancy, counts: &ServerCounts) {
+    for (name, help, value) in [
+        (
+            "store_primary_bytes_total",
+            "Bytes of records that were read here as from their primary.",
+            counts.primary_bytes,
+        ),
+        (
+            "store_others_cache_bytes_total",
+            "Bytes of other nodes' files that readers got from memory here.",
+            sizes.others_cache_bytes,
+        ),
+        (
+            "store_others_object_bytes_total",
+            "Bytes of other nodes' files that readers got from the object store.",
+            sizes.others_object_bytes,
+        ),
+        (
+            "store_others_primary_bytes_total",
+            "Bytes of other nodes' files that readers got from their primaries.",
+            sizes.others_primary_bytes,
+        ),
+    ] {
+        m.counter(name, help, 0, value);
+    }
+}
+
+/// Raises this process's limit of open files as far as it may by itself. Returns the limit.
+fn raise_open_files() -> u64 {
+    let mut limit = getrlimit(Resource::Nofile);
+    let is_below = |now: u64| limit.maximum.is_none_or(|most| now < most);
+    if limit.current.is_some_and(is_below) {
+        let raised = Rlimit { current: limit.maximum, ..limit };
+        if setrlimit(Resource::Nofile, raised).is_ok() {
+            limit.current = limit.maximum;
+        }
+    }
+    // No limit is more than the numbers of descriptors.
+    limit.current.unwrap_or(u64::from(u32::MAX))
+}
+
 /// Serves a store until a signal comes. Returns the counts of its connections.
 ///
 /// # Errors
@@ -172,12 +220,21 @@ pub fn serve(
             format!("listen address {listen}: name the address at which other nodes reach it");
         return Err(why.into());
     }
+    let files = raise_open_files();
+    let most = files.saturating_sub(FILES_BESIDE_CONNECTIONS);
+    if most < settings.connections as u64 {
+        (voice.note)(&format!(
+            "note: this machine lets the process open {files} files, and so {most} connections of \
+             the {} of store.connections: raise the limit (ulimit -n, LimitNOFILE=)",
+            settings.connections
+        ));
+    }
     loop {
         let opened = Store::open(settings.config(directory)?)?;
         opened.losses.iter().for_each(voice.tell);
         let store = Arc::new(opened.store);
-        let idle_timeout = settings.idle_timeout;
-        let limits = ClientPatience { idle_timeout, ..ClientPatience::default() };
+        let (connections_max, idle_timeout) = (settings.connections, settings.idle_timeout);
+        let limits = ClientLimits { connections_max, idle_timeout, ..ClientLimits::default() };
         let server = Arc::new(users.start(Arc::clone(&store), listen, limits)?);
         listen = server.address();
         served.set(Some((Arc::downgrade(&store), Arc::clone(&server))));
@@ -218,7 +275,7 @@ impl ServerUsers {
         &self,
         store: Arc<Store>,
         listen: SocketAddr,
-        limits: ClientPatience,
+        limits: ClientLimits,
     ) -> Result<Server, StoreError> {
         match &self.watched {
             Some(watched) => {
@@ -263,7 +320,7 @@ impl ServerUsers {
         &self,
         store: Arc<Store>,
         listen: SocketAddr,
-        limits: ClientPatience,
+        limits: ClientLimits,
     ) -> Result<Server, StoreError> {
         Server::start_with(store, listen, limits)
     }

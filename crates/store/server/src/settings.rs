@@ -14,7 +14,7 @@ use evenfall_store_engine::{
 use evenfall_store_recording::layouts::message_layouts;
 use serde::{Deserialize, Serialize};
 
-use crate::{IDLE_TIMEOUT, LISTEN_ADVICE};
+use crate::{CONNECTIONS_MAX, IDLE_TIMEOUT, LISTEN_ADVICE};
 
 /// The value of `role` in `[[node]]`.
 pub const STORE: &str = "store";
@@ -50,6 +50,10 @@ pub struct StoreSettings {
     /// machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replica_key_file: Option<PathBuf>,
+    /// File of the key of a user of the other nodes, with which a node asks the primary of a file
+    /// for records that are not published. With it, the nodes may be on other machines.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub primary_key_file: Option<PathBuf>,
     /// File of the users with keys, who alone may connect then. With it, the servers may listen on
     /// any address.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,6 +73,9 @@ pub struct StoreSettings {
     /// Whether the wall clock is right at each opening, by the word of an operator. Retention by
     /// age then goes on after a step of the clock.
     pub confirm_clock: bool,
+    /// Connections at once. A new one then takes the place of the connection that was idle for
+    /// longest.
+    pub connections: usize,
     /// A connection that asks for nothing for this long is closed.
     #[serde(with = "humantime_serde")]
     pub idle_timeout: Duration,
@@ -86,6 +93,7 @@ impl Default for StoreSettings {
             time_ahead: TIME_AHEAD_MAX,
             replica: None,
             replica_key_file: None,
+            primary_key_file: None,
             users_file: None,
             memory_bytes: limits.memory_bytes_max,
             local_bytes: limits.local_bytes_max,
@@ -93,6 +101,7 @@ impl Default for StoreSettings {
             cache_bytes: limits.cache_bytes,
             keep_bytes: None,
             confirm_clock: false,
+            connections: CONNECTIONS_MAX,
             idle_timeout: IDLE_TIMEOUT,
         }
     }
@@ -113,6 +122,7 @@ impl StoreSettings {
         }
         config.replica = self.replica;
         config.replica_key = self.replica_key_file.as_deref().map(read_user_key).transpose()?;
+        config.primary_key = self.primary_key_file.as_deref().map(read_user_key).transpose()?;
         config.time_ahead_max = self.time_ahead;
         config.memory_bytes_max = self.memory_bytes;
         config.local_bytes_max = self.local_bytes;
@@ -128,6 +138,9 @@ impl StoreSettings {
         let wrong = |key: &str, why: &str| Err(Mistake::new(key, format!("{key}: {why}")));
         if self.lease < LEASE_MIN {
             return wrong("store.lease", "must be 2s at least");
+        }
+        if self.connections == 0 {
+            return wrong("store.connections", "must be 1 at least");
         }
         if self.chunks == ChunkForm::Columns && chunk_codec().is_none() {
             return wrong("store.chunks", "columns are not in this build, build the feature arrow");
@@ -199,7 +212,8 @@ impl Settings {
         run.rebase(document.base());
         let mut store: StoreSettings = document.part("store")?;
         store.check().map_err(refuse)?;
-        for file in [&mut store.users_file, &mut store.replica_key_file] {
+        let keys = [&mut store.replica_key_file, &mut store.primary_key_file];
+        for file in keys.into_iter().chain([&mut store.users_file]) {
             *file = file.take().map(|file| document.base().join(file));
         }
         let is_path = |place: &String| !place.contains("://");

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use evenfall_store_format::Schema;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::*;
 use evenfall_store_engine::{Client, ConnectOptions, Level, StoreConfig};
@@ -149,7 +150,7 @@ fn who_says_nothing_is_let_go_and_who_works_is_not() {
     let dir = tempfile::tempdir().unwrap();
     let store = Arc::new(Store::open(StoreConfig::new(dir.path())).unwrap().store);
     let idle_timeout = Duration::from_millis(500);
-    let limits = ClientPatience { idle_timeout, ..ClientPatience::default() };
+    let limits = ClientLimits { idle_timeout, ..ClientLimits::default() };
     let server = Server::start_with(store, "127.0.0.1:0".parse().unwrap(), limits).unwrap();
     let mut silent = TcpStream::connect(server.address()).unwrap();
     let mut idle_client = Client::connect(server.address()).unwrap();
@@ -180,9 +181,10 @@ fn without_a_key_nothing_leaves_loopback() {
 #[test]
 fn silent_clients_make_room_for_one_that_asks() {
     let dir = tempfile::tempdir().unwrap();
-    let server = start(dir.path());
-    let silent: Vec<_> =
-        (0..super::CONNECTIONS_MAX).map(|_| Client::connect(server.address()).unwrap()).collect();
+    let store = Arc::new(Store::open(StoreConfig::new(dir.path())).unwrap().store);
+    let limits = ClientLimits { connections_max: 32, ..ClientLimits::default() };
+    let server = Server::start_with(store, "127.0.0.1:0".parse().unwrap(), limits).unwrap();
+    let silent: Vec<_> = (0..32).map(|_| Client::connect(server.address()).unwrap()).collect();
     let end = std::time::Instant::now() + Duration::from_secs(30);
     let mut client = loop {
         match Client::connect(server.address()) {
@@ -195,6 +197,39 @@ fn silent_clients_make_room_for_one_that_asks() {
     assert!(client.list().is_ok());
     assert!(server.counts().made_room > 0);
     drop((silent, client));
+}
+
+#[test]
+fn a_thousand_clients_are_served_at_once() {
+    /// Files that this test and its neighbours open.
+    const FILES: u64 = 4_096;
+    let limit = getrlimit(Resource::Nofile);
+    if limit.maximum.is_some_and(|most| most < FILES) {
+        println!("skipped: this machine gives a process fewer than {FILES} files");
+        return;
+    }
+    if limit.current.is_some_and(|now| now < FILES) {
+        setrlimit(Resource::Nofile, Rlimit { current: Some(FILES), ..limit }).unwrap();
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(dir.path());
+    let mut clients: Vec<Client> =
+        (0..1_000).map(|_| Client::connect(server.address()).unwrap()).collect();
+    let file = clients[0].create("a", &Schema::opaque(16)).unwrap();
+    clients[0].append(&file, &records(0..1), Level::Local).unwrap();
+    assert_eq!(clients[0].completion().unwrap().unwrap().first.unwrap(), 0);
+    // The first connections have rested meanwhile, and go on.
+    std::thread::sleep(Duration::from_millis(1_200));
+    for client in &mut clients {
+        let file = client.open("a").unwrap();
+        assert_eq!(client.record(&file, 0).unwrap(), records(0..1));
+    }
+    clients[0].append(&file, &records(1..2), Level::Local).unwrap();
+    assert_eq!(clients[0].completion().unwrap().unwrap().first.unwrap(), 1);
+    let counts = server.counts();
+    assert_eq!((counts.accepted, counts.made_room, counts.turned_away), (1_000, 0, 0));
+    drop(clients);
+    server.stop();
 }
 
 #[test]
@@ -219,7 +254,7 @@ fn a_stranger_with_a_token_that_no_primary_has_fences_nobody() {
 fn a_server_that_does_not_answer_is_given_up_in_words() {
     let deaf = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let timeout = Duration::from_millis(50);
-    let options = ConnectOptions { timeout, key: None };
+    let options = ConnectOptions { timeout, ..ConnectOptions::default() };
     let error = Client::connect_with(deaf.local_addr().unwrap(), &options).err().unwrap();
     assert!(error.to_string().contains("has not answered within 50ms"), "{error}");
 }

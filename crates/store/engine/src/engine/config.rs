@@ -33,6 +33,9 @@ pub struct StoreConfig {
     /// The key with which this node connects to the second node. With it, the second node may be on
     /// another machine.
     pub replica_key: Option<UserKey>,
+    /// The key with which this node asks the primaries of other nodes' files for records that are
+    /// not published. With it, they may be on other machines.
+    pub primary_key: Option<UserKey>,
     /// Whether files that this directory holds as copies of another node's files become its own. In
     /// a cluster, [`ClusterConfig::take_over`] decides together with the lease.
     pub keep_copies: bool,
@@ -131,6 +134,7 @@ impl StoreConfig {
             node: 1,
             replica: None,
             replica_key: None,
+            primary_key: None,
             keep_copies: false,
             memory_bytes_max: 512 << 20,
             local_bytes_max: 64 << 30,

@@ -41,6 +41,12 @@ pub struct Occupancy {
     pub replica_bytes: u64,
     /// Whether a second node is configured and absent.
     pub is_replica_away: bool,
+    /// Bytes that reads of other nodes' files have taken from the memory of this node.
+    pub others_cache_bytes: u64,
+    /// Bytes that reads of other nodes' files have taken from the object store.
+    pub others_object_bytes: u64,
+    /// Bytes that reads of other nodes' files have taken from their primaries.
+    pub others_primary_bytes: u64,
 }
 
 impl Store {
@@ -48,6 +54,7 @@ impl Store {
     pub fn occupancy(&self) -> Occupancy {
         let shared = &self.shared;
         let (replica_bytes, is_replica_away) = shared.replica_behind();
+        let others = shared.others.bytes();
         let cached: usize = shared.cache.iter().map(|shard| lock(shard).len()).sum();
         Occupancy {
             memory_bytes: shared.memory_bytes.load(Relaxed),
@@ -65,6 +72,9 @@ impl Store {
             clock_step_seconds: self.clock_step().map_or(0, |step| step.ns / 1_000_000_000),
             replica_bytes,
             is_replica_away,
+            others_cache_bytes: others.cache,
+            others_object_bytes: others.objects,
+            others_primary_bytes: others.primary,
         }
     }
 }

@@ -82,7 +82,7 @@ struct Link {
 
 impl Replication {
     pub(super) fn new(address: SocketAddr, key: Option<UserKey>) -> Self {
-        let options = ConnectOptions { timeout: TIMEOUT, key };
+        let options = ConnectOptions { timeout: TIMEOUT, ..ConnectOptions::with_key(key) };
         let away = Some("it was not reached yet".to_owned());
         let state = State { files: BTreeMap::new(), away, has_work: false };
         let (work, done) = (Condvar::new(), Condvar::new());

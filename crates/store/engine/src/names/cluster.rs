@@ -134,6 +134,26 @@ impl Cluster {
         found.map(|found| decode(&found.key, &found.value)).transpose()
     }
 
+    /// Names the nodes that serve reads of a file beside its primary. Without any, all nodes do.
+    /// The nodes learn of it with their next look at the file.
+    ///
+    /// # Errors
+    /// As for [`list`](Self::list). Also when there is no such file.
+    pub fn assign_readers(&self, name: &str, readers: &[u32]) -> Result<(), NamesError> {
+        let key = self.file_key(name);
+        for _ in 0..TRIES {
+            let found = self.directory.get(&key)?;
+            let found = found.ok_or_else(|| failed(format!("there is no file {name}")))?;
+            let entry: Entry = decode(&found.key, &found.value)?;
+            let entry = Entry { readers: readers.to_vec(), ..entry };
+            let steps = vec![shared::put(&key, encode(&entry), 0)];
+            if self.directory.commit(vec![shared::is_unchanged(&key, found.revision)], steps)? {
+                return Ok(());
+            }
+        }
+        Err(NamesError::Unavailable(format!("{key} changes all the time")))
+    }
+
     /// The nodes that hold a lease.
     ///
     /// # Errors
@@ -411,6 +431,10 @@ impl Membership for Member {
 
     fn find(&self, name: &str) -> Result<Option<Entry>, NamesError> {
         self.cluster.find(name)
+    }
+
+    fn nodes(&self) -> Result<BTreeMap<u32, Node>, NamesError> {
+        self.cluster.nodes()
     }
 
     fn set_objects(&self, place: &str) -> Result<(), NamesError> {

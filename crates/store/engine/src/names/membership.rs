@@ -2,11 +2,12 @@
 //!
 //! The engine knows this trait alone.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use evenfall_store_format::{FileId, Schema};
 
+use super::cluster::Node;
 use super::{Claimed, Entry, NamesError};
 
 /// What a store node may read and write in a shared directory of names, as long as its lease holds.
@@ -52,6 +53,12 @@ pub trait Membership: Send + Sync {
     /// # Errors
     /// See [`Membership`].
     fn find(&self, name: &str) -> Result<Option<Entry>, NamesError>;
+
+    /// The nodes that hold a lease.
+    ///
+    /// # Errors
+    /// See [`Membership`].
+    fn nodes(&self) -> Result<BTreeMap<u32, Node>, NamesError>;
 
     /// The error that names the primary, when another node is the primary of the file; `None` for a
     /// file of this node and for a missing file.

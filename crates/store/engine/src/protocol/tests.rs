@@ -37,11 +37,16 @@ fn known(name: &str, end: u64) -> KnownEnd {
     KnownEnd { name: name.into(), end }
 }
 
+fn opened(is_published: bool) -> Reply<'static> {
+    Reply::Opened { file: 1, numbers: 2..3, schema: Schema::opaque(16), is_published }
+}
+
 fn replies() -> Vec<Reply<'static>> {
     let listed = |name: &str| Listed { name: name.into(), schema: Schema::opaque(9), records: 3 };
     vec![
         Reply::Hello { version: VERSION, requests_max: 4 },
-        Reply::Opened { file: 1, numbers: 2..3, schema: Schema::opaque(16) },
+        opened(false),
+        opened(true),
         Reply::Followed { file: 1, numbers: 0..9, node: 2 },
         Reply::Appended { first: 8 },
         Reply::Records { bytes: b"records" },
@@ -75,6 +80,26 @@ fn every_frame_is_read_as_it_was_written() {
         let (header, body) = frame(&bytes).unwrap().unwrap();
         assert_eq!((header.request, header.extra), (12, 500));
         assert_eq!(Reply::decode(&header, body), Ok(reply));
+    }
+}
+
+#[test]
+fn a_read_says_how_new_its_records_have_to_be_and_nothing_else_does() {
+    for request in requests() {
+        for freshness in Freshness::ALL {
+            let mut bytes = Vec::new();
+            request.encode_fresh(11, freshness, &mut bytes);
+            let (header, body) = frame(&bytes).unwrap().unwrap();
+            assert_eq!(Request::decode(&header, body), Ok(request.clone()));
+            if request.is_read() {
+                assert_eq!(header.read_freshness(), freshness);
+            }
+        }
+        let mut bytes = Vec::new();
+        request.encode(11, &mut bytes);
+        bytes[13] = 7;
+        let (header, body) = frame(&bytes).unwrap().unwrap();
+        assert!(Request::decode(&header, body).is_err(), "{request:?}");
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenfall_core::sealed_stream::{
@@ -92,13 +93,13 @@ pub fn connect_sealed(
     read_exact_until(&socket, prefix, until)?;
     client.check_prefix(prefix.first_chunk().ok_or(HandshakeError::NotSealed)?)?;
     read_exact_until(&socket, rest, until)?;
-    Ok(split_sealed(socket, client.finish(&answer)?)?)
+    Ok(split_sealed(socket, client.finish(&answer)?))
 }
 
 /// A connection that a server with users has accepted.
 pub enum AcceptedClient {
     /// A client without a key, which has sent something else than a hello.
-    Plain(TcpStream),
+    Plain(Arc<TcpStream>),
     /// A client that says that it has the key. Its first record proves that.
     Sealed(Box<SocketReader>, Box<SocketWriter>),
 }
@@ -108,7 +109,7 @@ pub enum AcceptedClient {
 /// # Errors
 /// When the hello does not come in time, or is no hello.
 pub fn accept_sealed(
-    mut socket: TcpStream,
+    socket: Arc<TcpStream>,
     secret_of: impl FnOnce(&str) -> Option<[u8; 32]>,
     until: Instant,
 ) -> Result<AcceptedClient, ConnectionRefused> {
@@ -124,7 +125,7 @@ pub fn accept_sealed(
     let prefix = prefix.first_chunk().ok_or(HandshakeError::NotSealed)?;
     let length = match ClientHello::length(USE, prefix) {
         Err(error @ HandshakeError::Version(_)) => {
-            socket.write_all(&refuse_hello(HelloVerdict::Version))?;
+            (&*socket).write_all(&refuse_hello(HelloVerdict::Version))?;
             return Err(error.into());
         }
         length => length?,
@@ -137,8 +138,8 @@ pub fn accept_sealed(
         None => draw_random()?,
     };
     let (answer, ends) = client.answer(&secret, &draw_random()?, CIPHER_OF);
-    socket.write_all(&answer)?;
-    let (reader, writer) = split_sealed(socket, ends)?;
+    (&*socket).write_all(&answer)?;
+    let (reader, writer) = split_sealed(socket, ends);
     Ok(AcceptedClient::Sealed(Box::new(reader), Box::new(writer)))
 }
 

@@ -33,13 +33,17 @@ pub(super) struct EnteredClient {
 
 /// Takes a connection: plain where the server has no users, and else sealed by the moment. `None`
 /// for a client that does not enter, which was told why where it can be told.
-pub(super) fn enter(served: &Served, stream: TcpStream, until: Instant) -> Option<EnteredClient> {
+pub(super) fn enter(
+    served: &Served,
+    stream: Arc<TcpStream>,
+    until: Instant,
+) -> Option<EnteredClient> {
     #[cfg(feature = "users")]
     if let Some(users) = &served.users {
         return enter_sealed(served, users, stream, until);
     }
     let _ = (served, until);
-    let (reader, writer) = split_plain(stream).ok()?;
+    let (reader, writer) = split_plain(stream);
     Some(EnteredClient { reader, writer, user: None })
 }
 
@@ -47,7 +51,7 @@ pub(super) fn enter(served: &Served, stream: TcpStream, until: Instant) -> Optio
 fn enter_sealed(
     served: &Served,
     users: &crate::users::StoreUsers,
-    stream: TcpStream,
+    stream: Arc<TcpStream>,
     until: Instant,
 ) -> Option<EnteredClient> {
     let counters = &served.counters;
@@ -67,7 +71,7 @@ fn enter_sealed(
             counters.refused_handshakes.fetch_add(1, Relaxed);
             let what = "this server serves users with keys only: give the file of a key (--key, \
                         EVENFALL_STORE_KEY); its operator makes one by `evenfall store user new`";
-            turn_away(stream, what);
+            turn_away(&stream, what);
             None
         }
         Err(ConnectionRefused::Socket(error)) if super::is_timeout(&error) => {
@@ -99,7 +103,7 @@ pub(super) fn refuse_key(_: &Connection, _: &[u8]) -> bool {
 }
 
 /// Sends a client the reason for which it is not served.
-pub(crate) fn turn_away(mut stream: TcpStream, what: &str) {
+pub(crate) fn turn_away(mut stream: &TcpStream, what: &str) {
     let _ = stream.set_read_timeout(Some(TURN_AWAY_TIMEOUT));
     let _ = stream.set_write_timeout(Some(TURN_AWAY_TIMEOUT));
     // Closing a socket with unread bytes would discard the answer, so the request is read first.
@@ -116,7 +120,7 @@ impl Connection {
     pub(super) fn check_right(&self, request: &Request<'_>) -> Result<(), StoreError> {
         let Some(user) = &self.user else { return Ok(()) };
         let on_file = |number: u32, right| match self.files.get(number as usize) {
-            Some(open) => user.expect(right, &open.file.name),
+            Some(open) => user.expect(right, open.file.name()),
             // The error about a file that is not open has another place.
             None => Ok(()),
         };

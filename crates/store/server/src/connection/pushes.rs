@@ -23,10 +23,12 @@ use std::time::{Duration, Instant};
 
 use evenfall_store_engine::append_watch::{AppendSignal, AppendWatch};
 use evenfall_store_engine::protocol::{BODY_BYTES_MAX, Reply};
-use evenfall_store_engine::{KnownEnd, StoreError, StoreFile, SubscriptionEnd, lock};
+use evenfall_store_engine::{
+    Freshness, KnownEnd, ReadableFile, StoreError, StoreFile, SubscriptionEnd, lock,
+};
 
 use super::replies::ReplyWriter;
-use super::{Served, Store};
+use super::{Served, Store, connection_thread};
 
 /// Subscriptions of a connection. Sixteen windows of 64 KiB, as this crate's client grants them,
 /// are a mebibyte, which a socket of Linux takes from a server whose client reads nothing.
@@ -37,6 +39,8 @@ const WAITS_MAX: usize = 16;
 const WAIT_TIME_MAX: Duration = Duration::from_secs(30);
 /// Bytes of records in one push: a frame holds the number of the first record beside them.
 const PUSH_BYTES_MAX: u64 = (BODY_BYTES_MAX - 8) as u64;
+/// How often the thread looks for records of another node's file, which wakes nobody here.
+const OTHERS_LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How often the thread looks whether the records of a reader without credit are still there. No
 /// signal says so, because such a reader has none at its file.
 const STARVED_LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -114,23 +118,54 @@ impl SubscribedReader {
 }
 
 /// A file for whose growth a request waits.
+#[derive(Clone)]
 pub(super) struct AwaitedFile {
-    file: Arc<StoreFile>,
+    file: ReadableFile,
     /// Number behind the last record that the reader knows.
     end: u64,
+    freshness: Freshness,
 }
 
 impl AwaitedFile {
     /// The files of these names. A file that is named more than once is there once, so that a
     /// request costs an append to the file no more than one look.
-    pub(super) fn find_all(store: &Store, ends: &[KnownEnd]) -> Result<Vec<Self>, StoreError> {
+    pub(super) fn find_all(
+        store: &Store,
+        ends: &[KnownEnd],
+        freshness: Freshness,
+    ) -> Result<Vec<Self>, StoreError> {
         let mut found = BTreeMap::new();
         for known in ends {
-            let file = store.file(&known.name)?;
-            let awaited = found.entry(file.id).or_insert(Self { file, end: known.end });
+            let file = store.readable_file(&known.name)?;
+            let awaited =
+                found.entry(file.id()).or_insert(Self { file, end: known.end, freshness });
             awaited.end = awaited.end.min(known.end);
         }
         Ok(found.into_values().collect())
+    }
+
+    /// The answer of a file whose appends are seen here; `None` while there are no new records.
+    fn answer(&self) -> Option<Result<Range<u64>, StoreError>> {
+        let ReadableFile::Ours(file) = &self.file else { return None };
+        let records = file.records();
+        if records > self.end {
+            return Some(Ok(0..records));
+        }
+        if file.is_deleted() {
+            let file = file.name.clone();
+            return Some(Err(evenfall_store_format::Error::UnknownFile { file }.into()));
+        }
+        None
+    }
+
+    /// The answer of another node's file, which is looked for in the objects or at its primary.
+    fn look(&self, store: &Store) -> Option<Result<Range<u64>, StoreError>> {
+        let numbers = store.reader_of(&self.file, self.freshness).and_then(|r| r.numbers());
+        match numbers {
+            Ok(numbers) if numbers.end <= self.end => None,
+            Ok(numbers) => Some(Ok(0..numbers.end)),
+            Err(error) => Some(Err(error)),
+        }
     }
 }
 
@@ -146,15 +181,9 @@ struct WaitingReader {
 impl WaitingReader {
     /// The answer, once there is one: the records of a file that has grown, or none.
     fn answer(&self, is_stopping: bool, now: Instant) -> Option<Result<Range<u64>, StoreError>> {
-        for AwaitedFile { file, end } in &self.files {
-            let records = file.records();
-            if records > *end {
-                return Some(Ok(0..records));
-            }
-            if file.is_deleted() {
-                let file = file.name.clone();
-                return Some(Err(evenfall_store_format::Error::UnknownFile { file }.into()));
-            }
+        let answer = self.files.iter().find_map(AwaitedFile::answer);
+        if answer.is_some() {
+            return answer;
         }
         if is_stopping {
             return Some(Err(StoreError::Closing));
@@ -252,8 +281,11 @@ impl PushTable {
     ) -> Result<(), StoreError> {
         let mut readers = lock(&self.readers);
         expect_room(&readers.waits, later.request, WAITS_MAX, "wait")?;
-        let watch = |awaited: &AwaitedFile| AppendWatch::new(&awaited.file, &self.signal);
-        let watches = files.iter().map(watch).collect();
+        let watch = |awaited: &AwaitedFile| match &awaited.file {
+            ReadableFile::Ours(file) => Some(AppendWatch::new(file, &self.signal)),
+            ReadableFile::Other(_) => None,
+        };
+        let watches = files.iter().filter_map(watch).collect();
         let until = Instant::now() + time.min(WAIT_TIME_MAX);
         let wait = WaitingReader { files, _watches: watches, until, cost: later.cost };
         readers.waits.insert(later.request, wait);
@@ -278,6 +310,12 @@ impl PushTable {
         self.change(request, |reader| reader.has_unsubscribed = true);
     }
 
+    /// Whether nobody waits.
+    pub(super) fn is_idle(&self) -> bool {
+        let readers = lock(&self.readers);
+        readers.subscriptions.is_empty() && readers.waits.is_empty()
+    }
+
     /// Has the thread look at its readers, and write the replies that another thread has left.
     pub(super) fn wake(&self) {
         self.signal.raise();
@@ -286,11 +324,15 @@ impl PushTable {
     /// Serves the readers until the connection ends or cannot be written.
     fn run(&self) {
         let mut records = Vec::new();
+        let mut looked_at = None;
         loop {
             // The flag is read before the round. When the connection ends during the round, one
             // more round sends what it has ended.
             let is_last = lock(&self.readers).is_ended;
-            let Ok(round) = self.serve_round(&mut records) else { return };
+            let Ok(mut round) = self.serve_round(&mut records) else { return };
+            if self.look_at_others(&mut looked_at, &mut round).is_err() {
+                return;
+            }
             if is_last {
                 return;
             }
@@ -389,11 +431,51 @@ impl PushTable {
         });
         for (request, cost, answer) in answered {
             round.has_sent = true;
-            match answer {
-                Ok(numbers) => self.replies.put_last(request, cost, &Reply::Numbers { numbers }),
-                Err(error) => self.replies.put_failed(request, cost, &error),
+            self.send_answer(request, cost, answer);
+        }
+    }
+
+    fn send_answer(&self, request: u32, cost: u64, answer: Result<Range<u64>, StoreError>) {
+        match answer {
+            Ok(numbers) => self.replies.put_last(request, cost, &Reply::Numbers { numbers }),
+            Err(error) => self.replies.put_failed(request, cost, &error),
+        }
+    }
+
+    /// Looks at the files of other nodes for which requests wait. The readers are not locked
+    /// meanwhile, because the objects and the primaries may be slow.
+    fn look_at_others(
+        &self,
+        looked_at: &mut Option<Instant>,
+        round: &mut PushRound,
+    ) -> io::Result<()> {
+        let is_other = |one: &&AwaitedFile| matches!(one.file, ReadableFile::Other(_));
+        let mut waits: Vec<(u32, Vec<AwaitedFile>)> = Vec::new();
+        for (request, wait) in &lock(&self.readers).waits {
+            let others: Vec<_> = wait.files.iter().filter(is_other).cloned().collect();
+            if !others.is_empty() {
+                waits.push((*request, others));
             }
         }
+        if waits.is_empty() {
+            return Ok(());
+        }
+        let due = looked_at.map_or_else(Instant::now, |at| at + OTHERS_LOOK_EVERY);
+        if due > Instant::now() {
+            round.rest_until(due);
+            return Ok(());
+        }
+        for (request, files) in waits {
+            let answer = files.iter().find_map(|file| file.look(&self.served.store));
+            let Some(answer) = answer else { continue };
+            // The wait may have been answered since.
+            let Some(wait) = lock(&self.readers).waits.remove(&request) else { continue };
+            round.has_sent = true;
+            self.send_answer(request, wait.cost, answer);
+        }
+        *looked_at = Some(Instant::now());
+        round.rest_until(Instant::now() + OTHERS_LOOK_EVERY);
+        self.replies.flush()
     }
 }
 
@@ -412,8 +494,7 @@ impl PushThread {
             readers: Mutex::default(),
         });
         let shared = Arc::clone(&table);
-        let thread = std::thread::Builder::new().name("store-push".into());
-        let thread = thread.spawn(move || shared.run())?;
+        let thread = connection_thread("store-push").spawn(move || shared.run())?;
         Ok(Self { table, thread })
     }
 
@@ -441,10 +522,12 @@ mod tests {
         let known = |name: &str, end| KnownEnd { name: name.into(), end };
         let mut ends: Vec<_> = (0..4_094).map(|n| known("a", 7 + (n + 5) % 4_094)).collect();
         ends.push(known("b", 3));
-        let found = AwaitedFile::find_all(&store, &ends).unwrap();
-        let found: Vec<_> = found.iter().map(|one| (one.file.name.as_str(), one.end)).collect();
+        let find_all =
+            |ends: &[KnownEnd]| AwaitedFile::find_all(&store, ends, Freshness::Published);
+        let found = find_all(&ends).unwrap();
+        let found: Vec<_> = found.iter().map(|one| (one.file.name(), one.end)).collect();
         assert_eq!(found, [("a", 7), ("b", 3)]);
         ends.push(known("c", 0));
-        assert!(AwaitedFile::find_all(&store, &ends).is_err());
+        assert!(find_all(&ends).is_err());
     }
 }

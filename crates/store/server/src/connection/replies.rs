@@ -152,6 +152,16 @@ impl ReplyWriter {
         let _ = lock(&self.stream).write_all(bytes);
     }
 
+    /// Gives back the memory of replies that are written.
+    pub(super) fn release_memory(&self) {
+        let mut stream = lock(&self.stream);
+        let mut queue = lock(&self.queue);
+        if queue.bytes.is_empty() {
+            queue.bytes = Vec::new();
+        }
+        stream.release_memory();
+    }
+
     /// Says that nothing was cut off. Nothing is written afterwards.
     pub(super) fn end(&self) {
         lock(&self.queue).is_broken = true;

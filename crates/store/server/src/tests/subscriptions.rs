@@ -73,7 +73,7 @@ impl Serving {
         let dir = tempfile::tempdir().unwrap();
         let config = StoreConfig { objects: None, ..StoreConfig::new(dir.path()) };
         let store = Arc::new(Store::open(config).unwrap().store);
-        let limits = ClientPatience { credit_timeout, ..ClientPatience::default() };
+        let limits = ClientLimits { credit_timeout, ..ClientLimits::default() };
         let listen = "127.0.0.1:0".parse().unwrap();
         let server = Server::start_with(Arc::clone(&store), listen, limits).unwrap();
         Self { store, server, _dir: dir }

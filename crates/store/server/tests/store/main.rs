@@ -9,6 +9,7 @@
 //! | [`absent`] | buckets that do not answer, and disks that run low |
 //! | [`clusters`] | that body over shared names; leases lost, nodes replaced, names killed |
 //! | [`columns`] | chunks as Parquet files: switched, cut short, damaged, deleted |
+//! | [`nodes`] | a node serves reads of other nodes' files to its own clients |
 //! | [`readers`] | any node reads any file, and old records cost their primary nothing |
 //! | [`tables`] | recordings and files as tables, the same over every kind of source |
 //! | [`servers`] | starts the servers |
@@ -18,6 +19,7 @@ mod absent;
 mod ages;
 mod clusters;
 mod columns;
+mod nodes;
 mod objects;
 mod readers;
 mod servers;

@@ -90,7 +90,8 @@ fn subscribed(replies: &[Reply<'_>]) -> (Client, FileSubscription, TcpStream) {
         });
         (Client::connect(address).unwrap(), accepted.join().unwrap())
     });
-    let file = RemoteFile { number: 0, numbers: 0..0, schema: Schema::opaque(8) };
+    let file =
+        RemoteFile { number: 0, numbers: 0..0, schema: Schema::opaque(8), is_published: false };
     let subscription = client.subscribe_to(&file, 0).unwrap();
     let mut bytes = Vec::new();
     replies.iter().for_each(|reply| reply.encode(subscription.request, 0, &mut bytes));

@@ -23,7 +23,7 @@ fn connected(write_timeout: Duration) -> (tempfile::TempDir, ReplyWriter, TcpStr
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let stream = listener.accept().unwrap().0;
     stream.set_write_timeout(Some(write_timeout)).unwrap();
-    let (_, stream) = evenfall_store_engine::wire_socket::split_plain(stream).unwrap();
+    let (_, stream) = evenfall_store_engine::wire_socket::split_plain(stream);
     let writer = ReplyWriter::new(&served, stream, ConnectionState::new(), None);
     writer.spend(16).unwrap();
     (dir, writer, client)
