@@ -5,6 +5,7 @@
 //! | [`text`] | rules about the text of one file: length, columns, words, paths |
 //! | [`signatures`] | rules about public functions: no `Result<_, String>` |
 //! | [`layers`] | rules about crates: the table of ARCHITECTURE.md against `cargo metadata` |
+//! | [`libraries`] | rules about what `cargo test` builds of a library |
 //! | [`tree`] | finds all files and applies all rules to them |
 //! | [`features`](mod@features) | builds of single features |
 //! | [`names`] | rules about names and shapes of the whole tree, with lists that may only shrink |
@@ -17,6 +18,7 @@
 mod features;
 mod layers;
 mod lean;
+mod libraries;
 mod licences;
 mod names;
 mod signatures;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{Finding, layers, names, signatures, text};
+use crate::{Finding, layers, libraries, names, signatures, text};
 
 /// The result of a whole check.
 pub(crate) struct Report {
@@ -45,7 +45,8 @@ pub(crate) fn check(root: &Path) -> Result<Report, String> {
     // A tree without a list breaks no rule of that list by intention.
     let lists = names::LISTS.map(|list| read(&root.join(list.file)).unwrap_or_default());
     findings.extend(names.check(&lists));
-    let members = layers::members(&metadata(root)?)?;
+    let metadata = metadata(root)?;
+    let members = layers::members(&metadata)?;
     let relative = |manifest: &str| {
         let path = Path::new(manifest);
         path.strip_prefix(root).unwrap_or(path).display().to_string()
@@ -53,6 +54,15 @@ pub(crate) fn check(root: &Path) -> Result<Report, String> {
     for member in &members {
         let content = read(Path::new(&member.manifest))?;
         findings.extend(layers::check_lints(&relative(&member.manifest), &content));
+    }
+    for library in libraries::list_libraries(&metadata) {
+        let manifest = relative(&library.manifest);
+        let folder = manifest.replace("Cargo.toml", "src/");
+        let of = paths.iter().filter(|path| path.starts_with(&folder) && path.ends_with(".rs"));
+        let read = of.filter_map(|path| Some((&path[..], read(&root.join(path)).ok()?)));
+        let sources: Vec<(&str, String)> = read.collect();
+        let sources: Vec<_> = sources.iter().map(|(path, text)| (*path, &text[..])).collect();
+        findings.extend(libraries::check(&library, &manifest, &sources));
     }
     let table = layers::table(&read(&root.join(layers::TABLE_FILE))?)?;
     findings.extend(layers::check(&table, &members, relative));
@@ -173,6 +183,7 @@ mod tests {
                 &format!("{name}/Cargo.toml"),
                 &format!(
                     "[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\
+                     [lib]\ntest = false\ndoctest = false\n\
                      {dependencies}[lints]\nworkspace = true\n"
                 ),
             );
@@ -202,7 +213,10 @@ mod tests {
         let fixture = Fixture::new("broken");
         fixture.manifest("a", "[dependencies]\nb = { path = \"../b\" }\n");
         fixture.manifest("b", "");
-        fixture.write("b/Cargo.toml", "[package]\nname = \"b\"\nversion = \"0.1.0\"\n");
+        fixture.write(
+            "b/Cargo.toml",
+            "[package]\nname = \"b\"\nversion = \"0.1.0\"\n[lib]\ntest = false\ndoctest = false\n",
+        );
         fixture.write("b/src/lib.rs", &format!("//! B.\n// {}\n", concat!("TO", "DO")));
         let found = fixture.findings();
         assert_eq!(found.len(), 3, "{found:#?}");
