@@ -54,6 +54,8 @@ struct Known {
     /// The longest content that a reader saw.
     longest: Vec<u8>,
     was_acknowledged: bool,
+    /// The greatest length of which a writer was told that the nameserver has noted it.
+    noted: u64,
 }
 
 /// Everything that happened in a run.
@@ -61,6 +63,9 @@ struct Known {
 pub struct History {
     files: BTreeMap<FileId, Known>,
     appends: BTreeMap<u64, Append>,
+    /// Flushes that were taken, by token: the file, and the length to be noted.
+    flushes: BTreeMap<u64, (FileId, u64)>,
+    noted: u64,
     reads: u64,
     names: u64,
     lost: u64,
@@ -127,6 +132,31 @@ impl History {
         }
     }
 
+    /// A primary took a flush: the nameserver shall note this length of a file.
+    pub fn flush_begin(&mut self, token: u64, file: FileId, length: u64) {
+        self.flushes.insert(token, (file, length));
+    }
+
+    /// A writer was told that the nameserver has noted the length.
+    pub fn flush_end(&mut self, token: u64) {
+        let Some((file, length)) = self.flushes.remove(&token) else { return };
+        self.noted += 1;
+        if let Some(known) = self.files.get_mut(&file) {
+            known.noted = known.noted.max(length);
+        }
+    }
+
+    /// A reader asks the nameserver for the lengths of files.
+    pub fn expect_noted(&mut self, seen: Seen, space: &Space) {
+        for (id, known) in &self.files {
+            let Some(file) = space.file(*id).filter(|file| file.length < known.noted) else {
+                continue;
+            };
+            let what = format!("{id:?}: {} bytes of {} that were noted", file.length, known.noted);
+            self.violations.push(Violation::at(Check::Fresh, seen.at, seen.node, what));
+        }
+    }
+
     /// A reader saw these bytes. Bytes of a copy in the making may be lost with the members, so a
     /// later reader need not see them.
     pub fn read(
@@ -175,7 +205,8 @@ impl History {
     /// The nameserver says that a range of a file is lost. No disk may still have bytes of it.
     pub fn lost(&mut self, seen: Seen, file: FileId, range: (u64, u64)) {
         self.lost += 1;
-        let Some(known) = self.files.get(&file) else { return };
+        let Some(known) = self.files.get_mut(&file) else { return };
+        known.noted = known.noted.min(range.0);
         if known.longest.len() as u64 > range.0 {
             let has = known.longest.len();
             let what = format!("{file:?}: lost {range:?}, and a disk has {has} bytes");
@@ -207,11 +238,16 @@ impl History {
         for file in self.files.keys() {
             let Some(there) = space.file(*file) else { continue };
             epochs += there.group.epoch - 1;
+            let noted = self.files[file].noted;
+            run.expect(Check::Fresh, there.length >= noted, || {
+                format!("{file:?} has {} bytes of {noted} that were noted", there.length)
+            });
             self.judge_file(*file, there, space, live, run);
         }
         let acknowledged = self.appends.values().filter(|append| append.ended.is_some());
         run.counts.push(("appends", acknowledged.count() as u64));
         run.counts.push(("reads", self.reads));
+        run.counts.push(("noted", self.noted));
         run.counts.push(("names", self.names));
         run.counts.push(("epochs", epochs));
         run.counts.push(("wiped", self.wiped));

@@ -7,6 +7,7 @@
 
 mod history;
 mod node;
+mod operations;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -28,6 +29,7 @@ use evenfall_sim::{
 };
 use history::History;
 use node::{Node, NodeEvent};
+use operations::{Kind, Operation, operations};
 
 /// Time that a packet takes from one node to another.
 const DELAY: Duration = Duration::from_micros(300);
@@ -71,6 +73,9 @@ named_variants! {
         Order,
         /// A reader sees a prefix of what any later reader sees.
         Prefix,
+        /// When a writer was told that the nameserver has noted a length, every later reader that
+        /// asks the nameserver hears of that length or more.
+        Fresh,
         /// Acknowledged changes of names hold, and no name changes without a call of a client.
         Names,
         /// When the faults are over, every file takes appends and has all its copies, all equal.
@@ -107,6 +112,19 @@ named_variants! {
         TakesFirstHeir,
         /// The nameserver is rebuilt from the oldest copy of its log.
         RebuildsFromOldest,
+        /// The nameserver hears of half of each length, and writers are told that it noted all.
+        ForgetsLengths,
+    }
+}
+
+/// A beat of a dataserver that has no rack.
+fn without_rack(beat: FilesControl) -> FilesControl {
+    match beat {
+        FilesControl::Beat { disk, http, name, is_ill, used, free, page, proof, .. } => {
+            let rack = String::new();
+            FilesControl::Beat { disk, http, name, rack, is_ill, used, free, page, proof }
+        }
+        other => other,
     }
 }
 
@@ -145,25 +163,20 @@ impl Alteration<Node> for Wrong {
                 FilesMessage::Control(sealed)
             }
             (
+                Mutant::ForgetsLengths,
+                Node::Name(_),
+                FilesMessage::Control(FilesControl::Length { file, epoch, length }),
+            ) => FilesMessage::Control(FilesControl::Length { file, epoch, length: length / 2 }),
+            (
+                Mutant::ForgetsLengths,
+                Node::Data(..),
+                FilesMessage::Control(FilesControl::Noted { file, .. }),
+            ) => FilesMessage::Control(FilesControl::Noted { file, length: u64::MAX }),
+            (
                 Mutant::IgnoresRacks,
                 Node::Name(_),
-                FilesMessage::Control(FilesControl::Beat {
-                    disk,
-                    http,
-                    name,
-                    is_ill,
-                    used,
-                    free,
-                    page,
-                    proof,
-                    ..
-                }),
-            ) => {
-                let rack = String::new();
-                let beat =
-                    FilesControl::Beat { disk, http, name, rack, is_ill, used, free, page, proof };
-                FilesMessage::Control(beat)
-            }
+                FilesMessage::Control(beat @ FilesControl::Beat { .. }),
+            ) => FilesMessage::Control(without_rack(beat)),
             (
                 Mutant::StopsRepair,
                 Node::Data(server, ..),
@@ -201,32 +214,6 @@ impl Alteration<Node> for Wrong {
 }
 
 type Subject = Altered<Node, Wrong>;
-
-/// What a client does.
-#[derive(Clone, Debug)]
-enum Kind {
-    Create(String),
-    Rename(String),
-    Delete,
-    /// An append of this many bytes.
-    Append(usize),
-    Read,
-    /// The nameserver learns the length of a file.
-    Flush,
-    /// All copies shall leave a disk.
-    Leave,
-    /// Copies move from full disks to empty ones, or move no more.
-    Balance(bool),
-}
-
-#[derive(Clone, Debug)]
-struct Operation {
-    at: SimTime,
-    node: NodeIndex,
-    /// Chooses a file among the files that exist when the operation begins.
-    pick: u64,
-    kind: Kind,
-}
 
 /// An append that a mutant holds back: at which node, to which file, its token and its bytes.
 type Held = (NodeIndex, FileId, u64, Bytes);
@@ -316,6 +303,9 @@ impl Owner {
     }
 
     fn at_names(&mut self, seen: Seen, token: u64, operation: &Operation, subject: &mut Subject) {
+        if let Node::Name(server) = subject.machine() {
+            self.history.expect_noted(seen, server.space());
+        }
         let replication = self.plan.knob("copies") as u16;
         let file = self.history.pick(operation.pick);
         let path = |file: FileId, node: &Node| match node {
@@ -497,6 +487,7 @@ impl Observer<Subject, Wire> for Owner {
             NodeEvent::Data(dataserver::Event::Appended { token, .. }) => {
                 self.history.append_end(seen, token);
             }
+            NodeEvent::Data(dataserver::Event::Flushed { token }) => self.history.flush_end(token),
             NodeEvent::Data(dataserver::Event::Failed(_)) => self.history.failed += 1,
             _ => {}
         }
@@ -520,12 +511,16 @@ impl Observer<Subject, Wire> for Owner {
         let length = match operation.kind {
             Kind::Append(length) => length,
             Kind::Flush => {
-                return subject.input(seen.local, |node| {
-                    if let Node::Data(server, ..) = node {
-                        // Only the primary of the file takes the call.
-                        let _ = server.flush(token, file);
-                    }
+                let length = subject.input(seen.local, |node| {
+                    let Node::Data(server, ..) = node else { return None };
+                    let committed = server.view(file)?.committed;
+                    // Only the primary of the file takes the call.
+                    server.flush(token, file).ok().map(|()| committed)
                 });
+                if let Some(length) = length {
+                    self.history.flush_begin(token, file, length);
+                }
+                return;
             }
             _ => return self.read(seen, file, subject),
         };
@@ -673,6 +668,7 @@ impl Campaign for Copies {
                 (Mutant::ForgetsLeaving, Check::Places, 0..20),
                 (Mutant::TakesFirstHeir, Check::Kept, 2_600..4_000),
                 (Mutant::RebuildsFromOldest, Check::Names, 0..400),
+                (Mutant::ForgetsLengths, Check::Fresh, 0..20),
             ],
         }
     }
@@ -748,44 +744,4 @@ fn operate(world: &mut World<Subject, Wire>, watch: &mut Transcript<Owner>) {
         watch.inner.is_asked = true;
         world.inject(&Fault::Restart(NAMES), watch);
     }
-}
-
-fn operations(seed: u64, nodes: u32) -> Vec<Operation> {
-    let mut prng = Prng::new(seed).fork(0x6f70);
-    let mut times: Vec<u64> = (0..OPERATIONS).map(|_| prng.below(CLIENTS_UNTIL.nanos())).collect();
-    times.sort_unstable();
-    let servers = u64::from(nodes) - 1;
-    let mut operation = |(number, at): (usize, u64)| {
-        let path = format!("/d{}/f{number}", number % 3);
-        let (is_names, pick) = (prng.chance(0.1), prng.next_u64());
-        let kind = match (is_names, prng.below(10)) {
-            (true, 0) => Kind::Delete,
-            (true, 1..=3) => Kind::Rename(path),
-            (true, _) => Kind::Create(path),
-            (false, 0..=5) => Kind::Append(prng.below(600) as usize + 8),
-            (false, _) => Kind::Read,
-        };
-        let node = if is_names { NAMES } else { NodeIndex(prng.below(servers) as u32 + 1) };
-        Operation { at: SimTime::from_nanos(at), node, pick, kind }
-    };
-    let mut all: Vec<Operation> = times.into_iter().enumerate().map(&mut operation).collect();
-    // A first file, as soon as the dataservers are known.
-    let (at, node, kind) = (SimTime::from_millis(40), NAMES, Kind::Create("/first".into()));
-    all.push(Operation { at, node, pick: 0, kind });
-    let mut prng = Prng::new(seed).fork(0x6c65_6176);
-    let at = SimTime::from_nanos(prng.below(CLIENTS_UNTIL.nanos()));
-    let mut at_names = |at, kind| all.push(Operation { at, node, pick: prng.next_u64(), kind });
-    at_names(at, Kind::Leave);
-    at_names(BALANCE_AT, Kind::Balance(true));
-    at_names(BALANCED_AT, Kind::Balance(false));
-    let mut at_every_file = |at, kind: Kind| {
-        for node in (1..nodes).map(NodeIndex) {
-            for pick in 0..history::FILES_MAX {
-                all.push(Operation { at, node, pick, kind: kind.clone() });
-            }
-        }
-    };
-    at_every_file(FLUSH_AT, Kind::Flush);
-    LAST_AT.into_iter().for_each(|at| at_every_file(at, Kind::Append(100)));
-    all
 }
