@@ -9,8 +9,8 @@ use arrow_array::{Array as _, RecordBatch};
 use evenfall_feed_formats::codec::ITCH;
 use evenfall_feed_formats::itch::{AddOrder, Alpha, Code, OrderExecuted, Price4};
 use evenfall_store_engine::{
-    Archive, BucketOptions, Client, ClusterSource, Freshness, Level, RecordSource, RemoteSource,
-    Store,
+    Archive, BucketOptions, Client, ClusterSource, ConnectOptions, Freshness, Level, RecordSource,
+    RemoteSource, Store,
 };
 use evenfall_store_recording::{
     RecordingWriter, RowSelection, Snapshot, StoreTables, TableName, Tables,
@@ -229,10 +229,18 @@ fn tables_are_the_same_over_a_store_a_server_objects_and_a_cluster() {
             &BucketOptions::default(),
             Freshness::Fresh,
         );
-        let live: [Arc<dyn RecordSource>; 3] = [
+        // A node that has none of the files.
+        let elsewhere = TempDir::new().unwrap();
+        let other = Arc::new(backend.open(elsewhere.path()));
+        let other =
+            Server::start(Arc::clone(&other), "127.0.0.1:0".parse().unwrap()).expect("a port");
+        let options = ConnectOptions { freshness: Freshness::Fresh, ..ConnectOptions::default() };
+        let node = Client::connect_with(other.address(), &options).expect("a client");
+        let live: [Arc<dyn RecordSource>; 4] = [
             Arc::<Store>::clone(&store),
             Arc::new(RemoteSource::new(client)),
             Arc::new(cluster.expect("a cluster")),
+            Arc::new(RemoteSource::new(node)),
         ];
         behave(&StoreTables::new(Arc::new(Archive::of(backend.bucket()).expect("objects"))));
         for source in &live {
@@ -255,6 +263,7 @@ fn tables_are_the_same_over_a_store_a_server_objects_and_a_cluster() {
             }
         }
         drop((live, file, writer));
+        other.stop();
         server.stop();
         Arc::into_inner(store).expect("alone").close().expect("a clean stop");
     });

@@ -5,6 +5,7 @@
 //! | 5.8 bursts, and how full each stage is | `burst` |
 //! | 5.10 batch sizes | `batch` |
 //! | 5.11 reads and writes mixed | `mix` |
+//! | 5.12 history beside an ingest | `history` |
 //! | 5.13 nodes | `nodes`, one process each on this machine |
 //!
 //! The figure `second` is not in the thesis.
@@ -19,6 +20,7 @@ use super::remote::{self, Served};
 use super::{Args, Failure, median, percentile};
 use evenfall_runtime::program::Outcome;
 
+mod history;
 mod second;
 
 /// A figure to measure.
@@ -32,6 +34,8 @@ pub enum Figure {
     Burst,
     /// Throughput by nodes.
     Nodes,
+    /// Append times while history is read at another node of the cluster, and at the primary.
+    History,
     /// The load that a scan of history on a second node puts on the primary.
     Second,
 }
@@ -58,6 +62,7 @@ pub(super) fn main(args: &Args, figure: Figure) -> Outcome {
         Figure::Mix => mix(args),
         Figure::Burst => burst(args),
         Figure::Nodes => nodes(args),
+        Figure::History => history::main(args),
         Figure::Second => second::main(args),
     }
 }

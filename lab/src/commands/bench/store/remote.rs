@@ -68,9 +68,19 @@ impl Served {
     }
 
     fn spawn(args: &Args, dir: &Path, copy: Option<Self>) -> Result<Self, Failure> {
+        Self::spawn_with(args, dir, copy, &[])
+    }
+
+    /// Serves a directory, with further arguments of the server.
+    pub(super) fn spawn_with(
+        args: &Args,
+        dir: &Path,
+        copy: Option<Self>,
+        more: &[&str],
+    ) -> Result<Self, Failure> {
         let mut command = Command::new(product::program());
         command.args(["store", "serve", "--listen", "127.0.0.1:0"]).arg(dir);
-        command.args(["--occupancy-every", SAMPLE_EVERY]);
+        command.args(["--occupancy-every", SAMPLE_EVERY]).args(more);
         command.args(["--memory-bytes", &args.memory_bytes.to_string()]);
         command.args(["--cache-bytes", &args.cache_bytes.to_string()]);
         if let Some(bytes) = args.keep_bytes {

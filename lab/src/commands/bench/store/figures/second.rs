@@ -12,7 +12,7 @@ use super::super::{Args, Failure};
 use evenfall_runtime::program::Outcome;
 
 /// Records of the history, several times the cache.
-const RECORDS: u64 = 8 << 20;
+pub(super) const RECORDS: u64 = 8 << 20;
 /// Bytes of the primary's cache.
 const CACHE_BYTES: u64 = 32 << 20;
 /// Records of one request of the client.
@@ -43,7 +43,7 @@ fn measure(args: &Args, dir: &std::path::Path) -> Outcome {
 
 /// Fills the history. The last append is acknowledged at `object`, so all records are published
 /// then.
-fn fill(args: &Args, client: &mut Client) -> Result<(), Failure> {
+pub(super) fn fill(args: &Args, client: &mut Client) -> Result<(), Failure> {
     let file = client.open("s0")?;
     let size = usize::from(args.record_bytes);
     let mut batch = vec![0u8; args.batch * size];
