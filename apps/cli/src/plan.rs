@@ -5,6 +5,8 @@ mod apply;
 #[cfg(feature = "agents")]
 mod deploy;
 #[cfg(feature = "agents")]
+mod fetch;
+#[cfg(feature = "agents")]
 mod lab;
 #[cfg(feature = "agents")]
 mod live;
@@ -28,7 +30,7 @@ use evenfall_placement_planner::planner::PlanMethod;
 use crate::Outcome;
 
 #[cfg(not(feature = "agents"))]
-use self::absent::{deploy, lab, live, report, run};
+use self::absent::{deploy, fetch, lab, live, report, run};
 
 /// The commands that need agents or experiments, in a build without them.
 #[cfg(not(feature = "agents"))]
@@ -44,7 +46,7 @@ mod absent {
             })*
         };
     }
-    stand_in!(deploy, lab, live, report, run);
+    stand_in!(deploy, fetch, lab, live, report, run);
 }
 
 /// Arguments of `evenfall plan`.
@@ -70,6 +72,8 @@ enum Command {
     Qap(qap::Args),
     /// Carry out an experiment file: live, in the simulator, or on recorded delays.
     Run(run::Args),
+    /// Bring the runs of an experiment home from the machine that carries it out.
+    Fetch(fetch::Args),
     /// Draw a finished experiment as one page.
     Report(report::Args),
 }
@@ -97,6 +101,7 @@ pub fn main(args: &Args) -> Outcome {
         Command::Tree(args) => tree::main(args),
         Command::Qap(args) => qap::main(args),
         Command::Run(args) => run::main(args),
+        Command::Fetch(args) => fetch::main(args),
         Command::Report(args) => report::main(args),
     }
 }

@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::memory::MemoryLog;
 use crate::settings::{CLOCKS, Inject, Io, Node, Run, SettingsError};
-use crate::telemetry::{Orders, Telemetry, TelemetryError};
+use crate::telemetry::{FilesPage, Orders, Telemetry, TelemetryError};
 
 /// How often a role looks at signals and orders, and publishes its state.
 pub const HOUSEKEEPING: Duration = Duration::from_millis(200);
@@ -107,6 +107,8 @@ pub struct ProcessOptions<'a> {
     /// What the role sends on; `None` for a role that forwards nothing. Where `io.port` is `auto`,
     /// a role that forwards tries the kinds of ports with it.
     pub forwards: Option<TrialLoad>,
+    /// Files that the role gives out over HTTP.
+    pub files: Option<FilesPage<'a>>,
 }
 
 /// The kind of port that a process has, and why.
@@ -217,8 +219,9 @@ impl Process {
         }
         let (port, port_taken) = open_port(node, process, key.is_some())?;
         let signals = interrupt::watch(port.waker())?;
-        let mut telemetry = Telemetry::start(node.http, key.is_some(), process.orders)
-            .map_err(ProcessError::Telemetry)?;
+        let keyed = key.is_some();
+        let telemetry = Telemetry::start_with(node.http, keyed, process.orders, process.files);
+        let mut telemetry = telemetry.map_err(ProcessError::Telemetry)?;
         telemetry.describe_port(&port_taken, port.local_addr().ip());
         let (clock, watch) = match process.is_meshed {
             true => (unproven_clock()?, None),

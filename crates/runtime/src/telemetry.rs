@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use evenfall_core::Histogram;
@@ -31,6 +32,18 @@ pub struct Orders {
     pub path: &'static str,
     /// Refuses a value that the role does not know. The error names the allowed values.
     pub check: fn(&str) -> Result<(), SettingsError>,
+}
+
+/// A page of files that a role gives out: `GET PATH?QUERY`.
+#[derive(Clone, Copy)]
+pub struct FilesPage<'a> {
+    /// The path of the page, such as `/experiment`.
+    pub path: &'static str,
+    /// The directory of the files.
+    pub directory: &'a Path,
+    /// Answers the query with text, or says why there is none. It reads a MiB at most, because all
+    /// pages share a thread.
+    pub read: fn(&Path, &str) -> io::Result<String>,
 }
 
 /// Why the pages of a role are not served.
@@ -115,13 +128,26 @@ impl Telemetry {
         keyed: bool,
         orders: &'static [Orders],
     ) -> Result<Self, TelemetryError> {
+        Self::start_with(address, keyed, orders, None)
+    }
+
+    /// As [`start`](Self::start), with a page of files.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_with(
+        address: Option<SocketAddr>,
+        keyed: bool,
+        orders: &'static [Orders],
+        files: Option<FilesPage<'_>>,
+    ) -> Result<Self, TelemetryError> {
         let mut telemetry = Self::default();
         lock(&telemetry.page).ill = Some("starting".into());
         let Some(address) = address else { return Ok(telemetry) };
         if !keyed && !address.ip().is_loopback() {
             return Err(TelemetryError::Unkeyed(address));
         }
-        telemetry.serve(address, orders)?;
+        telemetry.serve(address, orders, files)?;
         Ok(telemetry)
     }
 
@@ -143,14 +169,24 @@ impl Telemetry {
     pub(crate) fn describe_port(&mut self, _: &PortTaken, _: IpAddr) {}
 
     #[cfg(feature = "http")]
-    fn serve(&mut self, at: SocketAddr, orders: &'static [Orders]) -> Result<(), TelemetryError> {
-        let server = pages::serve(&self.page, at, orders);
+    fn serve(
+        &mut self,
+        at: SocketAddr,
+        orders: &'static [Orders],
+        files: Option<FilesPage<'_>>,
+    ) -> Result<(), TelemetryError> {
+        let server = pages::serve(&self.page, at, orders, files);
         self.server = Some(server.map_err(|error| TelemetryError::Bind(at, error))?);
         Ok(())
     }
 
     #[cfg(not(feature = "http"))]
-    fn serve(&mut self, at: SocketAddr, _: &'static [Orders]) -> Result<(), TelemetryError> {
+    fn serve(
+        &mut self,
+        at: SocketAddr,
+        _: &'static [Orders],
+        _: Option<FilesPage<'_>>,
+    ) -> Result<(), TelemetryError> {
         Err(TelemetryError::NotBuilt(at))
     }
 

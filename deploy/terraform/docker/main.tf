@@ -52,6 +52,11 @@ resource "docker_container" "agent" {
   env          = ["HEALTH_HTTP=${each.value.address}:9180"]
   restart      = "on-failure"
 
+  # The first agent gives out the runs that the manager keeps there.
+  volumes {
+    volume_name    = docker_volume.state[each.key].name
+    container_path = "/var/lib/evenfall"
+  }
   volumes {
     host_path      = abspath("${var.settings_dir}/agents.toml")
     container_path = "/etc/evenfall/agents.toml"

@@ -23,6 +23,8 @@ const AGENT_PORT: u16 = 9_400;
 const FEED_PORT: u16 = 9_000;
 /// Port of metrics and health. 9100 is the port of Prometheus' own exporter of a host's figures.
 const HTTP_PORT: u16 = 9_180;
+/// Where the manager keeps the runs on the first machine: as the unit and the containers have it.
+const RESULTS: &str = "/var/lib/evenfall/plan";
 /// The first address of a subnet that a machine gets. Clouds keep lower addresses for themselves.
 const FIRST_HOST: u32 = 10;
 
@@ -142,7 +144,8 @@ fn node(name: &str, id: usize, role: &str, machine: &Machine, port: u16) -> Stri
 
 fn agents(args: &Args, all: &[Machine]) -> String {
     let nodes = all.iter().enumerate();
-    nodes.fold(settings_head(args), |text, (id, machine)| {
+    let head = settings_head(args) + &format!("\n[survey]\nresults = {RESULTS:?}\n");
+    nodes.fold(head, |text, (id, machine)| {
         text + &node(&machine.name, id, "agent", machine, AGENT_PORT)
     })
 }

@@ -225,6 +225,28 @@ fn an_experiment_runs_on_agents_as_well() {
     }
     let said = finish(evenfall(&["plan", "report", &dir_text]).spawn().expect("the program"));
     assert!(said.ok && dir.join("report.html").exists(), "{}", said.err);
+
+    // An agent beside the runs gives them out, and they come home as they are.
+    let http = pool.scratch.address(41);
+    let text = format!(
+        "[run]\nclock = \"same-host\"\n[survey]\nresults = \"out\"\n[[node]]\nname = \"m\"\n\
+         id = 40\nrole = \"agent\"\naddress = \"{}\"\nhttp = \"{http}\"\n",
+        pool.scratch.address(40)
+    );
+    let manager = pool.scratch.path("manager.toml").display().to_string();
+    fs::write(&manager, text).expect("settings");
+    let args = ["run", "agent", "--name", "m", "--config", &manager];
+    pool.running.push(evenfall(&args).spawn().expect("the program"));
+    eventually("its pages", || TcpStream::connect(http).ok());
+    let home = pool.scratch.path("home");
+    let home_text = home.display().to_string();
+    let args = ["plan", "fetch", &home_text, "--config", &manager, "--json"];
+    let said = finish(evenfall(&args).spawn().expect("the program"));
+    assert!(said.ok && said.out.contains("\"missing\":0"), "{}{}", said.out, said.err);
+    for name in ["experiment.json", "runs/BEST-s1-1.json", "runs/BEST-s2-1.json"] {
+        let [there, here] = [&dir, &home].map(|dir| fs::read(dir.join(name)).expect("a file"));
+        assert!(there == here, "{name}");
+    }
 }
 
 #[test]

@@ -16,7 +16,8 @@ use evenfall_host::pin;
 use evenfall_runtime::settings::Node;
 
 use crate::Settings;
-use evenfall_runtime::telemetry::Metrics;
+use crate::experiment::served;
+use evenfall_runtime::telemetry::{FilesPage, Metrics};
 
 /// The context for which the key of surveys is derived. The key authenticates control messages and
 /// probes.
@@ -106,6 +107,11 @@ pub fn run(settings: &Settings, node: &Node) -> Result<AgentSummary, SurveyError
         may_moderate: false,
         orders: &[],
         forwards: None,
+        files: settings.survey.results.as_deref().map(|directory| FilesPage {
+            path: served::PAGE,
+            directory,
+            read: served::read_page,
+        }),
     };
     let mut process = Process::start(node, options)?;
     let address = process.port.local_addr();

@@ -1,6 +1,6 @@
 //! The section `[survey]` of the settings, and the agents among the nodes.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use evenfall_placement_machine::{AgentConfig, Timing};
@@ -30,13 +30,18 @@ pub struct SurveySettings {
     /// this long counts as dead.
     #[serde(with = "humantime_serde")]
     pub lease: Duration,
+    /// Directory in which `evenfall plan run` keeps the runs of an experiment on this machine. The
+    /// agent gives them out on its pages, for `evenfall plan fetch`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub results: Option<PathBuf>,
 }
 
 impl Default for SurveySettings {
     fn default() -> Self {
         let Timing { poll, step, lease } = Timing::default();
         let agent = AgentConfig::default();
-        Self { agent_probes_per_second_max: agent.probes_per_second_max, poll, step, lease }
+        let agent_probes_per_second_max = agent.probes_per_second_max;
+        Self { agent_probes_per_second_max, poll, step, lease, results: None }
     }
 }
 
@@ -110,6 +115,8 @@ impl Settings {
         settings.check().map_err(|mistake| document.refuse(mistake))?;
         settings.run.rebase(document.base());
         settings.inject.rebase(document.base());
+        let results = settings.survey.results.take();
+        settings.survey.results = results.map(|results| document.base().join(results));
         Ok(settings)
     }
 

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 
-use super::{Orders, Page, lock};
+use super::{FilesPage, Orders, Page, lock};
 pub(super) use crate::http::Server;
 use crate::http::{AllowedHosts, Limits, Request, Response, Routes, StatusCode};
 #[cfg(feature = "service")]
@@ -25,8 +25,24 @@ pub(super) fn serve(
     page: &Arc<Mutex<Page>>,
     address: SocketAddr,
     orders: &'static [Orders],
+    files: Option<FilesPage<'_>>,
 ) -> io::Result<Server> {
-    Server::bind(address, Limits::default(), routes(page, orders, address.ip()))
+    let routes = routes(page, orders, address.ip());
+    let routes = match files {
+        Some(files) => add_files(routes, files),
+        None => routes,
+    };
+    Server::bind(address, Limits::default(), routes)
+}
+
+/// Adds a page of files.
+fn add_files(routes: Routes, files: FilesPage<'_>) -> Routes {
+    let FilesPage { path, directory, read } = files;
+    let directory = directory.to_owned();
+    routes.get(path, move |request| match read(&directory, &request.query) {
+        Ok(text) => Response::page("text/plain; charset=utf-8", text),
+        Err(why) => Response::text(StatusCode::NOT_FOUND, why),
+    })
 }
 
 /// Serves the pages of a running service at this address. `labels` names the node.

@@ -354,6 +354,7 @@ impl Process {
             may_moderate: matches!(node.role, RoleName::Receiver | RoleName::Gateway),
             orders: if is_root { &[TO_MODE, TO_SHUT_OUT] } else { &[] },
             forwards: (node.role == RoleName::Proxy).then(|| trial_load(settings)),
+            files: None,
         };
         let base = Base::start(&node.plain(), options)?;
         let mut process = Self { base, time: None, log: None, keys };

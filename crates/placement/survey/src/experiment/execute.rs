@@ -21,7 +21,7 @@ use super::file::{Experiment, PoolSettings, RunPlan};
 use super::record::RunRecord;
 
 /// Largest file of a run that is read.
-const RECORD_BYTES_MAX: u64 = 256 << 20;
+pub(super) const RECORD_BYTES_MAX: u64 = 256 << 20;
 
 /// The directory in which the runs of an experiment are kept.
 #[derive(Clone, Debug)]

@@ -24,6 +24,7 @@
 //! | [`execute`] | runs one after another, those that are complete left out |
 //! | [`error`] | [`ExperimentError`] |
 //! | [`report`] | the page of an experiment |
+//! | [`served`] | the runs of another machine, and how they come home |
 
 #[cfg(feature = "program")]
 pub mod command;
@@ -34,6 +35,7 @@ pub mod field;
 pub mod file;
 pub mod record;
 pub mod report;
+pub mod served;
 #[cfg(test)]
 mod tests;
 

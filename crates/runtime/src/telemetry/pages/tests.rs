@@ -4,6 +4,7 @@ use super::super::{Metrics, Telemetry};
 use super::*;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 
 fn ask_with(address: SocketAddr, request: &str, headers: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
@@ -59,6 +60,23 @@ fn pages_are_served_and_orders_taken() {
     assert!(ask(address, "POST /mode?to=walk").contains("hedge"), "names what is allowed");
     assert!(ask(address, "POST /mode?to=tree").contains("202"));
     assert_eq!(telemetry.order(), Some(("/mode", "tree".to_owned())));
+}
+
+#[test]
+fn files_are_given_out_by_the_function_of_their_page() {
+    fn read(directory: &Path, query: &str) -> io::Result<String> {
+        match query {
+            "file=a" => Ok(format!("a of {}", directory.display())),
+            _ => Err(io::Error::other("ask for file=a")),
+        }
+    }
+    let files = FilesPage { path: "/files", directory: Path::new("there"), read };
+    let any = "127.0.0.1:0".parse().unwrap();
+    let telemetry = Telemetry::start_with(Some(any), false, &[], Some(files)).unwrap();
+    let address = telemetry.address().unwrap();
+    assert!(ask(address, "GET /files?file=a").ends_with("a of there"));
+    let refused = ask(address, "GET /files?file=b");
+    assert!(refused.contains("404") && refused.contains("ask for file=a"), "{refused}");
 }
 
 #[test]
