@@ -13,17 +13,32 @@ trap 'rm -f "$timing"' EXIT
 TIMEFORMAT='%R %U %S'
 rows=()
 failed=()
+# Runs a step in a process group of its own, and ends what it leaves behind: a process of a test that failed may hold the
+# output of this run open, and a build server then waits for it without end.
+run_step() {
+  set -m
+  "${limit[@]}" "${MAKE:-make}" --no-print-directory "$1" &
+  group=$!
+  set +m
+  wait "$group"
+  local code=$?
+  [[ $code -ne 124 && $code -ne 137 ]] || echo "steps: make $1 was ended: $LIMIT_MINUTES minutes are over"
+  local left
+  if left=$(pgrep --list-full --pgroup "$group"); then
+    printf 'steps: make %s left processes behind, which are ended:\n%s\n' "$1" "$left"
+    kill -KILL -- "-$group" 2>/dev/null
+  fi
+  return "$code"
+}
+trap 'kill -INT -- "-$group"; exit 130' INT TERM
+
 limit=(env)
 [[ -z ${LIMIT_MINUTES:-} ]] || over=$((SECONDS + LIMIT_MINUTES * 60))
 for step in "$@"; do
   # A step that has no time left gets a second, so that its name is among those that failed.
   [[ -z ${over:-} ]] || limit=(timeout --kill-after=20 $((over > SECONDS ? over - SECONDS : 1)))
   # What the step itself says goes past the file that takes the timing.
-  { time "${limit[@]}" "${MAKE:-make}" --no-print-directory "$step" 2>&3; } 3>&2 2>"$timing" || {
-    code=$?
-    failed+=("$step")
-    [[ $code -ne 124 && $code -ne 137 ]] || echo "steps: make $step was ended: $LIMIT_MINUTES minutes are over"
-  }
+  { time run_step "$step" 2>&3; } 3>&2 2>"$timing" || failed+=("$step")
   read -r real user system <<<"$(tail -1 "$timing")"
   rows+=("$step $real $user $system")
 done

@@ -204,8 +204,14 @@ fn a_server_on_a_full_disk_answers_and_ends() {
     let (child, address) = serve(&disk.join("store"));
     let mut client = Client::connect(address).expect("a connection");
     let file = client.create("a", &Schema::opaque(16)).expect("a file");
+    // Columns of counters would fit in a hundredth of the disk, and those of noise do not.
+    let noisy = |batch: u64| {
+        let noise = |n: u64| n.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29) ^ (n << 40);
+        let of = |n: u64| [(n as i64).to_le_bytes(), noise(n).to_le_bytes()].concat();
+        (batch * BATCH..(batch + 1) * BATCH).flat_map(of).collect::<Vec<u8>>()
+    };
     let said = (0..20_000).find_map(|batch| {
-        client.append(&file, &records(batch), Level::Local).expect("a request");
+        client.append(&file, &noisy(batch), Level::Local).expect("a request");
         let completion = client.completion().expect("a reply").expect("an append");
         completion.first.err().map(|error| error.to_string())
     });
