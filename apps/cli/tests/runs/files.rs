@@ -49,6 +49,16 @@ fn a_pipe_gets_the_bytes_and_stays_a_pipe() {
     assert!(fs::symlink_metadata(&pipe).expect("the pipe").file_type().is_fifo());
     let read = reader.join().expect("a reader").expect("cat");
     assert_eq!(String::from_utf8_lossy(&read.stdout), "a tick");
+
+    // A regular file says how it was read.
+    let copy = scratch.path("copy").display().to_string();
+    let said = files(&["get", "/tick", &copy, "--json", "--connections", "3"]);
+    assert!(said.ok, "{}", said.err);
+    assert_eq!(fs::read_to_string(&copy).expect("a file"), "a tick");
+    let how: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
+    let part = |name: &str| how[name].as_u64();
+    assert_eq!((part("length"), part("connections")), (Some(6), Some(1)), "{how}");
+    assert!(!files(&["get", "/tick", &copy, "--connections", "9"]).ok);
     end(cluster);
 }
 

@@ -73,7 +73,8 @@ async fn read_all(stream: &TcpStream, mut out: &mut [u8]) -> io::Result<()> {
 async fn connect_from(ports: SourcePorts, addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     // Other processes of this host begin at other ports.
     static TURN: AtomicU32 = AtomicU32::new(0);
-    let (first, count) = (u32::from(ports.first), u32::from(ports.last - ports.first) + 1);
+    let (first, count) =
+        (u32::from(ports.first), u32::from(ports.last.saturating_sub(ports.first)) + 1);
     let mut failed = io::Error::from(ErrorKind::AddrNotAvailable);
     for address in addresses {
         for _ in 0..PORTS_TRIED.min(count) {
