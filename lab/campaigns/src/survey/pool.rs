@@ -37,10 +37,11 @@ impl PoolSpec {
     }
 }
 
-/// A program that is borrowed from the caller.
-struct Lent<'a, P>(&'a mut P);
+/// A program that is borrowed from the caller. Its type is open, so that one world serves all
+/// programs and is compiled here, with optimisation.
+struct Lent<'a>(&'a mut dyn Program);
 
-impl<P: Program> Program for Lent<'_, P> {
+impl Program for Lent<'_> {
     fn greeted(&mut self, pool: &[Result<Welcome, HostFailure>]) {
         self.0.greeted(pool);
     }
@@ -55,13 +56,13 @@ impl<P: Program> Program for Lent<'_, P> {
 }
 
 /// An agent or the surveyor.
-enum Post<'a, P> {
+enum Post<'a> {
     Agent(Box<Agent>),
-    Surveyor(Box<Surveyor<Lent<'a, P>>>),
+    Surveyor(Box<Surveyor<Lent<'a>>>),
 }
 
 any_machine! {
-    impl<P: Program> Machine for Post<'_, P> {
+    impl Machine for Post<'_> {
         type Event = Option<SurveyorEvent>;
 
         Agent(agent) => agent.poll_event().map(|_| None),
@@ -78,7 +79,7 @@ pub struct Took {
     pub time: Option<Duration>,
 }
 
-impl<'a, P: Program> Observer<Post<'a, P>, Cloud> for Took {
+impl Observer<Post<'_>, Cloud> for Took {
     fn event(&mut self, seen: Seen, event: Option<SurveyorEvent>) {
         match event {
             Some(SurveyorEvent::Finished(_)) => self.jobs += 1,
@@ -90,10 +91,10 @@ impl<'a, P: Program> Observer<Post<'a, P>, Cloud> for Took {
 
 /// Runs a program of a surveyor to its end, or until `stop` returns true. `rate_hz` is the probe
 /// rate of its jobs, which agents must allow.
-pub fn survey<P: Program>(
+pub fn survey(
     spec: &PoolSpec,
     rate_hz: u32,
-    program: &mut P,
+    program: &mut dyn Program,
     stop: &mut dyn FnMut() -> bool,
 ) -> Took {
     let mut world = World::new(Cloud::new(spec.model.cloud(), spec.seed), spec.seed);
