@@ -25,11 +25,15 @@ evenfall watch --root 127.0.0.1:9180"),
     ("host check", "evenfall host check
 evenfall host check evenfall.toml --interface eth0 --json"),
     ("plan deploy", "evenfall plan deploy plans/docker.toml --out pool --subnet 10.213.77.0/24"),
-    ("plan live", "evenfall plan live --config agents.toml --depth 2 --fanout 2 --apply feed.toml"),
+    ("plan live", "evenfall plan live --config agents.toml --depth 2 --fanout 2 --apply feed.toml
+evenfall plan live --config agents.toml --depth auto --receivers 20
+evenfall plan live --config agents.toml --rebuild proxy-2 --avoid proxy-2 --apply feed.toml"),
     ("plan lab", "evenfall plan lab --hosts 10 --slow 3,7"),
     ("plan tree", "evenfall plan tree --owd delays.csv --depth 1 --fanout 3"),
     ("plan qap", "evenfall plan qap tai12a.dat"),
     ("plan run", "evenfall plan run plans/simulated.toml"),
+    ("plan fetch", "evenfall plan fetch runs --config pool/agents.toml
+evenfall plan fetch runs --http 10.0.0.4:9180"),
     ("plan report", "evenfall plan report simulated"),
     ("clock report", "evenfall clock report --config evenfall.toml"),
     ("clock watch", "evenfall clock watch --http 10.0.0.2:9180 --every 2s"),
