@@ -336,14 +336,14 @@ impl Shared {
         if matches!(error, StoreError::Store(Error::UnknownFile { .. })) {
             lock(&self.others.files).remove(&file.name);
         }
+        let are_names_away = matches!(error, StoreError::Names(NamesError::Unavailable(_)));
         let mut known = lock(&file.known);
-        match (&error, &known.end) {
-            (StoreError::Names(NamesError::Unavailable(_)), Some(end)) => {
-                let end = Arc::clone(end);
+        match known.end.clone().filter(|_| are_names_away) {
+            Some(end) => {
                 known.looked_at = Some(Instant::now());
                 Ok(Some(end))
             }
-            _ => Err(error),
+            None => Err(error),
         }
     }
 
