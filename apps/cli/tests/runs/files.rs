@@ -56,8 +56,8 @@ fn a_pipe_gets_the_bytes_and_stays_a_pipe() {
     assert!(said.ok, "{}", said.err);
     assert_eq!(fs::read_to_string(&copy).expect("a file"), "a tick");
     let how: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
-    let part = |name: &str| how[name].as_u64();
-    assert_eq!((part("length"), part("connections")), (Some(6), Some(1)), "{how}");
+    assert_eq!(how["length"], 6, "{how}");
+    assert!(how["connections"].as_u64() >= Some(1), "{how}");
     assert!(!files(&["get", "/tick", &copy, "--connections", "9"]).ok);
     end(cluster);
 }
