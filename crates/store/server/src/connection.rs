@@ -271,7 +271,8 @@ impl Connection {
 
     /// Gives back what a connection without requests does not need.
     fn release_memory(&mut self) {
-        if self.replies.requests() > 0 {
+        // A thread that still writes would have to be waited for.
+        if self.replies.requests() > 0 || !self.replies.release_memory() {
             return;
         }
         self.listing = Vec::new();
@@ -284,7 +285,6 @@ impl Connection {
         {
             pushes.end();
         }
-        self.replies.release_memory();
     }
 
     fn answer(&mut self, header: &Header, request: Request<'_>) -> Result<(), Broken> {

@@ -152,14 +152,17 @@ impl ReplyWriter {
         let _ = lock(&self.stream).write_all(bytes);
     }
 
-    /// Gives back the memory of replies that are written.
-    pub(super) fn release_memory(&self) {
-        let mut stream = lock(&self.stream);
+    /// Gives back the memory of replies that are written. Returns whether all are.
+    pub(super) fn release_memory(&self) -> bool {
+        // A thread that holds the stream is writing, and may wait for a client that does not read.
+        let Ok(mut stream) = self.stream.try_lock() else { return false };
         let mut queue = lock(&self.queue);
-        if queue.bytes.is_empty() {
+        let is_written = queue.bytes.is_empty() && !stream.has_unsent();
+        if is_written {
             queue.bytes = Vec::new();
+            stream.release_memory();
         }
-        stream.release_memory();
+        is_written
     }
 
     /// Says that nothing was cut off. Nothing is written afterwards.

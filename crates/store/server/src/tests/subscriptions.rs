@@ -481,7 +481,7 @@ fn clients_of_the_version_before_subscriptions_are_served() {
     old.send(1, &Request::List { after: "" });
     old.expect(1, "Listed");
     let mut later = RawClient::connect(&serving.server, VERSION + 1);
-    later.expect(0, "from 1 to 2");
+    later.expect(0, "from 1 to 3");
 }
 
 fn known(name: &str, end: u64) -> KnownEnd {
