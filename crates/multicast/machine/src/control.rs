@@ -193,6 +193,7 @@ impl Place {
         })
     }
 
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn decode(body: &[u8]) -> Result<Self, Malformed> {
         let mut r = Reader::new(body);
         let place = Self::read(&mut r)?;

@@ -202,7 +202,7 @@ impl Consensus for Ordered {
 
     fn status(&self) -> ConsensusStatus {
         match self {
-            Self::Canopus(replica) => replica.machine.status(),
+            Self::Canopus(replica) => Consensus::status(&replica.machine),
             // Rivals have no change of membership, and all replicas take part.
             Self::Rival(replica) => ConsensusStatus {
                 committed: replica.executed(),

@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use super::{Client, RemoteFile, broken};
 use crate::StoreError;
-use crate::protocol::{HEADER_BYTES, KnownEnd, Reply, Request, SubscriptionEnd, fits_wait, frame};
+use crate::protocol::{KnownEnd, Reply, Request, SubscriptionEnd, fits_wait, frame};
 use crate::source::poll_ends;
 
 /// Bytes of records that a subscription may have under way. A window holds the largest record, of
@@ -107,7 +107,7 @@ pub(crate) fn check_pushes(mut data: &[u8]) {
         if !matches!(received, Ok(Ok(false))) {
             break;
         }
-        data = &data[HEADER_BYTES + body.len()..];
+        data = &data[crate::protocol::HEADER_BYTES + body.len()..];
     }
     let mut next = 0;
     for batch in &queue.batches {
