@@ -466,7 +466,8 @@ impl Connection {
         records: &[u8],
     ) -> Result<(), Broken> {
         let begun = self.begin(file, |store, open| {
-            store.append_begin(&own_file(store, &open.file)?, records, level)
+            let file = own_file(store, &open.file)?;
+            store.append_begin(&file, records, level)
         });
         self.taken(header, file, level, begun)
     }

@@ -212,8 +212,8 @@ impl Settings {
         run.rebase(document.base());
         let mut store: StoreSettings = document.part("store")?;
         store.check().map_err(refuse)?;
-        let keys = [&mut store.replica_key_file, &mut store.primary_key_file];
-        for file in keys.into_iter().chain([&mut store.users_file]) {
+        let StoreSettings { users_file, replica_key_file, primary_key_file, .. } = &mut store;
+        for file in [users_file, replica_key_file, primary_key_file] {
             *file = file.take().map(|file| document.base().join(file));
         }
         let is_path = |place: &String| !place.contains("://");
