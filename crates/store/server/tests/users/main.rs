@@ -18,7 +18,7 @@ use evenfall_store_engine::{
 };
 use evenfall_store_format::Schema;
 use evenfall_store_server::users::{StoreUsers, UserRights};
-use evenfall_store_server::{ClientPatience, Server};
+use evenfall_store_server::{ClientLimits, Server};
 
 /// Connections of strangers that a server has at once.
 const STRANGERS_MAX: usize = 64;
@@ -66,8 +66,8 @@ fn users() -> Arc<StoreUsers> {
 
 fn start_at(path: &Path, listen: SocketAddr, users: &Arc<StoreUsers>) -> Server {
     let store = Arc::new(Store::open(StoreConfig::new(path)).unwrap().store);
-    let patience = ClientPatience::default();
-    Server::start_for_users(store, listen, patience, Arc::clone(users)).unwrap()
+    let limits = ClientLimits::default();
+    Server::start_for_users(store, listen, limits, Arc::clone(users)).unwrap()
 }
 
 fn start_sealed(path: &Path) -> Server {
