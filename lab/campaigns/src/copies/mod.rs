@@ -645,6 +645,7 @@ impl Campaign for Copies {
             counts_min: &[
                 ("appends", 10_000),
                 ("reads", 10_000),
+                ("noted", 4_000),
                 ("names", 1_000),
                 ("epochs", 1_000),
                 ("wiped", 50),

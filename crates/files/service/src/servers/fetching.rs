@@ -604,8 +604,13 @@ impl<'a> Fetch<'a> {
                 continue;
             }
             let Some(copy) = self.choose() else { continue };
-            let of =
-                |one: &Option<ReadConnection>| one.as_ref().map_or(0.0, ReadConnection::mean_rate);
+            // A connection that has just begun counts as fast as its copy was. Otherwise a lane
+            // that is done would take all of its part but a byte.
+            let of = |one: &Option<ReadConnection>| match one {
+                Some(one) if one.moved > 0 => one.mean_rate(),
+                Some(one) => self.copies[one.copy].rate.unwrap_or(0.0),
+                None => 0.0,
+            };
             let mains = self.lanes.iter().map(|lane| of(&lane.main));
             let trials = self.lanes.iter().map(|lane| of(&lane.trial));
             let mut speeds: Vec<f64> = mains.chain(trials).collect();
