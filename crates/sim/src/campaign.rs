@@ -20,7 +20,7 @@
 //! # Another protocol
 //!
 //! A protocol becomes a machine with a campaign in three steps, here for a second protocol of
-//! consensus beside Canopus. Six files change:
+//! consensus beside Canopus. Five files change:
 //!
 //! 1. **The machine**: `crates/consensus/machine/src/NAME.rs`, and its `pub mod` in `lib.rs` there.
 //!    A second protocol for a task that a room has already is a module of that room's machine

@@ -30,8 +30,10 @@
 //!   which [`Codec::is_packet`] must hold. The function reads a datagram to the last byte, because
 //!   bytes of one format may look like another format by chance. A codec that accepts datagrams of
 //!   another codec as well names the other codec in [`Codec::yields_to`].
-//! - A table of the messages has the columns that the codec brings ([`Codec::columns`],
-//!   [`crate::columns`]), with whatever decimals and lengths the venue has.
+//! - The codec brings the columns of a table of its messages alone ([`Codec::columns`],
+//!   [`crate::columns`]), with whatever decimals and lengths the venue has. The table `messages` of
+//!   a recording has the columns of [`Event`] for all formats, and leaves empty what an event does
+//!   not state. Prices with more decimals than an event has are in the codec's own columns only.
 //! - [`Event::price`] is in 1/10,000 dollar, [`Event::event_ns`] counts from [`Codec::clock`], and
 //!   a symbol has 8 bytes, padded with spaces ([`Stock::new`](crate::itch::Stock)). A venue that
 //!   names a security once and then only numbers it is read with [`Symbols::learn`] and

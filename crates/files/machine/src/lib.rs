@@ -50,7 +50,8 @@
 //! keeps its name, and takes no appends.
 //!
 //! **Deliberately absent.** Writing in the middle of a file, single appends longer than a datagram,
-//! enforced rights, and leases that outlive a request are missing. This is no general file system.
+//! and leases that outlive a request are missing. This is no general file system. Rights are
+//! enforced ([`space::rights`]), and a user is who the request says, as in HDFS without Kerberos.
 #![forbid(unsafe_code)]
 
 pub mod chunk;

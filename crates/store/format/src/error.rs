@@ -182,7 +182,8 @@ impl fmt::Display for Error {
             Self::TimeWentBack { at, time_ns, limit_ns } => write!(
                 f,
                 "record {at} of the batch has time {time_ns} ns, before {limit_ns} ns: send in \
-                 order, or give the file a wider window"
+                 order of time, or make another file with a wider window (store create --window), \
+                 for a file keeps its window"
             ),
             Self::TimeAhead { at, time_ns, limit_ns } => write!(
                 f,
