@@ -56,7 +56,15 @@ fn too_long(bytes_max: u64) -> io::Error {
 /// When the file cannot be read or is longer, and when nothing comes out of a pipe.
 pub fn read_up_to(path: &Path, bytes_max: u64) -> io::Result<WholeFile> {
     // A pipe without a writer would let the open wait for ever.
-    let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    read_open_up_to(file, bytes_max)
+}
+
+/// Reads a file that was opened without waiting, of at most `bytes_max` bytes.
+///
+/// # Errors
+/// As [`read_up_to`].
+pub(crate) fn read_open_up_to(mut file: File, bytes_max: u64) -> io::Result<WholeFile> {
     let about = file.metadata()?;
     if about.is_dir() {
         return Err(io::ErrorKind::IsADirectory.into());
@@ -69,7 +77,10 @@ pub fn read_up_to(path: &Path, bytes_max: u64) -> io::Result<WholeFile> {
     loop {
         match next_piece(&mut file, &mut piece)? {
             0 => return Ok(WholeFile { bytes, about }),
-            len => bytes.extend_from_slice(&piece[..len]),
+            len => {
+                bytes.try_reserve(len)?;
+                bytes.extend_from_slice(&piece[..len]);
+            }
         }
         // The kernel knows no length of a device, and a file may grow while it is read.
         if bytes.len() as u64 > bytes_max {

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
@@ -18,6 +18,7 @@ use evenfall_core::durable::{Change, Durable, WRITES_MAX, Write, WriteId};
 use evenfall_core::{StorageError, Timestamp};
 
 use crate::Waker;
+use crate::whole_file::read_open_up_to;
 
 /// Logs of one directory that stay open between two rounds of writes. Most machines have two or
 /// three logs, and a machine with a log for each piece of a file has many thousands.
@@ -153,12 +154,14 @@ fn log_options() -> OpenOptions {
     options
 }
 
+/// Most bytes of a log that a machine starts with. Machines keep in memory what their logs say, and
+/// write a log anew when most of it is out of date. A longer file is sparse or of another program.
+const LOG_BYTES_MAX: u64 = 32 << 30;
+
 /// The bytes of a log. Anything but a plain file is refused.
 fn read_log(path: &Path) -> io::Result<Vec<u8>> {
-    let mut file = plain_file(log_options().read(true).open(path))?;
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
-    Ok(bytes)
+    let file = plain_file(log_options().read(true).open(path))?;
+    Ok(read_open_up_to(file, LOG_BYTES_MAX)?.bytes)
 }
 
 /// The file, if it is a plain one.
@@ -342,6 +345,12 @@ mod tests {
         if made.is_ok_and(|status| status.success()) {
             assert!(writes.read("pipe").is_err());
             assert!(logs().change(&write("pipe", Change::Append(more))).is_err());
+        }
+        // A file of 32 GB without bytes on the disk, where the file system takes it.
+        let sparse = File::create(own.join("sparse")).unwrap();
+        if sparse.set_len(LOG_BYTES_MAX + 1).is_ok() {
+            let refused = format!("{:?}", writes.read("sparse").unwrap_err());
+            assert!(refused.contains("longer than"), "{refused}");
         }
         assert_eq!(std::fs::read_to_string(&text).unwrap(), "letters");
         let mode = std::os::unix::fs::PermissionsExt::mode(&own.metadata().unwrap().permissions());

@@ -12,6 +12,7 @@ use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use evenfall_core::{Objects as _, StorageError};
+use evenfall_host::whole_file::read_up_to;
 use evenfall_store_format::layout::{SEGMENT_BYTES, SEGMENTS_PER_CHUNK, parse_chunk_name};
 use evenfall_store_format::metadata::decode_block;
 use evenfall_store_format::publication::check_tail;
@@ -27,6 +28,9 @@ pub const NAME: &str = "SEALED";
 pub const NEW: &str = "SEALED.new";
 /// Text in place of a checksum, for a file with checksums of its own.
 const UNSUMMED: &str = "--------";
+/// Most bytes of the list. A line has some sixty bytes, so that there is room for four million
+/// files.
+const LIST_BYTES_MAX: u64 = 256 << 20;
 /// Bytes that one read takes.
 const PART_BYTES: usize = 1 << 20;
 
@@ -113,8 +117,12 @@ pub fn write(directory: &Path) -> Result<(), StoreError> {
 /// Findings from the list; `None` when there is no list.
 fn check_list(directory: &Path) -> Result<Option<Vec<Finding>>, StoreError> {
     let path = directory.join(NAME);
-    let Ok(bytes) = std::fs::read(&path) else { return Ok(None) };
     let finding = |place: &str, what: &str| damage(place.into(), what.into());
+    let bytes = match read_up_to(&path, LIST_BYTES_MAX) {
+        Ok(list) => list.bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Ok(Some(vec![finding(NAME, &error.to_string())])),
+    };
     let whole = std::str::from_utf8(&bytes).ok().and_then(|text| {
         let at = text.trim_end_matches('\n').rfind('\n')? + 1;
         let (list, crc) = text.split_at(at);
