@@ -2,9 +2,12 @@
 //! names. In a cluster the file is a copy of this node's names, so that its directory can be read
 //! and checked alone.
 
+use std::cell::Cell;
 use std::path::Path;
+use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use evenfall_host::whole_file::read_up_to;
 use evenfall_store_format::{FileId, Schema};
 use redb::backends::InMemoryBackend;
 use redb::{Database, ReadableTable as _, StorageBackend as _, TableDefinition};
@@ -35,17 +38,71 @@ fn decode(bytes: &[u8]) -> Result<Entry, NamesError> {
     serde_json::from_slice(bytes).map_err(|error| NamesError::Failed(error.to_string()))
 }
 
+/// Most bytes of the file. An entry has about one kilobyte, so that there is room for half a
+/// million files and as many free pages again.
+const FILE_BYTES_MAX: u64 = 1 << 30;
+
+/// Why a look into the file failed.
+enum LookError {
+    /// The bytes are not those that `redb` wrote.
+    Damaged,
+    /// Anything else, in words.
+    Failed(String),
+}
+
+impl<E: Into<redb::Error>> From<E> for LookError {
+    fn from(error: E) -> Self {
+        use std::io::ErrorKind::{InvalidData, UnexpectedEof};
+        match error.into() {
+            redb::Error::Corrupted(_) => Self::Damaged,
+            redb::Error::Io(why) if matches!(why.kind(), InvalidData | UnexpectedEof) => {
+                Self::Damaged
+            }
+            error => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+thread_local! {
+    /// Whether this thread looks into a file that may be damaged.
+    static IS_LOOKING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Keeps panics of a look into the file off standard error: they say where in redb they happened,
+/// and nothing about the file. All other panics are printed as before.
+fn silence_looks() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if !IS_LOOKING.get() {
+                before(panic);
+            }
+        }));
+    });
+}
+
 /// Looks into the file at `path`. Some damages make redb panic, and this function turns the panic
 /// into an error.
 fn unless_damaged<T>(
     path: &Path,
-    look: impl FnOnce() -> Result<T, NamesError>,
+    look: impl FnOnce() -> Result<T, LookError>,
 ) -> Result<T, NamesError> {
+    silence_looks();
+    IS_LOOKING.set(true);
     let looked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(look));
-    looked.unwrap_or_else(|_| {
-        let what = "is damaged: restore it, or read the store from its objects";
-        Err(NamesError::Failed(format!("{} {what}", path.display())))
-    })
+    IS_LOOKING.set(false);
+    let shown = path.display();
+    let words = match looked {
+        Ok(Ok(seen)) => return Ok(seen),
+        Ok(Err(LookError::Failed(why))) => format!("{shown}: {why}"),
+        Ok(Err(LookError::Damaged)) | Err(_) => format!(
+            "{shown} is damaged: move it away and open the store again to write, with the \
+             --objects and --names that it has, and the names come back from the catalogue among \
+             the objects"
+        ),
+    };
+    Err(NamesError::Failed(words))
 }
 
 impl Embedded {
@@ -65,10 +122,10 @@ impl Embedded {
         let words =
             |error: std::io::Error| NamesError::Failed(format!("{}: {error}", path.display()));
         let memory = InMemoryBackend::new();
-        match std::fs::read(path) {
-            Ok(bytes) => {
-                memory.set_len(bytes.len() as u64).map_err(words)?;
-                memory.write(0, &bytes).map_err(words)?;
+        match read_up_to(path, FILE_BYTES_MAX) {
+            Ok(file) => {
+                memory.set_len(file.bytes.len() as u64).map_err(words)?;
+                memory.write(0, &file.bytes).map_err(words)?;
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(words(error)),
@@ -88,7 +145,7 @@ impl Embedded {
         }
     }
 
-    fn with(database: Database) -> Result<Self, NamesError> {
+    fn with(database: Database) -> Result<Self, LookError> {
         let write = database.begin_write()?;
         write.open_table(FILES)?;
         write.open_table(COUNTERS)?;
