@@ -1,8 +1,10 @@
 //! Reads records from text of other programs: CSV with a header, as [`export`](super::export)
 //! writes it, and as databases and venues write it: quoted cells, prices with further zeros or an
-//! exponent, stamps in other units or as text.
+//! exponent, stamps in other units or as text, columns that the schema lacks, floats without a
+//! value, text in fields of bytes.
 //!
-//! `batches` reads records from Arrow batches, by the same rules.
+//! `batches` reads records from Arrow batches, by the same rules, but for two: a program chooses
+//! its columns and fills missing values before it gives a batch, and both are refused there.
 
 #[cfg(feature = "arrow")]
 mod batches;
@@ -75,14 +77,17 @@ const SENSIBLE_NS: std::ops::Range<i64> = 631_152_000_000_000_000..4_102_444_800
 /// Reads lines into records of one schema.
 pub struct CsvReader<'a> {
     schema: &'a Schema,
-    /// The field of each column.
-    columns: Vec<&'a Field>,
+    /// The field of each column; `None` for a column that the schema lacks.
+    columns: Vec<Option<&'a Field>>,
+    /// The names of the columns that the schema lacks.
+    ignored: Vec<String>,
     /// The unit of stamps, when the user stated one.
     unit: Option<StampUnit>,
 }
 
 impl<'a> CsvReader<'a> {
-    /// A reader of lines under this header, which names every field once, in any order.
+    /// A reader of lines under this header, which names every field once, in any order. Columns
+    /// that the schema lacks are left out ([`ignored_columns`](Self::ignored_columns)).
     ///
     /// # Errors
     /// What is wrong with the header, in words.
@@ -93,23 +98,26 @@ impl<'a> CsvReader<'a> {
             let fields = names(schema);
             return Err(ImportError(format!("it is empty: the first line names {fields}")));
         }
-        let field = |name: &str| {
-            let known = || {
-                let fields = names(schema);
-                ImportError(format!("no field {name}: the fields are {fields}"))
-            };
-            schema.field(unquoted(name.trim())).ok_or_else(known)
-        };
-        let columns = header.split(',').map(field).collect::<Result<Vec<_>, _>>()?;
-        let absent = |field: &&Field| !columns.iter().any(|column| column.name == field.name);
-        if let Some(field) = schema.fields.iter().find(absent) {
-            let (column, fields) = (&field.name, names(schema));
-            return Err(ImportError(format!("no column {column}: the fields are {fields}")));
+        let titles: Vec<&str> = header.split(',').map(|name| unquoted(name.trim())).collect();
+        let columns: Vec<_> = titles.iter().map(|name| schema.field(name)).collect();
+        for Field { name, .. } in &schema.fields {
+            match titles.iter().filter(|title| *title == name).count() {
+                0 => {
+                    let fields = names(schema);
+                    return Err(ImportError(format!("no column {name}: the fields are {fields}")));
+                }
+                1 => {}
+                _ => return Err(ImportError(format!("column {name} twice"))),
+            }
         }
-        if columns.len() > schema.fields.len() {
-            return Err(ImportError("a column twice".into()));
-        }
-        Ok(Self { schema, columns, unit: None })
+        let unknown = titles.into_iter().filter(|title| schema.field(title).is_none());
+        let ignored = unknown.map(str::to_owned).collect();
+        Ok(Self { schema, columns, ignored, unit: None })
+    }
+
+    /// The names of the columns that the schema lacks, whose cells are left out.
+    pub fn ignored_columns(&self) -> &[String] {
+        &self.ignored
     }
 
     /// The same with a stated unit of stamps. Without it, a stamp that was probably meant in
@@ -126,13 +134,29 @@ impl<'a> CsvReader<'a> {
     pub fn record(&self, line: &str) -> Result<Vec<u8>, ImportError> {
         let mut record = vec![0; usize::from(self.schema.record_bytes)];
         let mut cells = line.split(',');
-        for field in &self.columns {
-            let none = || ImportError(format!("no {}: too few columns", field.name));
+        for column in &self.columns {
+            let none = || {
+                let name =
+                    column.map_or("column that the header names", |field| field.name.as_str());
+                ImportError(format!("no {name}: too few columns"))
+            };
             let cell = cells.next().ok_or_else(none)?;
+            let Some(field) = column else { continue };
             let from = usize::from(field.offset);
             let place = &mut record[from..from + usize::from(field.len)];
             let text = unquoted(cell.trim());
+            let is_missing = match field.kind {
+                // Text may be the symbol NA.
+                FieldType::Bytes => text.is_empty(),
+                _ => says_nothing(text),
+            };
             let done = match field.kind {
+                // A float has a value that says that there is none.
+                FieldType::F64 if is_missing => {
+                    place.copy_from_slice(&f64::NAN.to_le_bytes());
+                    Ok(())
+                }
+                _ if is_missing => Err(MISSING.to_owned()),
                 FieldType::Time => stamp(text, self.unit).map(|time_ns| {
                     place.copy_from_slice(&time_ns.to_le_bytes());
                 }),
@@ -157,10 +181,21 @@ fn unquoted(cell: &str) -> &str {
     inner.unwrap_or(cell)
 }
 
-/// Nanoseconds of a stamp: a number, or text such as `2026-11-21T09:30:00.5Z`.
+/// Why a cell without a value is refused.
+const MISSING: &str = "is no value, and only a field of type f64 can lack one, as NaN: give the \
+                       row a value or leave it out";
+
+/// Whether a cell says that there is no value, as pandas, Polars, R and databases write it.
+fn says_nothing(cell: &str) -> bool {
+    cell.is_empty() || ["nan", "null", "na"].iter().any(|word| cell.eq_ignore_ascii_case(word))
+}
+
+/// Nanoseconds of a stamp: a number, text such as `2026-11-21T09:30:00.5Z`, or a date, whose
+/// midnight is meant. Text without a zone is UTC.
 fn stamp(cell: &str, unit: Option<StampUnit>) -> Result<i64, String> {
     let Ok(value) = cell.parse::<i64>() else {
         let time = humantime::parse_rfc3339_weak(cell)
+            .or_else(|_| humantime::parse_rfc3339_weak(&format!("{cell} 00:00:00")))
             .map_err(|_| "is no number of 64 bits and no time such as 2026-11-21T09:30:00.5Z")?;
         let since = time.duration_since(std::time::UNIX_EPOCH).map_err(|e| e.to_string())?;
         return i64::try_from(since.as_nanos()).map_err(|error| error.to_string());
@@ -189,7 +224,7 @@ fn likely_unit(value: i64) -> Option<StampUnit> {
 
 fn put(schema: &Schema, field: &Field, cell: &str, place: &mut [u8]) -> Result<(), &'static str> {
     match field.kind {
-        FieldType::Bytes => return put_hex(cell, place),
+        FieldType::Bytes => return put_bytes(cell, place),
         FieldType::F64 => {
             let value: f64 = cell.parse().map_err(|_| "is no number")?;
             place.copy_from_slice(&value.to_le_bytes());
@@ -215,9 +250,16 @@ fn put(schema: &Schema, field: &Field, cell: &str, place: &mut [u8]) -> Result<(
     Ok(())
 }
 
-fn put_hex(cell: &str, place: &mut [u8]) -> Result<(), &'static str> {
+/// Puts the field's bytes in hex, as they are printed, or text of at most as many bytes, filled up
+/// with spaces. Hex has twice as many letters as the field has bytes, so that no text is hex.
+fn put_bytes(cell: &str, place: &mut [u8]) -> Result<(), &'static str> {
+    if cell.len() <= place.len() {
+        place.fill(b' ');
+        place[..cell.len()].copy_from_slice(cell.as_bytes());
+        return Ok(());
+    }
     if cell.len() != 2 * place.len() || !cell.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-        return Err("is not the field's bytes in hex");
+        return Err("is neither the field's bytes in hex nor text of at most as many bytes");
     }
     for (at, byte) in place.iter_mut().enumerate() {
         let digits = cell.get(2 * at..2 * at + 2).unwrap_or_default();
@@ -313,7 +355,12 @@ mod tests {
             ("0a0b0c,1764417600123,2,3,4,5", "--time-unit ms"),
             ("0a0b0c,1764417600123456,2,3,4,5", "--time-unit us"),
             ("0a0b0c,1764417600,2,3,4,5", "--time-unit s"),
-            ("0a0b0c,2026-11-21,2,3,4,5", "time"),
+            ("0a0b0c,2026-11,2,3,4,5", "time"),
+            ("0a0b0c,2026-13-41,2,3,4,5", "time"),
+            ("0a0b0c,1,,3,4,5", "px: \"\" is no value"),
+            ("0a0b0c,1,NaN,3,4,5", "px"),
+            (",1,2,3,4,5", "tag: \"\" is no value"),
+            ("0a0b0c,1,2,null,4,5", "size"),
             ("0a0b0c,1,.5,3,4,5", "px"),
             ("0a0b0c,1,922337203685477.5808,3,4,5", "px"),
             ("0a0b0c,1,2,3,256,5", "side"),
@@ -345,10 +392,28 @@ mod tests {
         for time in ["2025-11-29T12:00:00.123Z", "2025-11-29 12:00:00.123", "1764417600123000000"] {
             assert_eq!(read(&table, time, "1").0, at_ns, "{time}");
         }
+        // A date alone is its midnight.
+        assert_eq!(read(&table, "2025-11-29", "1").0, 1_764_374_400_000_000_000);
+        // Bytes may be text.
+        for (tag, bytes) in [("0A0b0C", b"\x0a\x0b\x0c"), ("AB", b"AB "), ("\"NA\"", b"NA ")] {
+            let record = table.record(&format!("5,1,7,1,2.5,{tag}")).unwrap();
+            assert_eq!(record[29..], bytes[..], "{tag}");
+        }
         // Times of day of a file that counts from midnight.
         assert_eq!(read(&table, "34200000000000", "1").0, 34_200_000_000_000);
         let table = table.with_unit(Some(StampUnit::Milliseconds));
         assert_eq!(read(&table, "1764417600123", "1").0, at_ns);
+        // A float without a value is NaN, and columns that the schema lacks are left out.
+        let header = "time,px,venue,size,side,ratio,tag,note";
+        let table = CsvReader::new(&schema, header).unwrap();
+        assert_eq!(table.ignored_columns(), ["venue", "note"]);
+        for ratio in ["", "NaN", "null", "NA", "\"\""] {
+            let record = table.record(&format!("5,1,XNAS,7,1,{ratio},0a0b0c,")).unwrap();
+            assert_eq!(record[21..29], f64::NAN.to_le_bytes(), "{ratio}");
+            assert_eq!(record[29..], [10, 11, 12], "{ratio}");
+        }
+        let short = table.record("5,1,XNAS,7,1,2.5,0a0b0c").unwrap_err().to_string();
+        assert!(short.contains("too few columns"), "{short}");
         let empty = CsvReader::new(&schema, "\n").err().unwrap().to_string();
         assert!(empty.contains("it is empty"), "{empty}");
     }

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
+use evenfall_runtime::listing::printable;
 use evenfall_store_engine::import::{CsvReader, StampUnit};
 use evenfall_store_engine::{Client, Level, Store, StoreError};
 use evenfall_store_format::Error as StoreFormatError;
@@ -64,6 +65,10 @@ fn take_all(mut appender: RecordAppender<'_>, name: &str, table: CsvTable<'_>) -
     lines.read_line(&mut text).map_err(|why| wrong(1, &why))?;
     let columns = CsvReader::new(&schema, text.trim_end()).map_err(|why| wrong(1, &why))?;
     let columns = columns.with_unit(table.unit);
+    if let [first, others @ ..] = columns.ignored_columns() {
+        let all = others.iter().fold(printable(first), |all, name| all + ", " + &printable(name));
+        eprintln!("note: {place}: columns that {name} lacks are left out: {all}");
+    }
     let refused = |error: RecordAppendError| -> Box<dyn std::error::Error> {
         match error {
             RecordAppendError::Record { position, why } => wrong(position, &why).into(),
