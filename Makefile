@@ -66,7 +66,7 @@ doc:
 deny:
 	./scripts/deny.sh
 
-# Changes of public APIs that break programs of users.
+# Changes of public APIs that break programs of users: since the last tag, or since the last state of main.
 api:
 	./scripts/api.sh
 
