@@ -52,10 +52,13 @@ enum LookError {
 
 impl<E: Into<redb::Error>> From<E> for LookError {
     fn from(error: E) -> Self {
-        use std::io::ErrorKind::{InvalidData, UnexpectedEof};
+        use std::io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
         match error.into() {
             redb::Error::Corrupted(_) => Self::Damaged,
-            redb::Error::Io(why) if matches!(why.kind(), InvalidData | UnexpectedEof) => {
+            // A page beyond the end of a file is `UnexpectedEof`, and of memory `InvalidInput`.
+            redb::Error::Io(why)
+                if matches!(why.kind(), InvalidData | InvalidInput | UnexpectedEof) =>
+            {
                 Self::Damaged
             }
             error => Self::Failed(error.to_string()),
