@@ -31,6 +31,7 @@ const ABSENT: &[(&str, &str, &str)] = &[
     ("store", "names = \"keys://127.0.0.1:21811/name\"", "none: names of its own"),
     ("store", "replica = \"127.0.0.1:7411\"", "none: no second node"),
     ("store", "replica_key_file = \"replica.key\"", "none: the second node is on this machine"),
+    ("store", "primary_key_file = \"reader.key\"", "none: the other nodes are on this machine"),
     ("store", "users_file = \"users.toml\"", "none: programs on this machine, without keys"),
     ("store", "keep_bytes = 1000000000", "none: all records are kept"),
     ("keys", "limit_mib = 512", "none: 256"),
