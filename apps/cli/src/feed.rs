@@ -18,6 +18,8 @@ use evenfall_feed_service::input;
 use evenfall_feed_service::player::{Player, Stage};
 use evenfall_feed_service::{Feed, Synthetic};
 use evenfall_host::interrupt;
+use evenfall_runtime::causes::with_causes;
+use evenfall_runtime::listing::printable;
 use evenfall_runtime::settings::read_key;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -234,7 +236,9 @@ impl Found {
 
 fn info(args: &Info) -> Outcome {
     let path = &args.file;
-    let file = input::open_file(path, input::format_named(args.format.as_deref())?)?;
+    // Names and the words of a file are of other people, so that they are printed with escapes.
+    let file = input::open_file(path, input::format_named(args.format.as_deref())?)
+        .map_err(|error| printable(&with_causes(&error)))?;
     let mut source = file.source;
     let mut found = Found {
         shape: file.shape.map_or("unknown", FileShape::name),
@@ -267,7 +271,7 @@ fn info(args: &Info) -> Outcome {
     };
     found.remarks = source.remarks();
     show(args, &found)?;
-    damage.map_or(Ok(()), |error| Err(error.into()))
+    damage.map_or(Ok(()), |error| Err(printable(&error.to_string()).into()))
 }
 
 fn show(args: &Info, found: &Found) -> Outcome {
@@ -292,7 +296,7 @@ fn show(args: &Info, found: &Found) -> Outcome {
     }
     let is_shape = found.shape == format || format.is_empty();
     let of = if is_shape { String::new() } else { format!(" of {format}") };
-    println!("{}: {}{of}", args.file.display(), found.shape);
+    println!("{}: {}{of}", printable(&args.file.display().to_string()), found.shape);
     if let Some(date) = &found.date {
         println!("day: {date}");
     }
@@ -300,7 +304,7 @@ fn show(args: &Info, found: &Found) -> Outcome {
     for (kind, count) in &found.kinds {
         println!("  {kind:<28}{count:>12}");
     }
-    found.remarks.iter().for_each(|remark| println!("note: {remark}"));
+    found.remarks.iter().for_each(|remark| println!("note: {}", printable(remark)));
     println!("content: blake3 {}", found.hash.finish_hex());
     Ok(())
 }

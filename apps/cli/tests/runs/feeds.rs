@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::common::{Demo, Scratch, data, demo, feed_file, start_demo};
+use super::common::{Demo, Scratch, data, demo, feed_file, say, start_demo};
 
 const CAST: [&str; 4] = ["--receivers", "3", "--fanout", "2"];
 
@@ -69,4 +69,22 @@ fn foreign_or_missing_file_is_refused_before_anything_starts() {
     drop(demo);
     let missing = super::common::demo(&["--feed", "no-such-file.itch50"]);
     assert!(!missing.said.ok && missing.said.err.contains("no-such-file.itch50"));
+}
+
+#[test]
+fn a_file_name_writes_no_escapes_to_the_terminal() {
+    let scratch = Scratch::beside();
+    let whole = scratch.path("\u{1b}[31mred\n2 messages_20191230.itch50");
+    let (bytes, starts) = feed_file(100);
+    fs::write(&whole, &bytes).expect("a file");
+    let cut = scratch.path("\u{1b}[31mcut_20191230.itch50");
+    fs::write(&cut, &bytes[..starts[70] + 9]).expect("a file");
+    let missing = scratch.path("\u{1b}[31mmissing");
+    for (path, is_whole) in [(whole, true), (cut, false), (missing, false)] {
+        let said = say(&["feed", "info", &path.display().to_string()]);
+        let all = said.out + &said.err;
+        assert_eq!(said.ok, is_whole, "{all}");
+        assert!(all.contains("\\u{1b}[31m") && !all.contains('\u{1b}'), "{all:?}");
+        assert!(all.lines().all(|line| !line.starts_with("2 messages")), "{all}");
+    }
 }

@@ -1,6 +1,8 @@
 //! `evenfall files` and curl at a cluster on this machine.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpListener;
 use std::os::unix::fs::FileTypeExt;
 use std::process::{Child, Command, Stdio};
 
@@ -86,4 +88,51 @@ fn curl_is_sent_to_a_dataserver_before_it_sends_a_body() {
         assert_eq!(statuses, ["307", "100", "201"], "{talk}");
     }
     end(cluster);
+}
+
+/// A server that answers every request with this, and its address.
+fn answering(scratch: &Scratch, answer: &'static str) -> String {
+    let listener = TcpListener::bind((scratch.host(1), 0)).expect("a port");
+    let address = listener.local_addr().expect("an address").to_string();
+    std::thread::spawn(move || {
+        for mut client in listener.incoming().flatten() {
+            let mut head = BufReader::new(client.try_clone().expect("a socket")).lines();
+            while head.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+            client.write_all(answer.as_bytes()).ok();
+        }
+    });
+    address
+}
+
+#[test]
+fn a_client_without_a_key_follows_no_redirect_to_another_host() {
+    let scratch = Scratch::beside();
+    let server = answering(
+        &scratch,
+        "HTTP/1.1 307 Temporary Redirect\r\nLocation: http://192.0.2.2:80/webhdfs/v1/x\r\n\
+         Content-Length: 0\r\nConnection: close\r\n\r\n",
+    );
+    let local = scratch.path("local").display().to_string();
+    fs::write(&local, "a tick").expect("a file");
+    let said = say(&["files", "--webhdfs", &server, "--patience", "1s", "put", &local, "/x"]);
+    assert!(!said.ok && said.err.contains("192.0.2.2:80 lies beyond loopback"), "{}", said.err);
+    assert!(said.err.contains("--open"), "{}", said.err);
+    // The nameserver itself may not be on another host either.
+    let said = say(&["files", "--webhdfs", "192.0.2.7:9870", "ls", "/"]);
+    assert!(!said.ok && said.err.contains("192.0.2.7:9870 lies beyond loopback"), "{}", said.err);
+}
+
+#[test]
+fn a_get_from_a_stopped_nameserver_ends() {
+    let scratch = Scratch::beside();
+    // The kernel takes connections for a stopped process, and nothing answers them.
+    let stopped = TcpListener::bind((scratch.host(1), 0)).expect("a port");
+    let server = stopped.local_addr().expect("an address").to_string();
+    let copy = scratch.path("copy");
+    let get = ["files", "--webhdfs", &server, "--patience", "1s", "get", "/x"];
+    let copy_name = copy.display().to_string();
+    let said =
+        finish(evenfall(&[&get[..], &[copy_name.as_str()]].concat()).spawn().expect("the program"));
+    assert!(!said.ok && said.err.contains("does not answer"), "{}", said.err);
+    assert!(!copy.exists(), "a copy of nothing");
 }

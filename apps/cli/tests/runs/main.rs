@@ -22,6 +22,7 @@
 //! | [`sorts`] | sorts and queries over processes: results, files, a dead rank, mistakes |
 //! | [`strangers`] | hostile HTTP and gRPC clients, and notes without a reader |
 //! | [`surveys`] | live plans over agents; stragglers, dead agents, Ctrl-C, a lab |
+//! | [`tables`] | tables of other programs, and stores whose files were damaged |
 //! | [`trading`] | participants that are processes trade on a feed, in every mode |
 //! | [`watches`] | the live page, `top` and `stat` of a run that goes on |
 //! | [`words`] | the errors for users' mistakes |
@@ -56,6 +57,7 @@ mod standbys;
 mod stores;
 mod strangers;
 mod surveys;
+mod tables;
 mod trading;
 mod users;
 mod watches;

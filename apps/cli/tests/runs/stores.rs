@@ -84,6 +84,8 @@ fn recorded_demo_equals_the_feed_and_reads_by_symbol_also_from_objects_alone() {
     let all = recorded.store(&["read", "feed"]);
     let lines: Vec<&str> = all.out.lines().collect();
     assert_eq!(lines.len() as u64, MESSAGES + 7 + 1, "{}", all.err);
+    // Each message of a live feed keeps the format that the root read it by.
+    assert!(lines[1..].iter().all(|line| line.split(',').nth(3) == Some("itch")), "{}", lines[1]);
     let cells: Vec<&str> = lines[700].split(',').collect();
     let (time, symbol) = (cells[2], cells[8]);
     let one = recorded.store(&["read", &symbol.to_lowercase(), "--from", time, "--to", time]);
