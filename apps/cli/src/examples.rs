@@ -53,6 +53,7 @@ evenfall store tail tcp://127.0.0.1:7410 feed --follow"),
     ("store delete", "evenfall store delete ticks day"),
     ("store compact", "evenfall store compact ticks"),
     ("store derive", "evenfall store derive ticks day"),
+    ("store readers", "evenfall store readers etcd://127.0.0.1:2379/ticks day --node 2"),
     (
         "store user new",
         "evenfall store user new feeder --users users.toml --out feeder.key --append trades",
