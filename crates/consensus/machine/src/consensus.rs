@@ -32,6 +32,9 @@ use crate::{
     Canopus, ClientRequest, Config, ConsensusError, Event, LeafOnlyTree, LeaseKey, VnodeId,
 };
 
+/// Appends the owner's state to a snapshot.
+pub type WriteState<'a> = Box<dyn FnOnce(&mut Vec<u8>) + 'a>;
+
 /// A replica of a protocol for one order. See the module documentation.
 pub trait Consensus: Machine<Event = Event> + Send {
     /// The node of this replica, whose requests are in the sets of this node.
@@ -69,12 +72,7 @@ pub trait Consensus: Machine<Event = Event> + Send {
     /// Takes the owner's state behind all events so far, in about this many bytes, which `snapshot`
     /// appends. The owner calls this after [`Event::CheckpointWanted`]. A protocol that keeps no
     /// log asks for no checkpoint and leaves this out.
-    fn compact(
-        &mut self,
-        now: Timestamp,
-        bytes: usize,
-        snapshot: Box<dyn FnOnce(&mut Vec<u8>) + '_>,
-    ) {
+    fn compact(&mut self, now: Timestamp, bytes: usize, snapshot: WriteState<'_>) {
         let _ = (now, bytes, snapshot);
     }
 
@@ -203,12 +201,7 @@ impl Consensus for Canopus {
         }
     }
 
-    fn compact(
-        &mut self,
-        _: Timestamp,
-        bytes: usize,
-        snapshot: Box<dyn FnOnce(&mut Vec<u8>) + '_>,
-    ) {
+    fn compact(&mut self, _: Timestamp, bytes: usize, snapshot: WriteState<'_>) {
         // A checkpoint that is not taken is asked for again.
         self.checkpoint_with(bytes, snapshot);
     }

@@ -161,7 +161,7 @@ pub mod wire;
 
 pub use canopus::{Canopus, DueRead, Event};
 pub use config::{Config, SecondRound};
-pub use consensus::{Consensus, ConsensusStart, ConsensusStatus};
+pub use consensus::{Consensus, ConsensusStart, ConsensusStatus, WriteState};
 pub use error::ConsensusError;
 pub use leases::LeaseKey;
 pub use proposal::{

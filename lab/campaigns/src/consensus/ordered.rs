@@ -7,6 +7,7 @@ use bytes::Bytes;
 use evenfall_consensus_machine::{
     Canopus, ClientRequest, Config, Consensus, ConsensusError, ConsensusStart, ConsensusStatus,
     DueRead, Event, LeafOnlyTree, LeaseKey, RequestSet, Requests, SecondRound, VnodeId, VnodeState,
+    WriteState,
 };
 use evenfall_core::{NodeId, Timestamp, any_machine};
 
@@ -215,12 +216,7 @@ impl Consensus for Ordered {
         }
     }
 
-    fn compact(
-        &mut self,
-        now: Timestamp,
-        bytes: usize,
-        snapshot: Box<dyn FnOnce(&mut Vec<u8>) + '_>,
-    ) {
+    fn compact(&mut self, now: Timestamp, bytes: usize, snapshot: WriteState<'_>) {
         if let Self::Canopus(replica) = self {
             replica.machine.compact(now, bytes, snapshot);
         }
