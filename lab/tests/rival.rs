@@ -37,7 +37,7 @@ fn ordered_keys_over_raft_go_on_when_the_leader_is_killed() {
     let addresses: Vec<SocketAddr> = (1..=3).map(|host| free(host).expect("a free port")).collect();
     let all = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     let mut servers = Servers(Vec::new());
-    for node in 0..3_usize {
+    for (node, address) in addresses.iter().enumerate() {
         let mut lab = command("raft");
         lab.args(["--node", &node.to_string(), "--replicas", &all]);
         lab.arg("--dir").arg(directory.path().join(node.to_string()));
@@ -45,7 +45,7 @@ fn ordered_keys_over_raft_go_on_when_the_leader_is_killed() {
         let out = child.stdout.take().expect("an output");
         servers.0.push(child);
         let line = BufReader::new(out).lines().next().expect("a line").expect("text");
-        assert_eq!(line, format!("serving {}", addresses[node]));
+        assert_eq!(line, format!("serving {address}"));
     }
     let put = |client: &mut KeysClient, value: u32| {
         let op = Op::put("trade", value.to_string(), Existing::Any(true));
