@@ -27,6 +27,7 @@ const ABSENT: &[(&str, &str, &str)] = &[
     ("clock", "steps = \"steps\"", "none: no host's clock steps"),
     ("clock", "plant = \"20ms,100ppm\"", "none: clocks are as they are"),
     ("trust", "signing_key_file = \"signing.key\"", "none: the root signs nothing"),
+    ("survey", "results = \"runs\"", "none: the agent gives out no runs"),
     ("store", "objects = \"objects\"", "none: where the store's directory remembers"),
     ("store", "names = \"keys://127.0.0.1:21811/name\"", "none: names of its own"),
     ("store", "replica = \"127.0.0.1:7411\"", "none: no second node"),
