@@ -109,17 +109,17 @@ fn a_client_without_a_key_follows_no_redirect_to_another_host() {
     let scratch = Scratch::beside();
     let server = answering(
         &scratch,
-        "HTTP/1.1 307 Temporary Redirect\r\nLocation: http://192.0.2.2:80/webhdfs/v1/x\r\n\
+        "HTTP/1.1 307 Temporary Redirect\r\nLocation: http://203.0.113.2:80/webhdfs/v1/x\r\n\
          Content-Length: 0\r\nConnection: close\r\n\r\n",
     );
     let local = scratch.path("local").display().to_string();
     fs::write(&local, "a tick").expect("a file");
     let said = say(&["files", "--webhdfs", &server, "--patience", "1s", "put", &local, "/x"]);
-    assert!(!said.ok && said.err.contains("192.0.2.2:80 lies beyond loopback"), "{}", said.err);
+    assert!(!said.ok && said.err.contains("203.0.113.2:80 lies beyond loopback"), "{}", said.err);
     assert!(said.err.contains("--open"), "{}", said.err);
     // The nameserver itself may not be on another host either.
-    let said = say(&["files", "--webhdfs", "192.0.2.7:9870", "ls", "/"]);
-    assert!(!said.ok && said.err.contains("192.0.2.7:9870 lies beyond loopback"), "{}", said.err);
+    let said = say(&["files", "--webhdfs", "203.0.113.7:9870", "ls", "/"]);
+    assert!(!said.ok && said.err.contains("203.0.113.7:9870 lies beyond loopback"), "{}", said.err);
 }
 
 #[test]
