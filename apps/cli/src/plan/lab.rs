@@ -17,7 +17,7 @@ use evenfall_placement_survey::settings::AGENT;
 use evenfall_runtime::settings::{Inject, Node, Run, put};
 
 use super::model;
-use super::wanted::Wanted;
+use super::wanted::WantedTree;
 use crate::Outcome;
 use crate::demo::write_key;
 use crate::services::CONFIG;
@@ -45,7 +45,7 @@ pub struct Args {
     #[arg(long, default_value_t = 500)]
     slow_us: u32,
     #[command(flatten)]
-    wanted: Wanted,
+    wanted: WantedTree,
     #[command(flatten)]
     model: model::Args,
     /// Directory of settings, delays and the output of agents. Files of an earlier lab there are

@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 use super::apply::Feed;
 use super::model;
 use super::rebuild::RebuiltPart;
-use super::wanted::{Wanted, WantedSurvey};
+use super::wanted::{WantedSurvey, WantedTree};
 use crate::Outcome;
 
 /// Arguments of `evenfall plan live`.
@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     #[command(flatten)]
-    wanted: Wanted,
+    wanted: WantedTree,
     #[command(flatten)]
     model: model::Args,
     /// Keep the measurements in this file. An existing file is continued.
@@ -295,7 +295,7 @@ pub fn main(args: &Args) -> Outcome {
     // A file that cannot be written now cannot be written after the survey either.
     let model = args.model.wanted(pool.names.len())?;
     let wanted =
-        Wanted { all_to_all: args.wanted.all_to_all || model.is_some(), ..args.wanted.clone() };
+        WantedTree { all_to_all: args.wanted.all_to_all || model.is_some(), ..args.wanted.clone() };
     let asked = wanted.survey(&pool.names, feed.as_ref().map(Feed::receivers))?;
     let pace = asked.pace;
     if let Some(note) = wanted.note_of_large(pool.names.len()) {

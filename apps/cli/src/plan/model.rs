@@ -23,7 +23,7 @@ pub struct Args {
 }
 
 /// A file that is to be written.
-pub struct Wanted {
+pub struct ModelOutput {
     path: PathBuf,
     base: Model,
 }
@@ -39,7 +39,7 @@ impl Args {
     }
 
     /// What is to be written, if anything. Refuses what cannot be written before any measurement.
-    pub fn wanted(&self, hosts: usize) -> Result<Option<Wanted>, Failed> {
+    pub fn wanted(&self, hosts: usize) -> Result<Option<ModelOutput>, Failed> {
         let Some(path) = &self.model_out else { return Ok(None) };
         let shown = path.display();
         let base = Model::named(&self.model_base)
@@ -61,11 +61,11 @@ impl Args {
         if path.is_dir() {
             return Err(format!("--model-out {shown}: is a directory; name a file").into());
         }
-        Ok(Some(Wanted { path: path.clone(), base }))
+        Ok(Some(ModelOutput { path: path.clone(), base }))
     }
 }
 
-impl Wanted {
+impl ModelOutput {
     /// Writes the model of the measured pool. Each pair was measured for this long. Returns the
     /// path.
     pub fn write(&self, survey: &TreeSurvey, measured: Duration) -> Result<&PathBuf, Failed> {

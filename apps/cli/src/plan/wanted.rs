@@ -49,7 +49,7 @@ impl fmt::Display for WantedDepth {
 
 /// The wanted tree, and how its delays are measured.
 #[derive(clap::Args, Clone, Debug)]
-pub struct Wanted {
+pub struct WantedTree {
     /// Hops from the root to a leaf, or auto: the depth and the fan-out whose tree costs least by
     /// the measured delays.
     #[arg(long, value_name = "HOPS|auto", default_value_t = WantedDepth::Hops(2))]
@@ -119,7 +119,7 @@ pub struct WantedSurvey {
     pub shapes: Option<ShapeSearch>,
 }
 
-impl Wanted {
+impl WantedTree {
     /// The arguments, as another process gets them.
     pub fn as_arguments(&self) -> Vec<String> {
         let mut all = vec![
@@ -274,10 +274,10 @@ mod tests {
     #[derive(Parser)]
     struct Line {
         #[command(flatten)]
-        wanted: Wanted,
+        wanted: WantedTree,
     }
 
-    fn wanted(words: &str) -> Wanted {
+    fn wanted(words: &str) -> WantedTree {
         let words = std::iter::once("plan").chain(words.split_whitespace());
         Line::try_parse_from(words).expect("arguments").wanted
     }
