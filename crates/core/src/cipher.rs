@@ -26,7 +26,7 @@ impl Cipher {
     }
 
     /// AES-256-GCM under a secret key that nothing else uses. A processor with instructions for AES
-    /// seals long bytes six times as fast by this cipher.
+    /// seals long bytes faster by this cipher than by ChaCha20-Poly1305.
     pub fn new_aes(key: &[u8; 32]) -> Self {
         Self::of_algorithm(&AES_256_GCM, key)
     }

@@ -316,7 +316,7 @@ pub trait Machine {
     }
 }
 
-/// A machine behind a pointer, so that an owner need not name the protocol inside.
+/// A boxed machine is a machine, so that an owner of `Box<dyn Machine>` does not name the protocol.
 impl<M: Machine + ?Sized> Machine for Box<M> {
     type Event = M::Event;
 

@@ -17,7 +17,7 @@
 
 use core::fmt;
 
-use crate::seal::{KeyError, secret_from_hex};
+use crate::seal::{KeyError, secret_from_hex, secret_to_hex};
 use crate::{NodeId, SharedKey};
 
 /// The id that datagrams under keys of two ends carry. The shared key of a run has another id, so a
@@ -118,11 +118,7 @@ impl NodeKey {
 
     /// The text of the file of a node.
     pub fn to_text(&self) -> String {
-        use fmt::Write as _;
-        let mut text = format!("{} ", self.node.0);
-        self.secret.iter().for_each(|byte| write!(text, "{byte:02x}").expect("room in a string"));
-        text.push('\n');
-        text
+        format!("{} {}\n", self.node.0, secret_to_hex(&self.secret))
     }
 
     /// The node whose secret this is.
@@ -131,8 +127,8 @@ impl NodeKey {
     }
 
     /// A key of this node for the use that `context` names. `beside` tells keys of one use apart
-    /// and must have a fixed length. The other end has the key when it is a root, or when a root
-    /// gave it the key.
+    /// and must have a fixed length. A root derives the same key. Any other node has the key only
+    /// when a root gave it.
     pub fn derive(&self, context: &str, beside: &[u8]) -> [u8; 32] {
         derive(context, &self.secret, beside)
     }

@@ -98,6 +98,11 @@ pub(crate) fn secret_from_hex(text: &str) -> Result<[u8; 32], KeyError> {
     Ok(bytes)
 }
 
+/// The 64 hexadecimal digits of 32 bytes.
+pub(crate) fn secret_to_hex(secret: &[u8; 32]) -> String {
+    secret.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Authenticates what one protocol sends, by SipHash-2-4, a keyed function of 64 bits. The key is
 /// [derived](SharedKey::derive) from the shared key of the run, so the key of one protocol says
 /// nothing about the key of another.

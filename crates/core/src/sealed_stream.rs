@@ -48,17 +48,18 @@ pub const RANDOM_BYTES: usize = 32;
 pub const KEY_NAME_BYTES_MAX: usize = 64;
 /// Bytes of the answer of a server to a hello that it takes.
 pub const ANSWER_BYTES: usize = PREFIX_BYTES + RANDOM_BYTES + TAG_BYTES;
-/// Bytes of a record before they are sealed. A smaller record costs more a byte, and of a larger
-/// one no byte can be used for longer.
+/// Bytes of a record before they are sealed. A smaller record costs more for each byte. The
+/// receiver of a larger record waits longer for its first byte.
 pub const RECORD_BYTES_MAX: usize = 32 << 10;
-/// Records under one key. 2 GiB are a thirtieth of what RFC 8446 allows to AES-GCM (section 5.5).
+/// Records under one key: 2 GiB at most. RFC 8446 allows AES-GCM some 24 million records of 16 KiB
+/// under one key (section 5.5), which are more than 300 GiB.
 pub const RECORDS_PER_KEY: u64 = 1 << 16;
 
-/// Makes the cipher of a key: [`Cipher::new`] or [`Cipher::new_aes`]. Both ends of a use take the
-/// same.
+/// Makes the cipher of a key: [`Cipher::new`] or [`Cipher::new_aes`]. Both ends of a stream must
+/// use the same function.
 pub type CipherOf = fn(&[u8; 32]) -> Cipher;
 
-/// What is spoken over a stream.
+/// The protocol inside a sealed stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum StreamUse {
@@ -86,7 +87,7 @@ pub enum HandshakeError {
     NotSealed,
     /// The other end speaks this version.
     Version(u8),
-    /// The client wants to speak something else.
+    /// The client wants to speak another protocol.
     OtherUse,
     /// The server has no keys, so the client must come without one.
     NoKeys,
@@ -121,8 +122,8 @@ pub struct SealedEnds {
     pub opener: RecordOpener,
 }
 
-/// Whether bytes begin a sealed stream, where the plain protocol begins with no zero byte. One byte
-/// is enough to tell.
+/// Whether the first byte is that of a sealed stream. The plain protocol of the port must begin
+/// with another byte.
 pub fn is_sealed(bytes: &[u8]) -> bool {
     bytes.first() == Some(&MAGIC[0])
 }
@@ -158,7 +159,7 @@ fn derive_secrets(secret: &[u8; 32], hello: &[u8], answer: &[u8]) -> [[u8; 32]; 
     })
 }
 
-/// A client on its way to a sealed stream.
+/// The handshake of a client, which ends with a sealed stream.
 pub struct ClientHandshake {
     hello: Vec<u8>,
     secret: [u8; 32],
@@ -279,7 +280,7 @@ impl ClientHello {
     }
 }
 
-/// The answer of a server that takes no hello.
+/// The answer of a server that refuses a hello.
 pub fn refuse_hello(verdict: HelloVerdict) -> [u8; PREFIX_BYTES] {
     write_prefix(verdict as u8, 0)
 }

@@ -3,7 +3,7 @@
 use core::fmt;
 
 use crate::KeyError;
-use crate::seal::secret_from_hex;
+use crate::seal::{secret_from_hex, secret_to_hex};
 
 /// Longest name of a user, which a server repeats in its errors.
 pub const USER_NAME_BYTES_MAX: usize = 64;
@@ -90,7 +90,7 @@ impl UserKey {
 
     /// The secret as hexadecimal digits.
     pub fn to_hex(&self) -> String {
-        self.secret.iter().map(|byte| format!("{byte:02x}")).collect()
+        secret_to_hex(&self.secret)
     }
 
     /// The name of the user.

@@ -92,7 +92,7 @@ impl DriverQuestions {
         Ok(AboutDriver { driver: text_of(&words[1..9]), counters })
     }
 
-    /// Whether there is such an interface.
+    /// Checks that the interface exists.
     pub(crate) fn check_interface(&self) -> io::Result<()> {
         match self.ask_about() {
             // A driver that answers nothing is there.
@@ -128,7 +128,7 @@ impl DriverQuestions {
         Ok(Some(words[2 + at / 32 * 4 + 2] >> (at % 32) & 1 == 1))
     }
 
-    /// The first so many strings of a set.
+    /// The first `count` strings of a set.
     fn ask_names(&self, set: u32, count: usize) -> io::Result<Vec<String>> {
         let words_of_name = NAME_BYTES / 4;
         let mut names = vec![0; 3 + (count + ROOM) * words_of_name];

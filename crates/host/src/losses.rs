@@ -15,8 +15,8 @@
 //! ```
 //!
 //! [`sum_losses`] takes the counters that count lost packets by parts of their names, and adds up
-//! the queues. [`LossReader`] asks the driver by a call of the kernel, which some drivers answer
-//! by a question to the card: it belongs on a thread that may wait for milliseconds.
+//! the queues. [`LossReader`] asks the driver by a call of the kernel. Some drivers ask the card
+//! before they answer, so the reader belongs on a thread that may wait for milliseconds.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
@@ -33,7 +33,7 @@ const CLOUD_WORD: &str = "allowance_exceeded";
 const CARD_WORDS: [&str; 6] = ["drop", "discard", "missed", "out_of_buffer", "no_buf", "overrun"];
 /// Parts of names that count what a program of XDP decided, which is no loss of the card.
 const NO_LOSS_WORDS: [&str; 1] = ["xdp"];
-/// Where the kernel counts what it dropped at the doors of a card. The file is that of the network
+/// The file in which the kernel counts the packets that it dropped at each interface of the network
 /// namespace of the reading thread.
 const KERNEL_FILE: &str = "/proc/thread-self/net/dev";
 /// The columns of that file with dropped packets, counted behind the name.
@@ -111,7 +111,7 @@ pub fn sum_losses(counters: impl IntoIterator<Item = (String, u64)>) -> Vec<Card
     sums.into_iter().map(loss).collect()
 }
 
-/// What the kernel dropped at the doors of an interface, by the text of its file.
+/// The packets that the kernel dropped at an interface, by the text of [`KERNEL_FILE`].
 fn kernel_drops(text: &str, interface: &str) -> Vec<CardLoss> {
     let of = |line: &str| {
         let (name, numbers) = line.split_once(':')?;

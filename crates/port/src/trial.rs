@@ -86,7 +86,7 @@ pub struct TrialPlan {
     pub time: Duration,
 }
 
-/// The median, and not a number for no values.
+/// The median of the values; NaN when there are none.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
@@ -221,7 +221,7 @@ impl Proxy {
         }
     }
 
-    /// Takes the datagram that was just sent, and sends it on.
+    /// Receives the next datagram of the publisher, and sends its copies to the children.
     fn carry_datagram(&mut self) {
         let (port, forwarder, arrivals) = match self {
             Self::Bare(bare) => return bare.carry_datagram(),
@@ -238,7 +238,7 @@ impl Proxy {
         while !port.flush() && MonotonicClock::now() < end {}
     }
 
-    /// Work between two datagrams, which is not measured.
+    /// Drops the answers of the port between two datagrams. The time of this call is not measured.
     fn drop_answers(&mut self) {
         if let Self::Port { port, answers, .. } = self {
             port.answers(answers);
@@ -319,7 +319,7 @@ impl Hop {
         MonotonicClock::now().since(start)
     }
 
-    /// Looks at the copy of each child.
+    /// Receives the copy of each child, and counts the lost and the damaged copies.
     fn take_copies(&mut self) {
         let mut room = std::mem::take(&mut self.room);
         self.copies += self.children.len() as u64;

@@ -55,8 +55,8 @@ fn named() -> &'static str {
 /// The least time between two notes about one kind of event.
 const NOTE_EVERY: Duration = Duration::from_secs(1);
 
-/// Lets one note a second pass, and counts the notes in between. It is for events that a stranger
-/// can cause as often as he likes, such as datagrams that are refused.
+/// Lets one note a second pass, and counts the notes in between. A stranger who causes events at
+/// any rate, such as refused datagrams, then does not fill the log.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NotePace {
     last: Option<Instant>,
@@ -64,7 +64,8 @@ pub struct NotePace {
 }
 
 impl NotePace {
-    /// Whether a note may be written now. The number is that of the notes left out since the last.
+    /// The number of notes that were left out since the last note, when a note may be written now;
+    /// `None` when this note is left out too.
     pub fn let_pass(&mut self, now: Instant) -> Option<u64> {
         if self.last.is_some_and(|last| now.saturating_duration_since(last) < NOTE_EVERY) {
             self.left_out += 1;

@@ -220,7 +220,7 @@ impl Process {
         let (port, port_taken) = open_port(node, process, key.is_some())?;
         let signals = interrupt::watch(port.waker())?;
         let keyed = key.is_some();
-        let telemetry = Telemetry::start_with(node.http, keyed, process.orders, process.files);
+        let telemetry = Telemetry::start(node.http, keyed, process.orders, process.files);
         let mut telemetry = telemetry.map_err(ProcessError::Telemetry)?;
         telemetry.describe_port(&port_taken, port.local_addr().ip());
         let (clock, watch) = match process.is_meshed {

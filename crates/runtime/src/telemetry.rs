@@ -127,18 +127,6 @@ impl Telemetry {
         address: Option<SocketAddr>,
         keyed: bool,
         orders: &'static [Orders],
-    ) -> Result<Self, TelemetryError> {
-        Self::start_with(address, keyed, orders, None)
-    }
-
-    /// As [`start`](Self::start), with a page of files.
-    ///
-    /// # Errors
-    /// As [`start`](Self::start).
-    pub fn start_with(
-        address: Option<SocketAddr>,
-        keyed: bool,
-        orders: &'static [Orders],
         files: Option<FilesPage<'_>>,
     ) -> Result<Self, TelemetryError> {
         let mut telemetry = Self::default();
@@ -279,15 +267,32 @@ struct Family {
     lines: String,
 }
 
+/// The value of a label, in which the characters that the format escapes are replaced.
+fn clean_label(value: &str) -> String {
+    value.replace(['\\', '"', '\n'], "_")
+}
+
 impl Metrics {
     /// Metrics of one node.
     pub fn of(name: &str, role: &str) -> Self {
-        let clean = name.replace(['\\', '"', '\n'], "_");
+        let clean = clean_label(name);
         Self { labels: format!("node=\"{clean}\",role=\"{role}\""), families: Vec::new() }
     }
 
     fn metric(&mut self, kind: &str, name: &str, help: &str, tree: u32, value: f64) {
         let labels = format!("{},tree=\"{tree}\"", self.labels);
+        self.put_value(kind, name, help, &labels, value);
+    }
+
+    /// Writes one value with these labels.
+    fn put_value(
+        &mut self,
+        kind: &str,
+        name: &str,
+        help: &str,
+        labels: &str,
+        value: impl fmt::Display,
+    ) {
         let name = format!("evenfall_{name}");
         let lines = self.lines_of(kind, &name, help);
         let _ = writeln!(lines, "{name}{{{labels}}} {value}");
@@ -344,12 +349,9 @@ impl Metrics {
     ) {
         let mut labels = self.labels.clone();
         for (label, value) in own {
-            let clean = value.replace(['\\', '"', '\n'], "_");
-            let _ = write!(labels, ",{label}=\"{clean}\"");
+            let _ = write!(labels, ",{label}=\"{}\"", clean_label(value));
         }
-        let name = format!("evenfall_{name}");
-        let lines = self.lines_of(kind, &name, help);
-        let _ = writeln!(lines, "{name}{{{labels}}} {value}");
+        self.put_value(kind, name, help, &labels, value);
     }
 
     #[cfg(feature = "http")]

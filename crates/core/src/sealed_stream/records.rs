@@ -112,7 +112,7 @@ impl core::error::Error for RecordError {}
 /// What [`RecordOpener::take`] gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenedRecord {
-    /// So many bytes are written to the output.
+    /// This number of bytes was written to the output.
     Bytes(usize),
     /// No whole record is there: read from the network into [`RecordOpener::room`].
     NeedsMore,
@@ -151,8 +151,8 @@ impl RecordOpener {
         self.key.cipher.open_slice(0, &[], &mut proof.to_vec()) == Some(0)
     }
 
-    /// Where the next bytes of the network belong. [`take`](Self::take) has said
-    /// [`OpenedRecord::NeedsMore`] before.
+    /// The room for the next bytes of the network. Call this method when [`take`](Self::take) has
+    /// returned [`OpenedRecord::NeedsMore`].
     pub fn room(&mut self) -> &mut [u8] {
         if self.opened.is_empty() {
             self.buffer.copy_within(self.came.clone(), 0);
@@ -161,7 +161,7 @@ impl RecordOpener {
         &mut self.buffer[self.came.end..]
     }
 
-    /// So many bytes are in the room now.
+    /// Notes that the network has written this number of bytes into the [`room`](Self::room).
     pub fn note_arrival(&mut self, bytes: usize) {
         self.came.end = (self.came.end + bytes).min(self.buffer.len());
     }
@@ -198,7 +198,7 @@ impl RecordOpener {
         Ok(OpenedRecord::Bytes(len))
     }
 
-    /// The network has ended.
+    /// Notes that no more bytes come from the network.
     ///
     /// # Errors
     /// [`RecordError::CutOff`] when the other end has not sealed its end before.
@@ -209,7 +209,7 @@ impl RecordOpener {
         }
     }
 
-    /// Opens the next record, if all of it has come.
+    /// Opens the next record. Returns false when a part of the record has not come.
     fn open_next(&mut self) -> Result<bool, RecordError> {
         let came = &mut self.buffer[self.came.clone()];
         let Some(prefix) = came.first_chunk::<LENGTH_BYTES>().copied() else { return Ok(false) };

@@ -410,6 +410,12 @@ impl Default for Framing {
 }
 
 impl Config {
+    /// The longest time that a node waits for a missing frame: its repair, and before that perhaps
+    /// the loss of a root.
+    pub(crate) fn frame_patience(&self) -> Duration {
+        self.membership.root_timeout + self.repair.gap_timeout
+    }
+
     /// Checks all settings, also against each other.
     ///
     /// # Errors

@@ -53,9 +53,9 @@ pub fn forge_all(
     let mut seal = Seal::new(Some(shared));
     seal.with_ends(EndKeys::Node(own.clone()));
     let fixed = Fixed { key_id: seal.control_key_id(), ..*fixed };
-    // Any kind that goes down is made under the key of this node and the victim below it.
-    let below = Fixed { kind: Kind::Beacon, ..fixed };
-    let as_upper = seal.ends.as_ref().expect("has keys").key_to(End::Node(victim), below.kind);
+    // All kinds that go down have one key, that of this node and the victim below it.
+    let ends = seal.ends.as_ref().expect("has keys");
+    let as_upper = ends.key_to(End::Node(victim), Kind::Beacon);
     let mut header = wire::encode_header(&fixed, hop);
     let mac = as_upper.mac(&[&header[..wire::MAC_OFFSET], body]);
     header[wire::MAC_OFFSET..].copy_from_slice(&mac.to_le_bytes());

@@ -115,7 +115,6 @@ pub use root::{
 };
 pub use seal::SharedKey;
 pub use signing::{
-    BreakCause, ChainBreak, FrameSigner, ReleaseAfter, SignatureCheck, SignatureVerifier,
-    SigningChain, TrustCounts,
+    BreakCause, ChainBreak, FrameSigner, ReleaseAfter, SignatureVerifier, TrustCounts,
 };
 pub use uplink::{Identity, Refusals};

@@ -448,15 +448,7 @@ impl Root {
         let datagram =
             wire::parse(&arrival.datagram).inspect_err(|_| self.status.refusals.malformed += 1)?;
         self.authenticate(&datagram).inspect_err(|_| self.status.refusals.forged += 1)?;
-        if let Err(error) = self.check_standing(&datagram, arrival.from) {
-            // A member's datagram from another address is somebody else's. A node that was removed
-            // a moment ago forges nothing.
-            let is_member = self.members.has(datagram.hop.from);
-            let is_forged = is_member && self.is_of_this_run(&datagram.fixed);
-            self.status.refusals.forged += u64::from(is_forged);
-            self.status.refusals.unplaced += u64::from(!is_forged);
-            return Err(error);
-        }
+        self.check_standing(&datagram, arrival.from)?;
         // Only a member has an entry, which is made when it joins. Only datagrams from the member's
         // own address move the entry on. Strangers can neither grow the table nor spoil it.
         let Fixed { kind, sequence, .. } = datagram.fixed;
@@ -481,16 +473,23 @@ impl Root {
         self.out.seal.verify(datagram)
     }
 
-    /// Whether the sender may say this to this run.
-    fn check_standing(&self, datagram: &Datagram, from: SocketAddr) -> Result<(), Malformed> {
-        let fixed = &datagram.fixed;
+    /// Checks that an authentic datagram is of this run, and of a member at its own address. Counts
+    /// the datagrams that it refuses.
+    fn check_standing(&mut self, datagram: &Datagram, from: SocketAddr) -> Result<(), Malformed> {
+        let (fixed, id) = (&datagram.fixed, datagram.hop.from);
         if matches!(fixed.kind, Kind::Join | Kind::Suspect | Kind::Leave) {
             return Ok(());
         }
         if !self.is_of_this_run(fixed) {
+            self.status.refusals.unplaced += 1;
             return Err(Malformed { what: "another run of the root", offset: EPOCH_OFFSET });
         }
-        if !self.members.is(datagram.hop.from, from) {
+        if !self.members.is(id, from) {
+            // Somebody else sent a member's datagram from another address. A node that was removed
+            // a moment ago forges nothing.
+            let is_forged = self.members.has(id);
+            self.status.refusals.forged += u64::from(is_forged);
+            self.status.refusals.unplaced += u64::from(!is_forged);
             return Err(Malformed { what: "sender is not a member", offset: SENDER_OFFSET });
         }
         Ok(())

@@ -100,8 +100,8 @@ impl Seal {
         next.map_or(self.key_id(), |next| next.id)
     }
 
-    /// A frame under this key has come from the root, or is to leave. Returns whether another key
-    /// is in use from now on.
+    /// Puts the key with this id in use, if it is the key that comes next. Returns whether the key
+    /// in use has changed.
     pub(crate) fn turn_to(&mut self, key_id: u8) -> bool {
         let turns = key_id != self.key_id() && key_id == self.newest_key_id();
         if turns {

@@ -48,7 +48,8 @@ use crate::wire::{FIXED_BYTES, Fixed};
 
 pub(crate) mod check;
 
-pub use self::check::{BreakCause, ChainBreak, ReleaseAfter, SignatureCheck, TrustCounts};
+pub(crate) use self::check::SignatureCheck;
+pub use self::check::{BreakCause, ChainBreak, ReleaseAfter, TrustCounts};
 
 /// Bytes of the digest of a frame.
 pub const DIGEST_BYTES: usize = 16;
@@ -145,9 +146,7 @@ impl SignedBatch {
         if r.u16()? != 0 || count == 0 {
             return Err(r.malformed("a signature of no frames"));
         }
-        let before = *r.take(CHAIN_BYTES)?.first_chunk().expect("as many bytes as asked for");
-        let signature =
-            *r.take(SIGNATURE_BYTES)?.first_chunk().expect("as many bytes as asked for");
+        let (before, signature) = (r.array()?, r.array()?);
         let (digests, _) = r.take(usize::from(count) * DIGEST_BYTES)?.as_chunks();
         let digests = digests.to_vec();
         r.finish()?;
@@ -168,8 +167,7 @@ impl SignedBatch {
 }
 
 /// The root's side: gathers digests, and signs them.
-#[derive(Clone)]
-pub struct SigningChain {
+pub(crate) struct SigningChain {
     signer: Arc<dyn FrameSigner>,
     hasher: FrameHasher,
     /// The digests of the frames since the last signature.
@@ -200,7 +198,8 @@ impl SigningChain {
         }
     }
 
-    /// The same signer after a signature that another root may have made.
+    /// The chain of the same signer behind the chain hash of a signature that another root may have
+    /// made.
     pub(crate) fn succeed(self, hasher: FrameHasher, last: ChainHash) -> Self {
         Self { hasher, last, digests: Vec::new(), ..self }
     }

@@ -74,9 +74,9 @@ pub struct Refusals {
     pub forged: u64,
     /// Control datagrams that repeat an older datagram.
     pub replayed: u64,
-    /// Authentic datagrams that no place allows: of another run, from a node that is no member, or
-    /// reports to a node that is no longer the sender's parent. Some come after every change of the
-    /// tree.
+    /// Authentic datagrams that no place allows: at a root those of another run and of nodes that
+    /// are no members, at a root and a proxy the reports of nodes that are no longer its children.
+    /// Some come after every change of the tree.
     pub unplaced: u64,
 }
 

@@ -36,7 +36,7 @@ pub struct RootKeys {
 }
 
 impl RootKeys {
-    /// These keys.
+    /// A verifier that knows these public keys.
     pub fn new(keys: &[[u8; 32]]) -> Self {
         let keys = keys.iter().map(|key| UnparsedPublicKey::new(&ED25519, *key)).collect();
         Self { keys, last: AtomicUsize::new(0) }

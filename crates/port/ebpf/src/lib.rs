@@ -580,7 +580,7 @@ impl KernelForwarder {
         groups.flat_map(of).collect()
     }
 
-    /// Says a reason, unless it is the last that was said.
+    /// Logs a reason as a warning. Does nothing when the last warning was the same.
     pub fn say_once(&mut self, text: String) {
         if self.said != text {
             tracing::warn!("{}: {text}", self.local);

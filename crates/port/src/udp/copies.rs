@@ -23,7 +23,7 @@ pub(crate) struct MarkedWay {
 }
 
 impl CopyGate {
-    /// From now on the kernel copies datagrams of at most this length.
+    /// Opens the gate for datagrams of at most this length, which the kernel copies from now on.
     #[cfg_attr(not(feature = "ebpf"), allow(dead_code, reason = "only a kernel's program copies"))]
     pub(crate) fn open_gate(&self, way: MarkedWay, datagram_bytes_max: usize) {
         let longest = u64::from(u16::try_from(datagram_bytes_max).unwrap_or(u16::MAX));
@@ -31,7 +31,7 @@ impl CopyGate {
         self.way.store(word, Ordering::Relaxed);
     }
 
-    /// From now on copies leave one by one.
+    /// Shuts the gate, so that copies leave one by one.
     #[cfg_attr(not(feature = "ebpf"), allow(dead_code, reason = "only a kernel's program copies"))]
     pub(crate) fn shut_gate(&self) {
         self.way.store(0, Ordering::Relaxed);

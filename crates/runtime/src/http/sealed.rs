@@ -20,9 +20,9 @@ use tokio::net::{TcpSocket, TcpStream};
 
 use crate::address::SourcePorts;
 
-/// Ports that a connection tries when others have taken the first ones.
+/// Most local ports that a connection tries, when other connections have taken the first ones.
 const PORTS_TRIED: u32 = 32;
-/// What is spoken over these streams.
+/// The protocol inside these streams.
 const USE: StreamUse = StreamUse::Http;
 /// The answer to a plain request from another host.
 const REFUSAL: &[u8] =

@@ -19,8 +19,7 @@ impl Receiver {
         verifier: Arc<dyn SignatureVerifier>,
         rule: ReleaseAfter,
     ) -> Self {
-        let config = &self.up.config;
-        let patience = config.membership.root_timeout + config.repair.gap_timeout;
+        let patience = self.up.config.frame_patience();
         self.check = Some(Box::new(SignatureCheck::new(verifier, rule, patience)));
         self
     }

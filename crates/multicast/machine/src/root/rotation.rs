@@ -42,6 +42,13 @@ pub(super) struct KeyRotation {
 }
 
 impl KeyRotation {
+    /// Begins the lifetime of the key in use. For the length of `patience` a node may still wait
+    /// for a frame under the key before it.
+    fn begin_lifetime(&mut self, now: Timestamp, patience: Duration) {
+        self.kept_until = now + patience;
+        self.announce_at = (!self.lifetime.is_zero()).then_some(now + self.lifetime);
+    }
+
     fn key(&self, generation: u32) -> RunKey {
         (run_key_id(generation), self.master.of_run(self.run_id, generation))
     }
@@ -68,7 +75,7 @@ impl Root {
         self
     }
 
-    /// Another key of the run comes into use as soon as the nodes can have it.
+    /// Announces another key of the run, which comes into use when the nodes had time to get it.
     pub fn renew_keys(&mut self, now: Timestamp) {
         let is_waiting = self.is_waiting();
         let Some(rotation) = &mut self.rotation else { return };
@@ -120,11 +127,7 @@ impl Root {
         if rotation.turn_at.is_some_and(|at| at <= now) {
             rotation.generation += 1;
             rotation.turn_at = None;
-            // No node waits longer for a missing frame, through the loss of a root.
-            rotation.kept_until =
-                now + self.config.repair.gap_timeout + self.config.membership.root_timeout;
-            let lifetime = rotation.lifetime;
-            rotation.announce_at = (!lifetime.is_zero()).then_some(now + lifetime);
+            rotation.begin_lifetime(now, self.config.frame_patience());
             let (id, is_ordered) = (run_key_id(rotation.generation), rotation.is_ordered);
             self.out.seal.turn_to(id);
             self.status.key_turns += 1;
@@ -141,10 +144,7 @@ impl Root {
     pub(super) fn stand_with_keys(&mut self, now: Timestamp) {
         let Some(rotation) = &mut self.rotation else { return };
         rotation.is_ordered |= rotation.turn_at.take().is_some();
-        rotation.kept_until =
-            now + self.config.repair.gap_timeout + self.config.membership.root_timeout;
-        let lifetime = rotation.lifetime;
-        rotation.announce_at = (!lifetime.is_zero()).then_some(now + lifetime);
+        rotation.begin_lifetime(now, self.config.frame_patience());
         let is_ordered = rotation.is_ordered;
         self.hold_run_keys(self.run.id);
         if is_ordered && !self.is_waiting() {
@@ -162,8 +162,8 @@ impl Root {
         self.out.seal.take_run_keys(&keys);
     }
 
-    /// A frame is to be sealed that this root or another root made. Another root may be in another
-    /// run than this root was, or ahead by some keys.
+    /// Holds the key of a frame before the frame is sealed. A frame of another root may be of
+    /// another run than this root was in, or under a later key.
     pub(super) fn follow_run_keys(&mut self, fixed: &Fixed) {
         let Some(rotation) = &mut self.rotation else { return };
         if rotation.run_id == fixed.run_id && self.out.seal.has_key(fixed.key_id) {

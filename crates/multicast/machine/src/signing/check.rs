@@ -141,7 +141,7 @@ struct Anchor {
 }
 
 /// The checks of one receiver.
-pub struct SignatureCheck {
+pub(crate) struct SignatureCheck {
     verifier: Arc<dyn SignatureVerifier>,
     rule: ReleaseAfter,
     /// How long a frame waits for its signature.
@@ -163,7 +163,7 @@ pub struct SignatureCheck {
 }
 
 impl SignatureCheck {
-    /// Checks that have seen nothing.
+    /// The checks of a receiver that has no place yet.
     pub(crate) fn new(
         verifier: Arc<dyn SignatureVerifier>,
         rule: ReleaseAfter,
@@ -205,7 +205,7 @@ impl SignatureCheck {
         (self.broken, self.is_told) = (None, false);
     }
 
-    /// The receiver has left its place. No frame is missing a signature until it has another.
+    /// Lets no frame miss a signature until the receiver has a place again.
     pub(crate) fn suspend_checks(&mut self) {
         self.is_suspended = true;
     }
@@ -374,7 +374,7 @@ impl SignatureCheck {
         }
     }
 
-    /// Frames below this number come no more.
+    /// Forgets the signed digests of the frames below this number, which come no more.
     pub(crate) fn skip_to(&mut self, number: u64) {
         if self.known.first_key_value().is_some_and(|(first, _)| *first < number) {
             self.known = self.known.split_off(&number);
@@ -397,7 +397,7 @@ impl SignatureCheck {
         self.broken.is_some()
     }
 
-    /// The break, once.
+    /// The break, when it was not told before.
     pub(crate) fn poll_break(&mut self) -> Option<ChainBreak> {
         let is_told = core::mem::replace(&mut self.is_told, self.broken.is_some());
         self.broken.filter(|_| !is_told)

@@ -11,7 +11,8 @@ use evenfall_multicast_machine::{FrameSigner, ReleaseAfter, SignatureVerifier};
 use evenfall_runtime::settings::{Mistake, SettingsError};
 use serde::{Deserialize, Serialize};
 
-/// The word in front of a public key, by which a secret key is not taken for one.
+/// The word in front of a public key. A secret key has no such word, so it is refused as a public
+/// key.
 const PUBLIC: &str = "ed25519:";
 /// Public keys of a run. A run has fewer roots. A receiver tries each key on a forged signature.
 const SIGNERS_MAX: usize = 16;
@@ -67,7 +68,7 @@ impl TrustSettings {
                      prints one"
                 ))
             })?;
-            // The text of a public key has as many digits as that of a shared key.
+            // Behind the word, the text of a public key is that of a shared key.
             let key = SharedKey::from_hex(1, digits);
             let key = key.map_err(|why| SettingsError::new(format!("trust.signers: {why}")))?;
             Ok(*key.secret())

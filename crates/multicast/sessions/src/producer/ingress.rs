@@ -109,7 +109,7 @@ pub struct ProducerIngress {
 }
 
 impl ProducerIngress {
-    /// A ingress that takes no messages yet. `life` is a random number that no other root has.
+    /// An ingress that takes no messages yet. `life` is a random number that no other root has.
     pub fn new(key: Option<SharedKey>, life: u64) -> Self {
         Self {
             keys: LetterKeys::Shared(key),

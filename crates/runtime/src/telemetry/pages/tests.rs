@@ -30,7 +30,7 @@ const ORDERS: Orders = Orders {
 fn start(takes_orders: bool) -> (Telemetry, SocketAddr) {
     let any = "127.0.0.1:0".parse().unwrap();
     let orders: &[Orders] = if takes_orders { &[ORDERS] } else { &[] };
-    let telemetry = Telemetry::start(Some(any), false, orders).unwrap();
+    let telemetry = Telemetry::start(Some(any), false, orders, None).unwrap();
     let address = telemetry.address().unwrap();
     (telemetry, address)
 }
@@ -72,7 +72,7 @@ fn files_are_given_out_by_the_function_of_their_page() {
     }
     let files = FilesPage { path: "/files", directory: Path::new("there"), read };
     let any = "127.0.0.1:0".parse().unwrap();
-    let telemetry = Telemetry::start_with(Some(any), false, &[], Some(files)).unwrap();
+    let telemetry = Telemetry::start(Some(any), false, &[], Some(files)).unwrap();
     let address = telemetry.address().unwrap();
     assert!(ask(address, "GET /files?file=a").ends_with("a of there"));
     let refused = ask(address, "GET /files?file=b");
@@ -119,6 +119,7 @@ fn order_of_a_page_of_another_site_is_refused() {
 
 #[test]
 fn nothing_listens_beyond_loopback_without_a_key() {
-    let error = Telemetry::start(Some("10.0.0.1:1".parse().unwrap()), false, &[]).err().unwrap();
+    let address = Some("10.0.0.1:1".parse().unwrap());
+    let error = Telemetry::start(address, false, &[], None).err().unwrap();
     assert!(error.to_string().contains("key"), "{error}");
 }

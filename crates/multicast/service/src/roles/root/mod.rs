@@ -253,7 +253,7 @@ impl<'a> Run<'a> {
         self.keep_info()
     }
 
-    /// Takes a node out for good. It gets no key of the run any more.
+    /// Takes the node of this name out for good, so that it gets no key of the run any more.
     fn shut_out(&mut self, name: &str) -> Result<(), RoleError> {
         let Some(node) = self.settings.nodes.iter().find(|node| node.name == name) else {
             tracing::warn!("{}: no node is called {name}; nobody is shut out", self.node.name);
