@@ -16,7 +16,7 @@ use evenfall_store_format::{
     Error, FileId, Kind, Reader, Resumption, Schema, Sealed, Segments, Snapshot,
 };
 
-use super::parts::{Parts, fetch_segment};
+use super::parts::Parts;
 use super::{Bucket, BucketOptions, Entry, StoreError};
 
 /// Listings that are taken of a catalogue that changes during the reading.
@@ -198,10 +198,7 @@ impl Segments for ChunkReader<'_> {
         }
         let tail = &self.tail;
         let is_object = |number| !tail.contains_key(&(Kind::Data, number));
-        match kind {
-            Kind::Data => self.parts.segment(self.bucket, file, number, &is_object),
-            Kind::Index => fetch_segment(self.bucket, kind, file, number),
-        }
+        self.parts.segment(self.bucket, kind, file, number, &is_object)
     }
 
     fn expect(&mut self, _: FileId, numbers: Range<u32>) {

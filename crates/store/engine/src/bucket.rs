@@ -49,7 +49,8 @@ pub(super) trait Place: Objects + Display + Send + Sync {
     /// Begins to read a part of an object.
     fn fetch(&self, name: &str, offset: u64, len: usize) -> Fetch;
 
-    /// Fails all requests that have no answer by then. A directory answers in any case.
+    /// Fails all requests but [`fetch`](Self::fetch) that have no answer by then. A directory
+    /// always answers.
     fn end_by(&self, _: Instant) {}
 }
 
@@ -140,7 +141,8 @@ impl Bucket {
         }
     }
 
-    /// Fails all requests that have no answer by then, those under way included.
+    /// Fails all requests that have no answer by then, those under way included. Parts that a scan
+    /// fetches ahead keep their own time limit.
     pub(super) fn end_by(&self, end: Instant) {
         self.place.end_by(end);
     }

@@ -111,7 +111,7 @@ impl ClusterSource {
             ))
         })?;
         let idle = lock(&self.connections).remove(&address);
-        let mut client = match idle {
+        let mut client = match idle.filter(Client::is_open) {
             Some(client) => client,
             None => Client::connect_with(address, &self.options)?,
         };
@@ -129,9 +129,8 @@ impl RecordSource for ClusterSource {
             if entry.is_deleted {
                 continue;
             }
-            let (entry, published) = self.published(&name)?;
             let records = match self.freshness {
-                Freshness::Published => published.map_or(0, |file| file.records()),
+                Freshness::Published => self.published(&name)?.1.map_or(0, |file| file.records()),
                 Freshness::Fresh | Freshness::Primary => self.ask(&name, &entry, |client| {
                     let file = client.open(&name)?;
                     Ok(file.numbers.end)

@@ -97,8 +97,10 @@ pub fn chunk_codec() -> InstalledCodec {
     None
 }
 
-/// Letters of a file's name in an error whose other words have to fit a reply too.
-const NAME_SHOWN: usize = 64;
+/// The first letters of a file's name, for an error whose other words have to fit a reply too.
+pub fn shorten_name(name: &str) -> String {
+    name.chars().take(64).collect()
+}
 
 /// Why the store did not carry out a request.
 #[derive(Clone, Debug)]
@@ -221,7 +223,7 @@ impl std::fmt::Display for StoreError {
                 "{why}; not {level}: the records from {first} on are taken, do not repeat them"
             ),
             Self::PrimarySilent { file, primary, published, why } => {
-                let shown: String = file.chars().take(NAME_SHOWN).collect();
+                let shown = shorten_name(file);
                 write!(
                     f,
                     "{shown} is known up to record {published} (excluded), which is published; its \
@@ -235,7 +237,7 @@ impl std::fmt::Display for StoreError {
                 write!(f, "{name} is the name of a {by} already: choose another name")
             }
             Self::Closing => f.write_str("the store is being closed"),
-            Self::SubscriptionEnded { why, next, kept } => write_end(f, *why, *next..*kept),
+            Self::SubscriptionEnded { why, next, kept } => write_end(f, *why, *next, *kept),
             Self::Remote { what, .. } | Self::Replica { what, .. } => f.write_str(what),
             Self::IsCopy { file } => write!(
                 f,
@@ -246,13 +248,14 @@ impl std::fmt::Display for StoreError {
     }
 }
 
-/// Why a subscription ended whose next record was `gone.start`. The file begins at `gone.end`.
+/// Writes why a subscription ended. `next` is the record that would have come next, and `kept` the
+/// first record that the file still has.
 fn write_end(
     f: &mut std::fmt::Formatter<'_>,
     why: SubscriptionEnd,
-    gone: std::ops::Range<u64>,
+    next: u64,
+    kept: u64,
 ) -> std::fmt::Result {
-    let next = gone.start;
     match why {
         SubscriptionEnd::Asked => write!(f, "the subscription was ended before record {next}"),
         SubscriptionEnd::NoCredit => write!(
@@ -262,9 +265,8 @@ fn write_end(
         SubscriptionEnd::RecordsGone => write!(
             f,
             "retention has deleted the records {next} to {} before the reader took them: the file \
-             begins with record {}",
-            gone.end.saturating_sub(1),
-            gone.end
+             begins with record {kept}",
+            kept.saturating_sub(1)
         ),
         SubscriptionEnd::FileDeleted => write!(f, "the file was deleted before record {next}"),
         SubscriptionEnd::ServerStopping => {

@@ -61,18 +61,22 @@ impl Parts {
         *self = Self { expected, ..Self::default() };
     }
 
-    /// The segment, checked. `is_object` tells whether a segment must be read from a chunk object,
-    /// so that no segment at hand is fetched.
+    /// The segment, checked. Data segments alone come in parts. `is_object` tells whether a data
+    /// segment must be read from a chunk object, so that no segment at hand is fetched.
     ///
     /// # Errors
     /// [`Error::Damaged`] when the segment is missing or not whole; the errors of the object store.
     pub(super) fn segment(
         &mut self,
         bucket: &Bucket,
+        kind: Kind,
         file: FileId,
         number: u32,
         is_object: &dyn Fn(u32) -> bool,
     ) -> evenfall_store_format::Result<Bytes> {
+        if kind == Kind::Index {
+            return fetch_segment(bucket, kind, file, number);
+        }
         if self.part.as_ref().is_none_or(|part| !part.numbers.contains(&number)) {
             self.turn_to(bucket, file, number, is_object)?;
         }
@@ -136,7 +140,7 @@ impl Parts {
 ///
 /// # Errors
 /// [`Error::Damaged`] when the segment is missing or not whole; the errors of the object store.
-pub(super) fn fetch_segment(
+fn fetch_segment(
     bucket: &Bucket,
     kind: Kind,
     file: FileId,

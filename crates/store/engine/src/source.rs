@@ -165,12 +165,7 @@ pub struct FieldColumns {
 
 impl RecordSource for Store {
     fn listed(&self) -> Result<Vec<Listed>, StoreError> {
-        let listed = |file: std::sync::Arc<super::StoreFile>| Listed {
-            name: file.name.clone(),
-            schema: (*file.schema).clone(),
-            records: file.records(),
-        };
-        Ok(self.files().into_iter().map(listed).collect())
+        Ok(self.files().iter().map(|file| file.as_listed()).collect())
     }
 
     fn between(&self, name: &str, from_ns: i64, to_ns: i64) -> Result<Range<u64>, StoreError> {

@@ -23,7 +23,7 @@ use super::{Bucket, Names, StoreError, lock};
 const UNSEEN: &str = "unseen objects";
 
 /// Takes the names of the bucket's files into a directory that has none. Returns whether the bucket
-/// is still to be asked, which does not answer now.
+/// has not answered, so that [`Shared::see_catalog`] has to ask it before the first publication.
 pub(super) fn restore_names(
     names: &Names,
     bucket: &Bucket,
@@ -191,8 +191,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Publishes each of these files that has changed, block by block, as long as `may_go_on`
-    /// allows.
+    /// Publishes each of these files that has changed, block by block, as long as `goes_on` is
+    /// true.
     pub(super) fn publish_changed(
         &self,
         files: &[Arc<StoreFile>],

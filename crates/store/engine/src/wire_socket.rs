@@ -83,13 +83,13 @@ impl SocketReader {
         &self.socket
     }
 
-    /// Whether a read needs nothing from the socket, so that nobody may wait for the socket first.
+    /// Whether a read returns without the socket. A caller must not wait for the socket then.
     #[cfg(feature = "sealed")]
     pub fn is_ready(&self) -> bool {
         self.opener.as_ref().is_some_and(RecordOpener::is_ready)
     }
 
-    /// Whether a read needs nothing from the socket. A plain read always needs it.
+    /// Whether a read returns without the socket. A plain read never does.
     #[cfg(not(feature = "sealed"))]
     pub fn is_ready(&self) -> bool {
         false
@@ -97,8 +97,8 @@ impl SocketReader {
 }
 
 impl Read for SocketReader {
-    /// A sealed connection that is cut off ends in an error, and a plain one like any other. After
-    /// a time limit reading goes on where it was.
+    /// Reads opened bytes. A sealed connection that is cut off gives an error, where a plain one
+    /// just ends. After a time limit, the next read goes on where this one stopped.
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         #[cfg(feature = "sealed")]
         if let Some(opener) = &mut self.opener {
@@ -217,7 +217,8 @@ impl SocketWriter {
     #[cfg(not(feature = "sealed"))]
     pub fn release_memory(&mut self) {}
 
-    /// Tells the other end that nothing was cut off, as far as the socket takes it at once.
+    /// Ends a sealed stream, so that the other end knows that nothing was cut off. Does not wait
+    /// for a socket that takes nothing.
     pub fn end(&mut self) {
         #[cfg(feature = "sealed")]
         if let Some(sealed) = &mut self.sealed {

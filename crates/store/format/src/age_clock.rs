@@ -22,7 +22,7 @@ pub const STEP_NS_MAX: u64 = 3_600 * 1_000_000_000;
 /// The time since a machine was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Uptime {
-    /// A number that each start of each machine has for itself.
+    /// A number that identifies one start of one machine.
     pub boot: u64,
     /// Nanoseconds since that start. Time in which the machine slept counts.
     pub ns: u64,
@@ -66,7 +66,7 @@ impl Display for ClockStep {
     }
 }
 
-/// The vetted clock.
+/// A wall clock whose readings are compared with the time since the machine was started.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AgeClock {
     /// The last reading that was right. The next process of the store goes on from this reading.

@@ -207,7 +207,7 @@ pub struct FormatLayout {
     pub layout: MessageLayout,
 }
 
-/// What the room of recordings knows of the messages in their records.
+/// What a program knows of the messages in the records of recordings.
 pub trait MessageLayouts: Send + Sync {
     /// The layouts of messages, when records of this schema are messages of a recording. A format
     /// may have several layouts. A chunk takes the one that fits the most of its messages.

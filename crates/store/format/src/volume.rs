@@ -302,7 +302,8 @@ impl<D: Disk> Volume<D> {
         Ok(())
     }
 
-    /// A commit of what makes room. When the disk is full, the commit goes to the reserve.
+    /// Commits a batch after which chunks can leave the disk. On a full disk, the commit goes to
+    /// the reserve.
     fn commit_to_make_room(&mut self, batch: &mut Batch) -> Result<()> {
         match self.commit(batch) {
             Err(error) if is_full(&error) && self.draw_on_reserve() => self.commit(batch),

@@ -28,7 +28,9 @@ use evenfall_store_engine::protocol::{
     SCHEMA_BYTES_MAX, VERSION, VERSION_MIN, frame, listed_bytes, schema_bytes,
 };
 use evenfall_store_engine::wire_socket::SocketReader;
-use evenfall_store_engine::{Entry, Level, Listed, ReadableFile, Store, StoreError, StoreFile};
+use evenfall_store_engine::{
+    Entry, Level, Listed, ReadableFile, Store, StoreError, StoreFile, shorten_name,
+};
 use evenfall_store_recording::Catalog;
 
 /// Limit of the bytes of a client's requests without a last reply, about one group commit of a slow
@@ -58,7 +60,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a client may take from its hello to its first request.
 const SILENT_TIMEOUT: Duration = Duration::from_secs(30);
-/// A client that reads nothing for this long is taken for dead.
+/// A client that reads nothing for this long counts as dead.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why a connection ends before its client closes it.
@@ -120,9 +122,9 @@ pub(super) struct Connection {
     listing: Vec<Listed>,
     is_greeted: bool,
     state: Arc<ConnectionState>,
-    /// Who the client says that it is. The first record that opens has proved it.
+    /// The user whose key the client has named. The first record that opens proves the key.
     user: Option<Arc<StoreUser>>,
-    /// The connection as it counts for its user.
+    /// Counts the connection against the limit of its user.
     session: Option<UserSession>,
 }
 
@@ -261,7 +263,7 @@ impl Connection {
 
     /// Whether the client has been silent for a while. Returns at once when bytes are there.
     fn is_resting(&self, reader: &SocketReader) -> bool {
-        // The timeout of the socket keeps the end of the waiting of a stranger, and a short one.
+        // The timeout of the socket ends the wait for a stranger, and a short idle time.
         let is_short = self.served.limits.idle_timeout <= Duration::from_secs(1);
         if !self.is_greeted || is_short || reader.is_ready() {
             return false;
@@ -487,7 +489,7 @@ impl Connection {
         self.taken(header, file, Level::Local, begun)
     }
 
-    /// Answers an append that has begun, or sees to it that it is answered.
+    /// Answers an append, or hands it to the thread that waits for its commit.
     fn taken(
         &mut self,
         header: &Header,
@@ -542,7 +544,8 @@ impl Connection {
         }
     }
 
-    /// The way to the thread that waits for commits; it starts with the first append that needs it.
+    /// The channel to the thread that waits for commits. The first append that needs the thread
+    /// starts it.
     fn pending(&mut self) -> Result<&Sender<Pending>, Broken> {
         if self.pending.is_none() {
             // The credit of the client limits the appends under way, and a channel with a limit of
@@ -564,8 +567,8 @@ impl Connection {
         let may_read = |name: &str| {
             self.user.as_ref().is_none_or(|u| u.user_rights().has_right(FileRight::Read, name))
         };
-        let behind = self.listing.iter().filter(|file| file.name.as_str() > after);
-        let behind = behind.filter(|file| may_read(&file.name));
+        let first = self.listing.partition_point(|file| file.name.as_str() <= after);
+        let behind = self.listing[first..].iter().filter(|file| may_read(&file.name));
         let mut listed = Vec::new();
         let mut bytes = 0;
         for one in behind.take(LISTED_MAX) {
@@ -667,7 +670,7 @@ fn is_timeout(error: &io::Error) -> bool {
 }
 
 fn too_large(name: &str) -> StoreError {
-    let name: String = name.chars().take(64).collect();
+    let name = shorten_name(name);
     let what = format!(
         "name or schema of {name} is over the limits of a frame ({NAME_BYTES_MAX} and \
          {SCHEMA_BYTES_MAX} bytes): use the store where it is"

@@ -55,7 +55,7 @@ const REST_PART: Duration = Duration::from_millis(50);
 /// Time without requests after which a connection may be closed for a new one. A more recent
 /// request suggests that the client is still active.
 const IDLE_MIN: Duration = Duration::from_secs(1);
-/// A connection that asks for nothing for this long, and waits for nothing, is closed.
+/// A connection without a request under way that sends none for this long is closed.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(3_600);
 
 /// A subscriber that grants no bytes for this long is told so, and its subscription ends. The
@@ -73,9 +73,9 @@ const LAST_REPLIES: Duration = Duration::from_secs(1);
 pub struct ClientLimits {
     /// Connections at once. In a server with users, those of users.
     pub connections_max: usize,
-    /// For a request, on a connection that waits for nothing.
+    /// How long a connection that waits for nothing may send no request.
     pub idle_timeout: Duration,
-    /// For credit of a subscriber that has none.
+    /// How long a subscriber without credit may grant none.
     pub credit_timeout: Duration,
 }
 
@@ -200,14 +200,19 @@ impl Served {
         let mut open = lock(&self.open);
         let before = open.len();
         open.retain(|_, one| !one.thread.is_finished());
-        if open.len() == before
-            && self.users.is_none()
-            && let Some(one) = longest_idle(&mut open)
-        {
-            let _ = one.stream.shutdown(Shutdown::Both);
-            let _ = one.thread.join();
-            self.counters.made_room.fetch_add(1, Relaxed);
+        if open.len() == before && self.users.is_none() {
+            self.close_idle(&mut open);
         }
+    }
+
+    /// Closes the connection that was idle for longest, and waits for its thread. Returns whether
+    /// there was one.
+    fn close_idle(&self, open: &mut BTreeMap<u64, Open>) -> bool {
+        let Some(one) = longest_idle(open) else { return false };
+        let _ = one.stream.shutdown(Shutdown::Both);
+        let _ = one.thread.join();
+        self.counters.made_room.fetch_add(1, Relaxed);
+        true
     }
 
     fn busy_words(&self) -> String {
@@ -466,8 +471,8 @@ impl Drop for Server {
     }
 }
 
-/// Removes and returns the connection that has been idle for longest, if there is one. Otherwise
-/// silent clients could lock out a new client.
+/// Removes and returns the connection that has been idle for longest, if there is one. It makes
+/// room for a new client, which silent clients could lock out otherwise.
 fn longest_idle(open: &mut BTreeMap<u64, Open>) -> Option<Open> {
     let idle = open.iter().filter_map(|(number, one)| Some((one.state.idle_since()?, *number)));
     let (since, number) = idle.min()?;
@@ -493,20 +498,11 @@ fn accept(served: &Arc<Served>, listener: &TcpListener) {
         open.retain(|_, one| !one.thread.is_finished());
         if served.users.is_some() {
             served.limit_strangers(&open);
-        } else if open.len() >= served.limits.connections_max {
-            match longest_idle(&mut open) {
-                Some(one) => {
-                    let _ = one.stream.shutdown(Shutdown::Both);
-                    let _ = one.thread.join();
-                    served.counters.made_room.fetch_add(1, Relaxed);
-                }
-                None => {
-                    drop(open);
-                    served.counters.turned_away.fetch_add(1, Relaxed);
-                    connection::turn_away(&stream, &served.busy_words());
-                    continue;
-                }
-            }
+        } else if open.len() >= served.limits.connections_max && !served.close_idle(&mut open) {
+            drop(open);
+            served.counters.turned_away.fetch_add(1, Relaxed);
+            connection::turn_away(&stream, &served.busy_words());
+            continue;
         }
         let (shared, state) = (Arc::clone(served), ConnectionState::new());
         let (stream, seen) = (Arc::new(stream), Arc::clone(&state));

@@ -8,13 +8,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use evenfall_host::interrupt;
+use evenfall_host::{interrupt, procstat};
 use evenfall_runtime::service::Observed;
 use evenfall_runtime::telemetry::Metrics;
 use evenfall_store_engine::{NamesError, Occupancy, Store, StoreError};
 use evenfall_store_format::age_clock::ClockStep;
 use evenfall_store_format::volume::Loss;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
 
 use crate::settings::StoreSettings;
@@ -159,7 +158,7 @@ impl Observed for ServedStore {
     }
 }
 
-/// Who has read whose records in a cluster, and from where.
+/// Writes the counters of reads between the nodes of a cluster.
 fn put_cluster_counts(m: &mut Metrics, sizes: &Occupancy, counts: &ServerCounts) {
     for (name, help, value) in [
         (
@@ -187,18 +186,17 @@ fn put_cluster_counts(m: &mut Metrics, sizes: &Occupancy, counts: &ServerCounts)
     }
 }
 
-/// Raises this process's limit of open files as far as it may by itself. Returns the limit.
-fn raise_open_files() -> u64 {
-    let mut limit = getrlimit(Resource::Nofile);
-    let is_below = |now: u64| limit.maximum.is_none_or(|most| now < most);
-    if limit.current.is_some_and(is_below) {
-        let raised = Rlimit { current: limit.maximum, ..limit };
-        if setrlimit(Resource::Nofile, raised).is_ok() {
-            limit.current = limit.maximum;
-        }
+/// Raises this process's limit of open files, and notes a limit that is too low for so many
+/// connections.
+fn raise_open_files(connections: usize, voice: &Voice<'_>) {
+    let Some(files) = procstat::raise_files() else { return };
+    let most = files.saturating_sub(FILES_BESIDE_CONNECTIONS);
+    if most < connections as u64 {
+        (voice.note)(&format!(
+            "note: this machine lets the process open {files} files, and so {most} connections of \
+             the {connections} of store.connections: raise the limit (ulimit -n, LimitNOFILE=)"
+        ));
     }
-    // No limit is more than the numbers of descriptors.
-    limit.current.unwrap_or(u64::from(u32::MAX))
 }
 
 /// Serves a store until a signal comes. Returns the counts of its connections.
@@ -220,15 +218,7 @@ pub fn serve(
             format!("listen address {listen}: name the address at which other nodes reach it");
         return Err(why.into());
     }
-    let files = raise_open_files();
-    let most = files.saturating_sub(FILES_BESIDE_CONNECTIONS);
-    if most < settings.connections as u64 {
-        (voice.note)(&format!(
-            "note: this machine lets the process open {files} files, and so {most} connections of \
-             the {} of store.connections: raise the limit (ulimit -n, LimitNOFILE=)",
-            settings.connections
-        ));
-    }
+    raise_open_files(settings.connections, voice);
     loop {
         let opened = Store::open(settings.config(directory)?)?;
         opened.losses.iter().for_each(voice.tell);
@@ -399,8 +389,8 @@ fn attend(
     Ok(End::Signal)
 }
 
-/// Says once that the wall clock has stepped, and once that it is back. Returns whether it has
-/// stepped.
+/// Notes the change when the wall clock has stepped, and when it is back. Returns whether the clock
+/// has stepped.
 fn say_step(step: Option<ClockStep>, has_stepped: bool, voice: &Voice<'_>) -> bool {
     match step {
         Some(step) if !has_stepped => (voice.note)(&format!("note: {step}")),

@@ -6,7 +6,6 @@ use std::path::Path;
 use std::time::Instant;
 
 use evenfall_store_format::Schema;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::*;
 use evenfall_store_engine::{Client, ConnectOptions, Level, StoreConfig};
@@ -203,13 +202,9 @@ fn silent_clients_make_room_for_one_that_asks() {
 fn a_thousand_clients_are_served_at_once() {
     /// Files that this test and its neighbours open.
     const FILES: u64 = 4_096;
-    let limit = getrlimit(Resource::Nofile);
-    if limit.maximum.is_some_and(|most| most < FILES) {
+    if evenfall_host::procstat::raise_files().is_some_and(|most| most < FILES) {
         println!("skipped: this machine gives a process fewer than {FILES} files");
         return;
-    }
-    if limit.current.is_some_and(|now| now < FILES) {
-        setrlimit(Resource::Nofile, Rlimit { current: Some(FILES), ..limit }).unwrap();
     }
     let dir = tempfile::tempdir().unwrap();
     let server = start(dir.path());

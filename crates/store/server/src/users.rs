@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use evenfall_core::{UserKey, UserKeyError};
-use evenfall_store_engine::{StoreError, lock};
+use evenfall_store_engine::{StoreError, lock, shorten_name};
 
 #[cfg(feature = "users")]
 pub mod users_file;
@@ -29,10 +29,8 @@ const FILES: u64 = 10_000;
 /// The slowest rate. At a slower one a request of a mebibyte takes longer than the minute after
 /// which a client gives the server up.
 const BYTES_PER_SECOND_MIN: u64 = 64 << 10;
-/// Letters of a file's name that an error repeats, so that the advice behind it fits.
-const NAME_SHOWN: usize = 64;
 
-/// Why users cannot be had.
+/// Why the users of a server cannot be read or written.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum UsersError {
@@ -46,7 +44,7 @@ pub enum UsersError {
         /// What is wrong.
         what: String,
     },
-    /// The name or the key of a user is none.
+    /// The name or the key of a user is malformed.
     Key(UserKeyError),
     /// A limit under which a user could do nothing.
     Limit {
@@ -78,7 +76,7 @@ impl fmt::Display for UsersError {
 }
 
 impl std::error::Error for UsersError {
-    /// The words have the cause already, so that this is the cause of the cause.
+    /// The cause behind the wrapped error, whose own words `Display` shows already.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::File(error) => std::error::Error::source(error),
@@ -114,7 +112,7 @@ impl FileRight {
     }
 }
 
-/// An entry of the users file, beside name and key.
+/// Rights and limits of a user, as the users file states them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserRights {
     /// Prefixes of the files that the user may list and read.
@@ -212,7 +210,8 @@ impl StoreUser {
         Self { key, rights, connections, meter, is_revoked }
     }
 
-    /// The user in whose place a client without a user stands until its first record does not open.
+    /// The user of a connection that names a key of nobody. No record of the connection opens, so
+    /// nothing is served to this user.
     #[cfg(feature = "users")]
     pub(crate) fn unknown() -> Self {
         let key = UserKey::new("unknown", [0; 32]).expect("a name of letters");
@@ -263,7 +262,7 @@ impl StoreUser {
 
     fn lacks(&self, right: FileRight, name: &str) -> String {
         let (word, user) = (right.word(), self.name());
-        let shown: String = name.chars().take(NAME_SHOWN).collect();
+        let shown = shorten_name(name);
         format!(
             "user {user} has no right to {word} {shown}: who operates this server grants it in \
              its users file, by a prefix in {word} = [...] of this user"
@@ -288,8 +287,8 @@ impl StoreUser {
         ))
     }
 
-    /// Counts bytes that the user has sent or got. Returns how long to rest, so that the rate is
-    /// kept.
+    /// Counts bytes that the user has sent or received. Returns how long the thread has to rest to
+    /// keep the user's rate.
     pub fn charge_bytes(&self, bytes: usize) -> Duration {
         let Some(rate) = self.rights.bytes_per_second else { return Duration::ZERO };
         let (rate, now) = (rate.max(1) as f64, Instant::now());
@@ -322,7 +321,7 @@ impl StoreUser {
 
 /// A connection of a user, counted until it is dropped.
 #[derive(Debug)]
-pub struct UserSession(pub Arc<StoreUser>);
+pub struct UserSession(Arc<StoreUser>);
 
 impl Drop for UserSession {
     fn drop(&mut self) {
@@ -335,7 +334,7 @@ impl Drop for UserSession {
 pub struct StoreUsers(Mutex<BTreeMap<String, Arc<StoreUser>>>);
 
 impl StoreUsers {
-    /// These users.
+    /// The users with these keys and rights.
     ///
     /// # Errors
     /// The name that two users have.

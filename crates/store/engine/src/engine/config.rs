@@ -12,6 +12,7 @@ use evenfall_store_format::retention::Retention;
 use evenfall_store_format::volume::JOURNAL_BYTES_MAX;
 
 use crate::names::cluster::Cluster;
+use crate::names::lease;
 use crate::{BucketOptions, ClusterConfig, Names, NamesError};
 
 /// Limits of a store.
@@ -112,15 +113,13 @@ pub fn wall_clock_ns() -> i64 {
     i64::try_from(since.unwrap_or_default().as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// The time since this machine was started. A system that does not name its starts has none of its
-/// own: a later life then is as after a new start.
+/// The time since this machine was started. Where the system does not number its starts, the number
+/// of this process stands for the start. A later process then counts as one after a new start.
 pub fn machine_uptime() -> Uptime {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: String = id.chars().filter(char::is_ascii_hexdigit).take(16).collect();
     let boot = u64::from_str_radix(&digits, 16);
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    let ns = u64::try_from(now.tv_sec * 1_000_000_000 + now.tv_nsec).unwrap_or_default();
-    Uptime { boot: boot.unwrap_or(u64::from(std::process::id())), ns }
+    Uptime { boot: boot.unwrap_or(u64::from(std::process::id())), ns: lease::now_ns() }
 }
 
 impl StoreConfig {

@@ -48,11 +48,8 @@ impl KeptAgeClock {
 
     /// Keeps the last right reading when the kept reading is too old.
     fn keep(&mut self, names: &Names, is_due: bool) -> Result<(), NamesError> {
-        let Some(vetted) =
-            self.clock.last_vetted().filter(|_| self.kept != self.clock.last_vetted())
-        else {
-            return Ok(());
-        };
+        let vetted = self.clock.last_vetted().filter(|vetted| self.kept != Some(*vetted));
+        let Some(vetted) = vetted else { return Ok(()) };
         let is_old = |kept: ClockPair| {
             let (from, to) = (kept.uptime, vetted.uptime);
             from.boot != to.boot || to.ns.saturating_sub(from.ns) >= CLOCKS_EVERY_NS

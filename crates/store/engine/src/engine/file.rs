@@ -11,7 +11,7 @@ use evenfall_store_format::retention::Retention;
 use evenfall_store_format::{Appender, FileId, Schema};
 
 use crate::append_watch::FileSignals;
-use crate::{Entry, StoreError, lock};
+use crate::{Entry, Listed, StoreError, lock};
 
 /// Generations of a file's tails in the object store.
 #[derive(Debug, Default)]
@@ -154,6 +154,12 @@ impl StoreFile {
     /// Records so far.
     pub fn records(&self) -> u64 {
         lock(&self.appender).records()
+    }
+
+    /// The file as a list of files shows it.
+    pub(crate) fn as_listed(&self) -> Listed {
+        let (name, schema) = (self.name.clone(), (*self.schema).clone());
+        Listed { name, schema, records: self.records() }
     }
 
     /// First record that is kept.

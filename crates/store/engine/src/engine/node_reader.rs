@@ -80,7 +80,7 @@ impl Store {
             || (freshness == Freshness::Fresh && self.member().is_none());
         let ours = self.files().into_iter();
         let ours = ours.filter(|file| takes_copies || file.check_ours().is_ok());
-        let mut all: Vec<Listed> = ours.map(|file| listed(&file)).collect();
+        let mut all: Vec<Listed> = ours.map(|file| file.as_listed()).collect();
         if freshness != Freshness::Published {
             self.shared.names.check_lease()?;
         }
@@ -139,11 +139,6 @@ impl Store {
             }
         }
     }
-}
-
-fn listed(file: &StoreFile) -> Listed {
-    let (name, schema) = (file.name.clone(), (*file.schema).clone());
-    Listed { name, schema, records: file.records() }
 }
 
 fn no_record(record: String, numbers: Range<u64>) -> StoreError {

@@ -36,7 +36,7 @@ use evenfall_store_format::{Error, FileId, Kind, Reader, Schema, Segments};
 use super::{SHARDS, Shared};
 use crate::archive::{PublishedEnd, block_of, node_in, node_of};
 use crate::names::membership::Membership;
-use crate::parts::{Parts, fetch_segment};
+use crate::parts::Parts;
 use crate::{
     Bucket, Client, ConnectOptions, Entry, Freshness, Listed, NamesError, StoreError, lock,
 };
@@ -233,10 +233,7 @@ impl Segments for EndSegments<'_> {
             return Ok(bytes);
         }
         let is_object = |number| !tail.contains_key(&(Kind::Data, number));
-        let bytes = match kind {
-            Kind::Data => self.parts.segment(self.bucket, file, number, &is_object)?,
-            Kind::Index => fetch_segment(self.bucket, kind, file, number)?,
-        };
+        let bytes = self.parts.segment(self.bucket, kind, file, number, &is_object)?;
         count(&shared.others.from_objects);
         // The bytes are copied, because a slice in the cache would keep the whole part in memory.
         let bytes = Bytes::copy_from_slice(&bytes);
@@ -319,10 +316,17 @@ impl Shared {
             Err(error) => return self.end_without_look(file, error),
         };
         let mut known = lock(&file.known);
+        let is_known = |end: &Arc<PublishedEnd>| {
+            known.end.as_ref().is_some_and(|known| Arc::ptr_eq(known, end))
+        };
+        let is_new = end.as_ref().is_some_and(|end| !is_known(end));
         (known.entry, known.end) = (entry, end.clone());
         (known.looked_at, known.used_at) = (Some(Instant::now()), Instant::now());
         drop(known);
-        self.others.limit_ends();
+        // Most looks find the end that takes its room already.
+        if is_new {
+            self.others.limit_ends();
+        }
         Ok(end)
     }
 
@@ -578,8 +582,10 @@ impl Shared {
             return Ok(Arc::clone(listing));
         }
         let (member, bucket) = self.cluster_of("")?;
-        let files = match (member.list(), &*kept) {
-            (Err(NamesError::Unavailable(_)), Some((_, listing))) => {
+        let files = match (member.list(), kept.as_mut()) {
+            (Err(NamesError::Unavailable(_)), Some((at, listing))) => {
+                // The readers that wait for this lock do not ask the silent names in turn.
+                *at = Instant::now();
                 return Ok(Arc::clone(listing));
             }
             (files, _) => files?,

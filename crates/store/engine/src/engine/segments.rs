@@ -14,7 +14,7 @@ use evenfall_store_format::{Error, FileId, Kind, Reader, Segments, Snapshot};
 
 use super::file::Pin;
 use super::{SHARDS, Shared, Store, StoreFile};
-use crate::parts::{Parts, fetch_segment};
+use crate::parts::Parts;
 use crate::source::FieldColumns;
 use crate::{StoreError, lock};
 
@@ -117,9 +117,6 @@ impl FileSegments<'_> {
                 what: "it is not on the disk, and no object store is configured".into(),
             });
         };
-        if kind == Kind::Index {
-            return fetch_segment(bucket, kind, file, number);
-        }
         let (disk, of) = (&self.shared.disk, self.file);
         let is_object = |number| {
             // A segment that no synced chunk has is no object either, and its chunk may not be made
@@ -129,7 +126,7 @@ impl FileSegments<'_> {
                     .has_chunk(DataChunk { file, number: segment_place(number).0 })
                     .is_ok_and(|has| !has)
         };
-        let bytes = self.parts.segment(bucket, file, number, &is_object)?;
+        let bytes = self.parts.segment(bucket, kind, file, number, &is_object)?;
         // The bytes are copied, because a slice in the cache would keep the whole part in memory.
         Ok(Bytes::copy_from_slice(&bytes))
     }

@@ -20,7 +20,7 @@ const RENEWALS: u32 = 3;
 const RETRIES: u32 = 10;
 
 /// Nanoseconds of a clock that is never set, and that continues while the machine sleeps.
-fn now_ns() -> u64 {
+pub(crate) fn now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

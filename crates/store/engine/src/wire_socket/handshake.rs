@@ -49,7 +49,7 @@ impl std::fmt::Display for ConnectionRefused {
 
 impl std::error::Error for ConnectionRefused {}
 
-/// Reads until `out` is full, and no later than the moment.
+/// Fills `out`. Fails when the moment comes first.
 fn read_exact_until(mut socket: &TcpStream, mut out: &mut [u8], until: Instant) -> io::Result<()> {
     while !out.is_empty() {
         let left = until.saturating_duration_since(Instant::now());

@@ -1,4 +1,4 @@
-//! What holds for a quarter of an hour of a venue's clock.
+//! [`QuarterMemo`]: a value that holds for a quarter of an hour of a venue's clock.
 
 use super::DAY_NS;
 

@@ -354,7 +354,7 @@ impl MessageShredder {
     /// A shredder by these layouts, one for each format.
     ///
     /// # Errors
-    /// [`Error::Schema`] for a layout that cannot be, as a file that somebody made may have.
+    /// [`Error::Schema`] for a layout that contradicts itself. A crafted file may have one.
     pub fn new(layouts: &[FormatLayout]) -> Result<Self> {
         let mut by_tag: Vec<(u8, CheckedLayout)> = Vec::with_capacity(layouts.len().min(256));
         for one in layouts {

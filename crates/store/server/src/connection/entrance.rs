@@ -31,8 +31,8 @@ pub(super) struct EnteredClient {
     pub(super) user: Option<Arc<StoreUser>>,
 }
 
-/// Takes a connection: plain where the server has no users, and else sealed by the moment. `None`
-/// for a client that does not enter, which was told why where it can be told.
+/// Takes a connection: plain where the server has no users, and otherwise sealed, with a handshake
+/// that ends by the moment. `None` for a client that was refused.
 pub(super) fn enter(
     served: &Served,
     stream: Arc<TcpStream>,
@@ -121,7 +121,7 @@ impl Connection {
         let Some(user) = &self.user else { return Ok(()) };
         let on_file = |number: u32, right| match self.files.get(number as usize) {
             Some(open) => user.expect(right, open.file.name()),
-            // The error about a file that is not open has another place.
+            // The request itself fails for a file that is not open.
             None => Ok(()),
         };
         match request {

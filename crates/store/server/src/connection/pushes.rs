@@ -45,7 +45,7 @@ const OTHERS_LOOK_EVERY: Duration = Duration::from_millis(250);
 /// signal says so, because such a reader has none at its file.
 const STARVED_LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Frame of a request that is answered later.
+/// A request that is answered later.
 #[derive(Clone, Copy)]
 pub(super) struct LaterReply {
     pub(super) request: u32,
@@ -53,7 +53,7 @@ pub(super) struct LaterReply {
     pub(super) cost: u64,
 }
 
-/// A place in a file.
+/// A subscription: its place in its file, and its credit.
 struct SubscribedReader {
     file: Arc<StoreFile>,
     /// Wakes the thread. A reader without credit has none, so that appends cost nothing for it.
@@ -228,7 +228,7 @@ fn refused(what: String) -> StoreError {
     StoreError::Remote { what, is_retryable: false }
 }
 
-/// Whether the number of a request is free, and one more reader is allowed.
+/// Refuses a request whose number is in use, and a reader above the limit.
 fn expect_room<T>(
     readers: &BTreeMap<u32, T>,
     request: u32,
@@ -293,8 +293,7 @@ impl PushTable {
         Ok(())
     }
 
-    /// Changes a subscription. One that has just ended is not there any more, which its client may
-    /// not know yet.
+    /// Changes a subscription, unless it has ended: its client may not know of the end yet.
     fn change(&self, request: u32, change: impl FnOnce(&mut SubscribedReader)) {
         if let Some(reader) = lock(&self.readers).subscriptions.get_mut(&request) {
             change(reader);
@@ -384,7 +383,8 @@ impl PushTable {
             Ok(())
         });
         if let Err(error) = read {
-            // The next look says so by name when retention or a deletion was faster than the read.
+            // When retention or a deletion was faster than the read, the next look ends the
+            // subscription with that reason.
             if !file.is_deleted() && file.first() <= numbers.start {
                 self.send_end(request, Err(error));
             }

@@ -165,7 +165,8 @@ impl ReplyWriter {
         is_written
     }
 
-    /// Says that nothing was cut off. Nothing is written afterwards.
+    /// Ends a sealed stream, so that its client knows that nothing was cut off. Nothing is written
+    /// afterwards.
     pub(super) fn end(&self) {
         lock(&self.queue).is_broken = true;
         lock(&self.stream).end();
