@@ -9,11 +9,10 @@ use evenfall_store_format::ordering::{Offered, Ordering, OrderingConfig, Orderin
 /// Refused records that are named one by one. Further refused records are only counted.
 const NAMED_MAX: u64 = 10;
 
-/// A window for late records, and the number of records that it refused.
+/// A window for late records.
 #[derive(Debug)]
 pub struct LateWindow {
     ordering: Ordering,
-    refused: u64,
 }
 
 /// What a window found that a user must know.
@@ -49,11 +48,11 @@ impl LateWindow {
     /// A window of this width; `None` for no width.
     pub fn of_width(window_ns: u64) -> Option<Self> {
         let config = OrderingConfig { window_ns, ..OrderingConfig::default() };
-        (window_ns > 0).then(|| Self { ordering: Ordering::new(config), refused: 0 })
+        (window_ns > 0).then(|| Self { ordering: Ordering::new(config) })
     }
 
-    /// Takes a record. `what` names the record. Returns a remark about a record that was refused,
-    /// or that has a used number, for the first of them.
+    /// Takes a record. `what` names the record. Returns a remark when the record is refused, or has
+    /// a number that another record had before. Of each kind the first ten records get a remark.
     pub fn offer(
         &mut self,
         what: &dyn Display,
@@ -62,16 +61,11 @@ impl LateWindow {
         record: Bytes,
     ) -> Option<String> {
         match self.ordering.offer(time_ns, sequence, record) {
-            Offered::TooLate { limit_ns, .. } => {
-                self.refused += 1;
-                (self.refused <= NAMED_MAX)
-                    .then(|| format!("refused: {what} of {time_ns} ns, behind {limit_ns} ns"))
-            }
-            Offered::HeldUnderUsedSequence => {
-                (self.ordering.counts().reused <= NAMED_MAX).then(|| {
-                    format!("kept: {what}, whose number {sequence} came before with other values")
-                })
-            }
+            Offered::TooLate { limit_ns, .. } => (self.counts().too_late <= NAMED_MAX)
+                .then(|| format!("refused: {what} of {time_ns} ns, behind {limit_ns} ns")),
+            Offered::HeldUnderUsedSequence => (self.counts().reused <= NAMED_MAX).then(|| {
+                format!("kept: {what}, whose number {sequence} came before with other values")
+            }),
             _ => None,
         }
     }
@@ -96,7 +90,8 @@ impl LateWindow {
     /// # Errors
     /// When records were refused, or numbers were used again with other values.
     pub fn judge(&self) -> Result<(), LateWindowError> {
-        match (self.refused, self.ordering.counts().reused) {
+        let OrderingCounts { too_late, reused, .. } = self.counts();
+        match (too_late, reused) {
             (0, 0) => Ok(()),
             (0, reused) => Err(LateWindowError::Reused(reused)),
             (refused, _) => Err(LateWindowError::Refused(refused)),
