@@ -198,21 +198,25 @@ pub(super) fn in_units(value: &ScalarValue, time: &DataType) -> Option<i64> {
             };
         }
     };
-    let ns = match value {
+    Some(span_ns(value)? / unit_ns)
+}
+
+/// A span of time in nanoseconds; `None` for months, whose lengths differ, and for other values.
+pub(crate) fn span_ns(value: &ScalarValue) -> Option<i64> {
+    match value {
         ScalarValue::IntervalMonthDayNano(Some(span)) if span.months == 0 => {
-            span.nanoseconds.checked_add(i64::from(span.days).checked_mul(86_400_000_000_000)?)?
+            span.nanoseconds.checked_add(i64::from(span.days).checked_mul(86_400_000_000_000)?)
         }
         ScalarValue::IntervalDayTime(Some(span)) => {
             let ms = i64::from(span.days) * 86_400_000 + i64::from(span.milliseconds);
-            ms.checked_mul(1_000_000)?
+            ms.checked_mul(1_000_000)
         }
-        ScalarValue::DurationNanosecond(Some(ns)) => *ns,
-        ScalarValue::DurationMicrosecond(Some(us)) => us.checked_mul(1_000)?,
-        ScalarValue::DurationMillisecond(Some(ms)) => ms.checked_mul(1_000_000)?,
-        ScalarValue::DurationSecond(Some(s)) => s.checked_mul(1_000_000_000)?,
-        _ => return None,
-    };
-    Some(ns / unit_ns)
+        ScalarValue::DurationNanosecond(Some(ns)) => Some(*ns),
+        ScalarValue::DurationMicrosecond(Some(us)) => us.checked_mul(1_000),
+        ScalarValue::DurationMillisecond(Some(ms)) => ms.checked_mul(1_000_000),
+        ScalarValue::DurationSecond(Some(s)) => s.checked_mul(1_000_000_000),
+        _ => None,
+    }
 }
 
 /// Refuses a time that is no whole number.

@@ -9,6 +9,8 @@ use datafusion::logical_expr::Expr;
 use evenfall_query_member::desk::nbbo::DeskFill;
 use evenfall_query_member::desk::{DeskAsk, DeskQuestion};
 
+use crate::asof::condition::span_ns;
+
 /// Which function is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DeskFunctionName {
@@ -144,16 +146,7 @@ fn count(expr: &Expr, usage: &str) -> Result<usize> {
 /// A span of time of at least this length.
 fn span(expr: &Expr, usage: &str, least: Duration) -> Result<Duration> {
     let value = constant(expr, usage)?;
-    let span = match value {
-        ScalarValue::IntervalMonthDayNano(Some(span)) if span.months == 0 => {
-            i64::from(span.days).checked_mul(DAY_NS).and_then(|ns| ns.checked_add(span.nanoseconds))
-        }
-        _ => None,
-    };
-    let span = span.and_then(|ns| u64::try_from(ns).ok()).map(Duration::from_nanos);
+    let span = span_ns(value).and_then(|ns| u64::try_from(ns).ok()).map(Duration::from_nanos);
     span.filter(|span| *span >= least)
         .ok_or_else(|| plan_datafusion_err!("{usage}; found {value} in the place of a time span"))
 }
-
-/// Nanoseconds of a day of an interval.
-const DAY_NS: i64 = 86_400_000_000_000;
