@@ -31,6 +31,10 @@ pub fn messages(data: &[u8]) {
 }
 
 #[cfg(test)]
+#[path = "../../../../fuzz/replay.rs"]
+mod replay;
+
+#[cfg(test)]
 mod tests {
     fn corpus() -> Vec<Vec<u8>> {
         let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fuzz/corpus/pg_messages");
@@ -40,9 +44,7 @@ mod tests {
 
     #[test]
     fn what_once_was_interesting_stays_harmless() {
-        let inputs = corpus();
-        assert!(!inputs.is_empty());
-        inputs.iter().for_each(|input| super::messages(input));
+        super::replay::corpora(&[("pg_messages", super::messages)]);
     }
 
     /// A fuzzer without coverage, for machines without a nightly Rust: messages that are cut, glued

@@ -1,4 +1,4 @@
-//! What fuzzers call: the front of a statement, which is what is done before it is planned.
+//! What fuzzers call: the steps of a statement before it is planned.
 //!
 //! A fuzz target takes this module, `nesting`, `placeholders` and `syntax` by their files, because
 //! the crate brings a query engine, which builds for ten minutes. Those modules therefore know the
@@ -43,6 +43,10 @@ pub fn read_statements(data: &[u8]) {
 }
 
 #[cfg(test)]
+#[path = "../../../../fuzz/replay.rs"]
+mod replay;
+
+#[cfg(test)]
 mod tests {
     use std::path::Path;
 
@@ -55,8 +59,7 @@ mod tests {
 
     #[test]
     fn what_once_was_interesting_stays_harmless() {
-        assert!(!texts().is_empty());
-        texts().iter().for_each(|text| super::read_statements(text));
+        super::replay::corpora(&[("sql_statements", super::read_statements)]);
     }
 
     /// A fuzzer without coverage, for machines without a nightly Rust: texts that are cut, glued
