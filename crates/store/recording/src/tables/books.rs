@@ -532,7 +532,7 @@ impl Snapshot for BookSnapshot {
             let Some(numbers) = selected.remove(&stream.stream()) else { continue };
             let first = numbers.first().map_or(0, |range| range.start);
             let mut wanted = WantedRows { stream: stream.stream(), numbers, times: &rows.times };
-            let stored = self.stored_rows(place).filter(|stored| stored.messages.start <= first);
+            let stored = self.stored_rows(place).filter(|stored| stored.messages.contains(&first));
             if let Some(stored) = stored {
                 let before = wanted.split_before(stored.messages.end);
                 let read = self.read_stored(stored, &before, &mut gathered, &mut give)?;

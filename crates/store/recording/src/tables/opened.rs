@@ -11,10 +11,10 @@ use crate::derived::{DerivedEdge, DerivedStream, DerivedStreams, last_edge};
 use crate::files::derived_name;
 use crate::snapshot::RecordingSnapshot;
 
-/// How often the edges of trades and quotes are looked at while messages are ahead of them, and the
-/// pause between two looks. A recorder shows messages and then their rows. A recorder that was
-/// killed between the two shows no further rows.
+/// Looks at the edges of trades and quotes while messages are ahead of them. A recorder shows
+/// messages and then their rows. A recorder that was killed between the two shows no further rows.
 const LOOKS: u32 = 20;
+/// The pause between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// Messages by which the rows of a live recorder may be behind. Rows that are further behind are
 /// those of messages that an earlier process recorded, and the statement then keeps all messages.
@@ -52,7 +52,7 @@ impl OpenedRecording {
         files: &RecordingFiles,
         still: &StillEdges,
     ) -> Result<Self, StoreError> {
-        let mut first = read_edges(&**source, files)?;
+        let first = read_edges(&**source, files)?;
         let mut snapshot = RecordingSnapshot::open(Arc::clone(source), files)?;
         let mut edges = first.clone();
         let is_still = lock_edges(still).get(&files.name) == Some(&first);
@@ -73,7 +73,6 @@ impl OpenedRecording {
             }
             std::thread::sleep(LOOK_EVERY);
         }
-        first.resize(edges.len(), None);
         for (place, (edge, first)) in edges.iter().zip(&first).enumerate() {
             let end = snapshot.streams()[place].numbers().end;
             let is_near =
