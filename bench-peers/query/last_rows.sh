@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The last 10,000 rows of a table, two columns, by psql: evenfall beside PostgreSQL 15 on this machine.
+# The last 10,000 rows of a table, two columns, by psql: evenfall beside PostgreSQL on this machine.
 #
 #   bench-peers/query/last_rows.sh EVENFALL EVENFALL_QUERY [ROWS] [ROUNDS]
 #

@@ -302,7 +302,7 @@ fn view_of(update: &Update, event: &Event) -> Option<UpdateView> {
     }
 }
 
-/// A type that is one letter; 0 for the name of a type of a format that is not read.
+/// The letter of a type whose name is one letter; 0 for a longer name.
 fn letter_of(kind: &str) -> c_char {
     match kind.as_bytes() {
         [letter] => *letter as c_char,

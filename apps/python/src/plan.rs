@@ -220,7 +220,7 @@ pub(crate) struct PyPlan {
 }
 
 impl PyPlan {
-    /// What the caller calls the host on a place.
+    /// The host at a place: its name where the caller gave names, and otherwise its row.
     fn host_at<'py>(&self, py: Python<'py>, place: usize) -> PyResult<Bound<'py, PyAny>> {
         Ok(match self.is_named {
             true => self.plan.tree[place].as_str().into_pyobject(py)?.into_any(),

@@ -52,8 +52,8 @@ fn field_type(word: &str) -> Option<(FieldType, u16)> {
     Some((kind, u16::try_from(kind.bytes()?).ok()?))
 }
 
-/// Makes a table, and the store's directory when it is missing. A table of this name with the same
-/// schema stays as it is.
+/// Creates a table. A missing directory of the store is made first. A table of this name with the
+/// same schema stays as it is.
 pub(crate) fn create_table(place: &Arc<StorePlace>, name: &str, schema: &Schema) -> PyResult<()> {
     let failed = |error: StoreError| store_error(&error);
     check_new_name(name).map_err(|error| wrong_argument(format!("name {name:?}: {error}")))?;

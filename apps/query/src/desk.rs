@@ -37,10 +37,10 @@ pub(crate) struct DeskArgs {
 }
 
 impl DeskArgs {
-    /// Who answers.
+    /// The source of the answers.
     ///
     /// # Errors
-    /// The errors of both files and of the own address.
+    /// A file that cannot be read, and workers that cannot be asked.
     pub(crate) fn source(&self) -> Result<DeskSource, Box<dyn std::error::Error>> {
         let Some(file) = &self.workers else { return Ok(DeskSource::default()) };
         let about =

@@ -151,7 +151,8 @@ pub struct QuoteTick {
     pub quote: QuoteRow,
     /// The venue's number of the security.
     pub locate: u16,
-    /// Whether the prices are those of the end of the nanosecond before, so that the quote is none.
+    /// Whether the prices are again those at the end of the nanosecond before. The tick then makes
+    /// no quote.
     pub is_undone: bool,
     /// Whether this is the first tick of its nanosecond.
     pub begins_nanosecond: bool,
@@ -435,7 +436,7 @@ impl Books {
     ) -> bool {
         let mut trade = |row| match row {
             BookRow::Trade(row) => each(TickedRow::Trade(row)),
-            // The ticks before say the same.
+            // The ticks of the quote were given with their messages.
             BookRow::Quote(_) => {}
         };
         if !self.take(format, message, &mut trade) {

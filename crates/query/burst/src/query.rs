@@ -242,7 +242,7 @@ impl MilliQuery {
         }
     }
 
-    /// Places keys as told, as the rank `me` takes part in it. q1 has no shuffle, and places none.
+    /// Sets the placement of keys, for the rank `me`. q1 has no shuffle, and so no placement.
     #[must_use]
     pub fn placed_by(self, placement: KeyPlacement, me: u16) -> Self {
         let is_range = placement == KeyPlacement::Range && self.top.is_some();

@@ -15,10 +15,10 @@ use crate::pivots::{KEY_BYTES, Naive, SplitterRule, Weighted};
 use crate::query::{Duplicates, QueryRows, RepositoryRow, SumRow};
 use crate::sort::{Records, VALUE_BYTES};
 
-/// A word that is none of the names of something.
+/// A name that is not one of the allowed names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownName {
-    /// The names that there are.
+    /// The allowed names.
     pub allowed: &'static str,
 }
 

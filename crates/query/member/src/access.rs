@@ -29,7 +29,7 @@ const SILENCES_MAX: u32 = 10;
 pub enum AccessError {
     /// The list of workers is empty.
     NoWorkers,
-    /// There are more workers than a key can have.
+    /// There are more workers than can share a key.
     TooMany {
         /// Number of workers.
         workers: usize,
@@ -41,11 +41,11 @@ pub enum AccessError {
         /// How many of them fit, counted from the first.
         fit: usize,
     },
-    /// The silence is none that workers take.
+    /// The silence is shorter or longer than the silences that workers take.
     Silence(Duration),
     /// Workers are on other hosts, and there is no key.
     NoKey,
-    /// Workers are on other hosts, and the own address is loopback.
+    /// Workers are on other hosts, and they are to be asked from this address of loopback.
     OwnIsLoopback(SocketAddr),
     /// The socket cannot be bound, or fails.
     Group(GroupError),

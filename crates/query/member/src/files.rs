@@ -93,7 +93,7 @@ impl fmt::Display for RecordFileError {
 
 impl std::error::Error for RecordFileError {}
 
-/// Tells what was to be done with which file, when the system refused.
+/// Names the file, and what was to be done with it, in an error of the system.
 fn about(action: &'static str, file: &Path) -> impl Fn(io::Error) -> RecordFileError {
     let file = file.to_owned();
     move |source| RecordFileError::Io { action, file: file.clone(), source }
@@ -147,8 +147,8 @@ pub fn part_name(rank: usize) -> String {
     format!("{PART}{rank:05}")
 }
 
-/// Expects a directory without parts of ranks that this sort does not have. A directory that is not
-/// there has none.
+/// Refuses a directory that has the part of a rank which this sort does not have. A missing
+/// directory has no parts.
 ///
 /// # Errors
 /// [`RecordFileError::LaterPart`].

@@ -371,7 +371,7 @@ impl PgSession {
     }
 }
 
-/// Rows between which it is looked whether the statement ends early.
+/// Rows after which a stream of rows sees that its statement has ended early.
 const PIECE_ROWS: usize = 128;
 
 fn split_rows<T>(rows: Vec<T>) -> impl Iterator<Item = Vec<T>> {

@@ -136,7 +136,7 @@ impl ConnectionSettings {
             Statement::Commit { .. } => Some(Ok(SettingsAnswer::Ended("COMMIT"))),
             Statement::Rollback { .. } => Some(Ok(SettingsAnswer::Ended("ROLLBACK"))),
             Statement::Discard { .. } => Some(Ok(self.reset_all("DISCARD ALL"))),
-            // Pools of connections end what nobody has begun: cursors and messages.
+            // Pools of connections close cursors and end notifications that no client has here.
             Statement::Close { .. } => Some(Ok(SettingsAnswer::Done("CLOSE CURSOR"))),
             Statement::UNLISTEN { .. } => Some(Ok(SettingsAnswer::Done("UNLISTEN"))),
             Statement::Reset(ResetStatement { reset: Reset::ALL }) => {
@@ -285,11 +285,11 @@ fn parse_duration(text: &str) -> Option<Duration> {
         _ => return None,
     };
     let us = number.checked_mul(unit_us)?;
-    // What lies below a millisecond would be no limit.
+    // Part of a millisecond counts as a whole one, because 0 is no limit.
     Some(Duration::from_millis(us.div_ceil(1_000)))
 }
 
-/// Whether a value says that the setting shall be as it was, or as on the server.
+/// Whether a value is the word DEFAULT or LOCAL, which resets the setting.
 fn is_default(value: &Expr) -> bool {
     matches!(value, Expr::Identifier(word) if word.quote_style.is_none()
         && ["default", "local"].iter().any(|name| word.value.eq_ignore_ascii_case(name)))

@@ -76,7 +76,7 @@ fn microseconds(column: &ArrayRef, kind: &DataType) -> PgWireResult<ArrayRef> {
 /// The values of a bound statement's parameters.
 ///
 /// # Errors
-/// A value that is none of its type.
+/// A value that does not have the type of its parameter.
 pub(crate) fn bind_parameters(portal: &Portal<Prepared>) -> PgWireResult<ParamValues> {
     let stored = &portal.statement;
     let values = (0..portal.parameters.len()).map(|at| {

@@ -34,8 +34,9 @@ pub(crate) fn rewrite_statement(statement: &mut Statement) -> Result<(), String>
 
 #[derive(Default)]
 struct Rewriter {
-    /// Derived tables around the place, and those that were given a name.
+    /// Derived tables around the place of the visitor.
     depth: usize,
+    /// Derived tables that got a name so far.
     named: usize,
 }
 

@@ -278,7 +278,8 @@ impl<T: ArrowPrimitiveType> GroupsAccumulator for GroupValues<T> {
     }
 }
 
-/// All rows as one group. The lock is never waited for: it lets the groups be shared.
+/// All rows as one group. An [`Accumulator`] can be shared by threads and a [`GroupsAccumulator`]
+/// cannot, so a lock is around it. Nothing ever waits for the lock.
 struct OneGroup {
     groups: Mutex<Box<dyn GroupsAccumulator>>,
 }

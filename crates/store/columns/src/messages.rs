@@ -152,7 +152,7 @@ impl<'a> MessageRecord<'a> {
         }
     }
 
-    /// The message, when it lies whole in this record, before nothing but zeros.
+    /// The message, when it lies whole in this record and only zeros follow it.
     fn plain_message(&self) -> Option<&'a [u8]> {
         let (message, after) = self.body.split_at_checked(usize::from(self.length))?;
         after.iter().all(|byte| *byte == 0).then_some(message)
@@ -164,8 +164,8 @@ impl<'a> MessageRecord<'a> {
         self.body.get(..len).filter(|_| self.length & PART == 0)
     }
 
-    /// The bytes that a reader of this part of a message wants, which end with the last byte that
-    /// is not zero, or behind it.
+    /// The bytes of this part of a message: as many as the record states, and at least those up to
+    /// the last byte that is not zero.
     fn stated_body(&self) -> &'a [u8] {
         let zeros = self.body.iter().rev().take_while(|byte| **byte == 0).count();
         let stated = usize::from(self.length & !OWN_TIME & !PART);

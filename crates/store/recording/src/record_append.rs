@@ -1,9 +1,9 @@
 //! [`RecordAppender`]: records of a table on their way into a file with a schema.
 //!
 //! A store takes a batch whole or refuses it whole, and names a wrong record by its number within
-//! the batch, which nobody knows who gave a table. The appender therefore remembers the position of
-//! each record in its table (the line of a CSV, the row of a frame), and cuts a refused batch in
-//! halves until the records before the refused one are appended and its position is known.
+//! the batch. A user has a table, and knows no batches. The appender therefore remembers the
+//! position of each record in its table (the line of a CSV, the row of a frame), and cuts a refused
+//! batch in halves until the records before the refused one are appended and its position is known.
 //!
 //! ```text
 //!  rows --> window of the file, if it has one --> batch of 256 KiB --> Store or Client
@@ -21,8 +21,8 @@ use evenfall_store_format::{Error as StoreFormatError, Field, Schema};
 
 use crate::late_window::LateWindow;
 
-/// Bytes gathered before they are appended: a quarter of the longest append, so that a wrong record
-/// is found after ten cuts.
+/// Bytes gathered before they are appended: a quarter of the longest append. A wrong record of 32
+/// bytes is found after 13 cuts.
 const BATCH_BYTES: usize = 256 << 10;
 
 /// Where the records go.
@@ -268,8 +268,9 @@ impl<'a> RecordAppender<'a> {
         self.append_named(back, &positions[half..])
     }
 
-    /// Appends what is still waiting. To be called also after an error of the table, so that the
-    /// records before the error are in the file. After an error of the store it does nothing.
+    /// Appends the records that still wait. The caller finishes after an error of the table too, so
+    /// that the records before the error are in the file. After an error of the store, nothing is
+    /// appended.
     ///
     /// # Errors
     /// As [`push`](Self::push).

@@ -34,7 +34,7 @@ impl ClassCursor {
         }
     }
 
-    /// The records that are to be read next, when the cursor has none in memory; none at the end.
+    /// The records that the cursor has not read yet; `None` while it has records in memory.
     #[cfg(feature = "arrow")]
     pub(crate) fn unread_records(&self) -> Option<Range<u64>> {
         (self.at >= self.records.len()).then_some(self.next..self.end)
@@ -133,7 +133,7 @@ pub fn first_where(
     Ok(low)
 }
 
-/// Those of these records of a file that have a time from one to another, both included.
+/// The part of these records of a file whose times lie in a range.
 ///
 /// # Errors
 /// The errors of the source, and [`NoRecord`](evenfall_store_format::Error::NoRecord) when

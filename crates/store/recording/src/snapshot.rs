@@ -226,7 +226,7 @@ impl StreamSnapshot {
     }
 }
 
-/// The format of the messages of these streams for which the writer stated none.
+/// The format of those messages of these streams whose writer stated no format.
 pub(crate) fn untagged_format_of(
     source: &dyn RecordSource,
     streams: &[StreamSnapshot],

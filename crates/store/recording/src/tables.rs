@@ -353,8 +353,8 @@ impl StoreTables {
         Ok(FileSnapshot::open(&self.source, file)?)
     }
 
-    /// A recording as it is now, or as the statement found it before; `None` when there is none of
-    /// this name.
+    /// The recording of this name, as it is now or as the statement found it before; `None` when
+    /// there is no such recording.
     fn opened(
         &self,
         catalog: &Catalog,

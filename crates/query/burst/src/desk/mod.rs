@@ -514,7 +514,7 @@ fn program(place: RankPlace, question: TimedQuestion, source: Source, worst: usi
     DeskProgram { rank: place.rank, ranks, question, source: Some(source), worst, head }
 }
 
-/// What whoever asks wants.
+/// A question of a desk, with its window and its fills.
 #[derive(Clone, Debug)]
 pub struct DeskAsk {
     /// What is asked.

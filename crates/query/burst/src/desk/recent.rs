@@ -384,7 +384,7 @@ impl RecentSnapshot {
     /// Whether all rows of a window that begins behind this time are here.
     ///
     /// # Errors
-    /// The reason, for whoever asks.
+    /// A window that is longer than rows are kept, and rows of the window that have left.
     pub fn check_window(&self, window: Duration, after_ns: i64) -> Result<(), DeskRefusal> {
         if window > self.keep {
             return Err(DeskRefusal::Window { keep: self.keep, asked: window });

@@ -342,7 +342,7 @@ impl<P: QuestionPlan> BurstAsker<P> {
         self.events.push_back(AskerEvent::Unanswered { took, workers, missing });
     }
 
-    /// Ends the attempt. With a failure its ranks are told that it is given up.
+    /// Ends the attempt. After a failure, the ranks are told that the attempt is given up.
     fn retire(&mut self, now: Timestamp, failure: Option<RankFailure>) {
         self.again_at = None;
         let stage = core::mem::replace(&mut self.stage, Stage::Idle);

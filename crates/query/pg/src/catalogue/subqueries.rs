@@ -10,7 +10,7 @@ use datafusion::sql::sqlparser::ast::{
     VisitorMut,
 };
 
-/// Tables of the catalogue that are about none of the tables here.
+/// Tables of the catalogue that have no rows here.
 const WITHOUT_ROWS: [&str; 3] = ["pg_attrdef", "pg_sequence", "pg_collation"];
 
 /// Puts null in the place of subqueries that find nothing.

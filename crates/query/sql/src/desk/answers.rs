@@ -20,7 +20,7 @@ fn change_type() -> DataType {
     DataType::Decimal128(38, 5)
 }
 
-/// Who has answered.
+/// The venues of an answer, and the workers that have no part in the answer.
 pub(super) struct AnswerSource {
     /// Names of the venues, from venue 1 on.
     pub(super) venues: Vec<String>,

@@ -30,7 +30,7 @@ pub(super) struct GivenRows {
 /// Reads positions or fills.
 ///
 /// # Errors
-/// A missing column, a row that is none, and too many rows.
+/// A missing column, a row that is no position or fill, and too many rows.
 pub(super) async fn read_given(
     kind: AnswerKind,
     plan: Arc<dyn ExecutionPlan>,

@@ -14,7 +14,7 @@ use arrow::datatypes::{Decimal128Type, Int32Type, Int64Type, TimestampNanosecond
 use datafusion::common::{Result, exec_err};
 use evenfall_query_member::desk::in_place::VenueRows;
 use evenfall_query_member::desk::recent::{
-    QuoteAt, RecentConfig, RecentRows, SidePrice, SymbolName, TradeAt,
+    QuoteAt, RecentConfig, RecentRows, RecentSnapshot, SidePrice, SymbolName, TradeAt,
 };
 use evenfall_store_recording::tables::{Snapshot, TableName, Tables};
 
@@ -82,7 +82,7 @@ struct StreamReader {
 }
 
 /// Snapshots of all streams, and the time of their newest row.
-type StreamSnapshots = (Vec<evenfall_query_member::desk::recent::RecentSnapshot>, Option<i64>);
+type StreamSnapshots = (Vec<RecentSnapshot>, Option<i64>);
 
 impl StreamReader {
     fn read(
@@ -142,7 +142,7 @@ impl StreamReader {
         let shares = batch.column(4).as_primitive::<Int64Type>();
         let times = batch.column(1).as_primitive::<TimestampNanosecondType>();
         let streams = batch.column(0).as_primitive::<Int32Type>();
-        // A trade whose price nobody knows can be judged by nothing.
+        // A trade without a price is left out, because it cannot be judged.
         for row in (0..batch.num_rows()).filter(|row| prices.is_valid(*row)) {
             let Ok(price) = i64::try_from(prices.value(row)) else { continue };
             let shares = share_count(if shares.is_valid(row) { shares.value(row) } else { 0 });

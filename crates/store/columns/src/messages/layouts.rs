@@ -10,8 +10,8 @@ use evenfall_store_format::messages::{
 use super::MessageRecord;
 use crate::encode::Rows;
 
-/// Of each format of these rows, the layout that shreds the most messages of a sample, with the
-/// kinds of messages that are there.
+/// For each format of these rows, the layout that shreds the most messages of a sample. A layout
+/// keeps the kinds of messages that the rows have.
 pub(super) fn chosen_layouts(
     rows: &Rows<'_>,
     candidates: Vec<FormatLayout>,

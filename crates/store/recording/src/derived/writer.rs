@@ -27,7 +27,7 @@ struct StreamFiles {
     trades: Arc<StoreFile>,
     quotes: Arc<StoreFile>,
     edges: Arc<StoreFile>,
-    /// The messages whose rows the files have already. They are made again and dropped.
+    /// The first message whose rows each file lacks. Earlier rows are made again and dropped.
     trades_next: u64,
     quotes_next: u64,
     /// The times of the last rows. Times of a file never decrease, also where retention took the
@@ -150,9 +150,9 @@ impl<'a> DerivedWriter<'a> {
         flush_stream(self.store, &self.name, stream, self.is_stopping)
     }
 
-    /// Takes messages that the store has and the books have not: at most so many of each stream.
-    /// Returns whether any stream is still behind. The writer of the messages has shown every
-    /// message that it was given.
+    /// Takes messages that the store has and the books have not: at most `messages_max` of each
+    /// stream. Returns whether any stream is still behind. The caller has shown the messages to
+    /// readers before ([`show`](crate::RecordingWriter::show)).
     ///
     /// # Errors
     /// The errors of the store.
