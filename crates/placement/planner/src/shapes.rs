@@ -1,5 +1,5 @@
-//! [`Planner::plan_shape`]: which depth and fan-out suit a pool, and [`Planner::plan_below`]: the
-//! tree below a host that stays where it is.
+//! [`Planner::plan_shape`] chooses the depth and fan-out that suit a pool, and
+//! [`Planner::plan_below`] the tree below a host that stays where it is.
 //!
 //! Measured delays alone would always choose one hop, because a way over another machine is
 //! seldom shorter than the way to the receiver. What makes a wide tree slow is the parent: it sends
@@ -9,19 +9,22 @@
 //! worst leaf of the planned tree  +  depth * (fan-out - 1) * time of a copy
 //! ```
 //!
-//! The second part is the wait of a leaf that is the last child at every hop. With ways of 50 us,
-//! twenty receivers get one hop, and a hundred receivers get two.
+//! The second part is the wait of a leaf that is the last child at every hop. With ways of 50 us
+//! and copies of [`COPY_US`], twenty receivers get one hop, and a hundred receivers get two.
 
+use crate::builder::RootRule;
 use crate::delays::Delays;
 use crate::minmax::MinMaxError;
 use crate::planner::{PlanError, Planner, TreePlan};
 use crate::tree::TreeShape;
 
-/// Time of a copy in microseconds: what the sending side takes for a delivered copy at 10,000
-/// messages a second (docs/results/fanout.md).
+/// Time of a copy in microseconds, where no other is given: processor time of the sending side for
+/// each delivered copy at 10,000 messages a second over loopback, on a virtual machine with two
+/// cores of an AMD EPYC (docs/results/fanout.md). `evenfall bench fanout` measures the time of
+/// another machine. At full speed a copy takes a fraction of this time.
 pub const COPY_US: f64 = 4.2;
-/// Deepest tree that is considered. With a fan-out of 2 or more, six hops reach more receivers than
-/// a pool whose pairs are all measured has.
+/// Deepest tree that is considered when no fan-out is given. Six hops of a fan-out of 2 have 64
+/// leaves. For more leaves, a seventh hop pays only when a copy takes about as long as a way.
 const DEPTH_MAX: u8 = 6;
 /// Roots that are tried below a host that stays: those with the shortest ways from it. A root
 /// that is farther away loses on the first hop what it could gain below.
@@ -67,16 +70,18 @@ pub struct ShapedPlan {
 
 impl ShapeSearch {
     /// For each depth, the tree with the smallest fan-out that has enough leaves. Depths at which a
-    /// flatter tree of the same fan-out has enough leaves are left out.
+    /// flatter tree of the same fan-out has enough leaves are left out. A fan-out that is given
+    /// leaves one shape: the flattest with enough leaves.
     fn shapes(&self) -> Vec<TreeShape> {
         let receivers = self.receivers.max(1) as u64;
         let reaches =
             |fanout: u16, depth: u8| u64::from(fanout).saturating_pow(depth.into()) >= receivers;
+        if let Some(fanout) = self.fanout {
+            let depth = (1..=u8::MAX).find(|depth| reaches(fanout, *depth));
+            return depth.map(|depth| TreeShape { depth, fanout }).into_iter().collect();
+        }
         let of_depth = |depth: u8| {
-            let fanout = match self.fanout {
-                Some(fanout) => Some(fanout).filter(|fanout| reaches(*fanout, depth)),
-                None => (1..=u16::MAX).find(|fanout| reaches(*fanout, depth)),
-            }?;
+            let fanout = (1..=u16::MAX).find(|fanout| reaches(*fanout, depth))?;
             let is_needed = depth == 1 || !reaches(fanout, depth - 1);
             is_needed.then_some(TreeShape { depth, fanout })
         };
@@ -114,7 +119,8 @@ impl Planner {
         delays: &Delays,
         pool: &[usize],
     ) -> Result<ShapedPlan, PlanError> {
-        let (mut costs, mut best, mut failure) = (Vec::new(), None, None);
+        let (mut costs, mut failure) = (Vec::new(), None);
+        let mut best: Option<(f64, TreePlan)> = None;
         for shape in search.shapes_in(pool.len()) {
             let planner = Self { shape, ..self.clone() };
             match planner.plan(delays, pool) {
@@ -124,10 +130,7 @@ impl Planner {
                     costs.push(cost);
                     // Of two shapes that cost the same, the flatter one has fewer machines that
                     // may fail.
-                    let is_better = best
-                        .as_ref()
-                        .is_none_or(|(least, _): &(f64, TreePlan)| cost.total_us() < *least);
-                    if is_better {
+                    if best.as_ref().is_none_or(|(least, _)| cost.total_us() < *least) {
                         best = Some((cost.total_us(), plan));
                     }
                 }
@@ -144,9 +147,9 @@ impl Planner {
         }
     }
 
-    /// Chooses the tree of this shape that a host outside the tree feeds. The way from that host to
-    /// the root of the tree counts, by its 90th percentile. The worst leaf of the plan is seen from
-    /// the host above, and has no bound.
+    /// Chooses the tree of this shape that a host outside the tree feeds. The worst leaf of the plan
+    /// counts from that host: the 90th percentile of the way to the root is added to the worst leaf
+    /// below the root. The plan has no bound.
     ///
     /// # Errors
     /// The reason why there is no tree.
@@ -167,7 +170,7 @@ impl Planner {
         let no_way = PlanError::MinMax(MinMaxError::NoTree { proven: false });
         let mut best: Result<TreePlan, PlanError> = Err(no_way);
         for (way_us, root) in roots {
-            let planner = Self { root: crate::builder::RootRule::Host(root), ..self.clone() };
+            let planner = Self { root: RootRule::Host(root), ..self.clone() };
             match planner.plan(delays, pool) {
                 Ok(plan) => {
                     let worst_leaf_us = way_us + plan.worst_leaf_us;
@@ -207,6 +210,7 @@ mod tests {
         assert_eq!(shapes(1, None), [(1, 1)]);
         assert_eq!(shapes(9, Some(3)), [(2, 3)]);
         assert_eq!(shapes(10, Some(3)), [(3, 3)]);
+        assert_eq!(shapes(100, Some(2)), [(7, 2)]);
         assert!(shapes(2, Some(1)).is_empty());
         assert_eq!(search(8, None, 1.0).places_min(), 9);
         assert_eq!(search(8, None, 1.0).shapes_in(12).len(), 1);
