@@ -58,10 +58,10 @@
 //! What the campaign has to know:
 //!
 //! - Each word of `Check` needs a mutant that it catches, and each word of `Mutant` a [`Trap`] in
-//!   the outline; `lab/campaigns/tests/campaigns.rs` fails otherwise. A trap's number of seeds is a
-//!   small multiple of the seed that `catch` prints. An alteration changes arrivals, transmits,
-//!   writes, clock readings and events. What a mutant changes in the owner, such as answering a
-//!   read too early, is done by the campaign's observer.
+//!   the outline; `lab/campaigns/tests/campaigns.rs` fails otherwise. The range of a trap's seeds
+//!   ends at a small multiple of the seed that `catch` prints. An alteration changes arrivals,
+//!   transmits, writes, clock readings and events. What a mutant changes in the owner, such as
+//!   answering a read too early, is done by the campaign's observer.
 //! - Checks look at what machines told their owners ([`Observer`](crate::Observer)) and at disks,
 //!   never inside a machine. `Observer::revive` makes the machine of a node that comes back, out of
 //!   its disk alone.
@@ -198,8 +198,9 @@ impl<C> Run<C> {
     }
 }
 
-/// A mutant, the check that must catch the mutant, and the seeds of which one must do so. The seeds
-/// of a rare mutant begin shortly before the first that does, so that a test need not run the rest.
+/// A mutant, the check that must catch the mutant, and seeds. Under one of the seeds at least, the
+/// check must catch the mutant. The range of a mutant that is caught seldom begins shortly before
+/// the first seed that catches it, so that a test need not run the seeds before.
 pub type Trap<M, C> = (M, C, Range<u64>);
 
 /// The fixed parts of a campaign.

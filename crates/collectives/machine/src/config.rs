@@ -29,7 +29,7 @@ impl LinkPace {
 }
 
 /// All settings of a [`Shuffle`](crate::Shuffle). The members of one operation must agree on
-/// `packet_bytes`. Each member chooses the other settings for itself.
+/// `packet_bytes` and `chunks`. Each member chooses the other settings for itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShuffleConfig {
     /// Payload of a full packet in bytes. A payload of 1,432 fills an Ethernet frame of 1,500.

@@ -156,9 +156,9 @@ pub(crate) struct Receiver {
     packet_bytes: u32,
     rtt_packets: u32,
     grant_packets: u32,
-    /// Packets of a chunk, where messages are cut ([`chunks`](crate::chunks)), and the messages
-    /// whose next chunk may be granted.
+    /// Packets of a chunk, where messages are cut ([`chunks`](crate::chunks)).
     chunk_packets: Option<u32>,
+    /// The messages whose next chunk may be granted.
     chunks_due: VecDeque<u16>,
     /// Priority, tie-break, message, version.
     eligible: BinaryHeap<(u64, u16, u16, u32)>,

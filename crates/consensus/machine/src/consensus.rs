@@ -22,8 +22,7 @@
 //! leader, and a standby root never takes over under such a protocol.
 //!
 //! The product has one implementation, [`Canopus`]. Owners hold a `Box<dyn Consensus>`, and a
-//! caller that wants another protocol hands it in where the owner is made. A call through the
-//! pointer takes a few nanoseconds beside the microseconds that a request takes.
+//! caller that wants another protocol hands it in where the owner is made.
 
 use bytes::Bytes;
 use evenfall_core::{Machine, NodeId, Timestamp};
@@ -53,9 +52,9 @@ pub trait Consensus: Machine<Event = Event> + Send {
         lease: LeaseKey,
     ) -> Result<(), ConsensusError>;
 
-    /// Asks for a moment that is behind all requests which were answered before, or behind those
-    /// that write keys of one name. [`Event::Committed`] or [`Event::Answered`] brings the token
-    /// back. Raft calls this moment the read index.
+    /// Asks for a place in the order behind all requests that were answered before. With a lease,
+    /// only requests that write keys of its name count. [`Event::Committed`] or [`Event::Answered`]
+    /// brings the token back when a read is due. Raft calls this place the read index.
     ///
     /// # Errors
     /// As [`propose`](Self::propose).
@@ -66,18 +65,19 @@ pub trait Consensus: Machine<Event = Event> + Send {
         lease: Option<LeaseKey>,
     ) -> Result<(), ConsensusError>;
 
-    /// What the replica knows of itself and of the others, for pages and notes.
+    /// What the replica knows of itself and of the other replicas, for pages and log lines.
     fn status(&self) -> ConsensusStatus;
 
-    /// Takes the owner's state behind all events so far, in about this many bytes, which `snapshot`
-    /// appends. The owner calls this after [`Event::CheckpointWanted`]. A protocol that keeps no
-    /// log asks for no checkpoint and leaves this out.
+    /// Replaces the log by a snapshot of the owner's state after all events so far. `snapshot`
+    /// appends the state, which has about `bytes` bytes. The owner calls this after
+    /// [`Event::CheckpointWanted`]. A protocol without a log never sends that event, and leaves
+    /// this call out.
     fn compact(&mut self, now: Timestamp, bytes: usize, snapshot: WriteState<'_>) {
         let _ = (now, bytes, snapshot);
     }
 
-    /// Plans that the rack of this place among all racks leaves. A rack that does not exist has
-    /// left already.
+    /// Plans that a rack leaves. `rack` is its place among all racks. A number without a rack is
+    /// taken as a rack that has left already.
     ///
     /// # Errors
     /// [`ConsensusError::Needed`] when the others could not go on, and [`ConsensusError::Settings`]
@@ -87,8 +87,8 @@ pub trait Consensus: Machine<Event = Event> + Send {
         Err(ConsensusError::Settings("this protocol has no racks that may leave"))
     }
 
-    /// Takes what the membership service outside has. A protocol that asks for none by
-    /// [`Event::OutsideWanted`] leaves this out.
+    /// Takes the list that the membership service outside has. A protocol that never sends
+    /// [`Event::OutsideWanted`] leaves this call out.
     ///
     /// # Errors
     /// [`ConsensusError::Outside`], and the replica goes on with the earlier list.

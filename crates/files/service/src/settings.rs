@@ -27,11 +27,12 @@ const DEAD_AFTER_MIN: Duration = Duration::from_secs(1);
 pub const CONNECTIONS_MAX: usize = 8;
 /// Most ports that a slow connection may try.
 const READ_PORTS_MAX: u32 = 64;
-/// The least and the greatest bytes on their way: one piece of a connection, and what a client
-/// with the most connections over a network of 100 Gb/s and 20 ms needs, four times.
+/// The bytes that a client may have read and not written. The least is one piece of a connection.
+/// The greatest is four times what a network of 100 Gb/s carries in a round trip of 20 ms.
 const READ_BYTES: core::ops::RangeInclusive<usize> = 131_072..=1 << 30;
 
 /// Most paths that are set up beforehand: those between two pods of a fat tree of 16-port switches.
+/// A flowserver looks at so many paths between two racks.
 const PATHS_MAX: usize = 64;
 
 /// A path between racks that was set up beforehand: switches carry the connections of clients from
@@ -115,7 +116,9 @@ impl Default for FilesSettings {
             room_bytes_min: 1 << 30,
             log_copies: 3,
             scrub_bytes_per_second: 4_000_000,
+            // More than two connections take bandwidth from others and gain little.
             read_connections: 2,
+            // The limit of the simulated policy `agentless`.
             read_ports: 8,
             read_bytes_in_flight: 2 << 20,
             host_bytes_per_second: 1_250_000_000,

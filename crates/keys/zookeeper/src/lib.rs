@@ -7,11 +7,11 @@
 //! ```
 //!
 //! One thread owns the replica of the consensus ([`replica`]), and one thread serves all clients
-//! (`front`), each by its `connection`. The replica has any protocol of
-//! [`Consensus`](evenfall_consensus_machine::Consensus): Canopus by [`run`], another by
-//! [`run_replica`]. Writes go through the consensus. Reads are answered from
-//! the keys of this replica at their turn, as ZooKeeper does, and a client that needs the latest
-//! value sends a sync in front of the read.
+//! (`front`), each by its `connection`. [`run`] makes a replica of Canopus. [`run_replica`] takes a
+//! replica of any protocol that keeps the contract
+//! [`Consensus`](evenfall_consensus_machine::Consensus). Writes go through the consensus. Reads are
+//! answered from the keys of this replica at their turn, as ZooKeeper does, and a client that needs
+//! the latest value sends a sync in front of the read.
 //!
 //! Clients speak ZooKeeper's protocol ([`jute`](evenfall_keys_machine::jute)), with two operations
 //! of our own beside it: a [call](evenfall_keys_machine::KeyCall) with a sequence, which is applied

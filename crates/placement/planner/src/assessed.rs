@@ -1,5 +1,5 @@
-//! [`AssessedPlan`]: a tree with everything that is known about it, as commands and programs tell
-//! it.
+//! [`AssessedPlan`]: a tree with its lengths, its bound and their errors, as commands and programs
+//! tell them.
 
 use evenfall_core::Hedging;
 use serde::Serialize;
@@ -102,7 +102,8 @@ impl Planner {
         })
     }
 
-    /// The best tree known also bounds how far the tree of another method is from the best.
+    /// The plan with a bound. A plan whose method proves none gets the bound of min-max, which
+    /// begins its search at the plan's tree.
     fn bounded(
         &self,
         plan: TreePlan,

@@ -149,11 +149,12 @@ pub enum PlanError {
     LemonDrop(LemonDropError),
     /// The strategy reads a statistic that the delays do not have.
     Lacks(DelayStatistic),
-    /// No depth and fan-out give this many leaves in the pool.
+    /// The pool has too few hosts for a tree with the wanted leaves, or no tree of the given
+    /// fan-out has so many.
     NoRoom {
         /// The wanted leaves.
         receivers: usize,
-        /// Places of the smallest tree with these leaves.
+        /// Places of the smallest tree with these leaves; `usize::MAX` when there is no such tree.
         places: usize,
         /// Hosts of the pool.
         hosts: usize,

@@ -147,9 +147,9 @@ impl Planner {
         }
     }
 
-    /// Chooses the tree of this shape that a host outside the tree feeds. The worst leaf of the plan
-    /// counts from that host: the 90th percentile of the way to the root is added to the worst leaf
-    /// below the root. The plan has no bound.
+    /// Chooses the tree of this shape that a host outside the tree feeds. The worst leaf of the
+    /// plan counts from that host: the 90th percentile of the way to the root is added to the worst
+    /// leaf below the root. The plan has no bound.
     ///
     /// # Errors
     /// The reason why there is no tree.

@@ -141,8 +141,9 @@ struct Fetch<'a> {
     patience: [Patience; 2],
     /// Number of lanes that read at once: one if the flowserver finds no gain in a second lane.
     lanes_max: usize,
-    /// The greatest rate of a connection, and the greatest sum of the rates of all connections.
+    /// The greatest rate of a connection, in bytes a second.
     fastest: f64,
+    /// The greatest sum of the rates of all connections, in bytes a second.
     fastest_sum: f64,
     turns: u64,
     /// Limit of the pieces that wait to be written. A connection with a further piece waits until
@@ -304,11 +305,12 @@ impl<'a> Fetch<'a> {
         if silence >= HANG {
             self.give_up(at);
         } else if is_silent && let Some(trial) = &lane.trial {
-            match trial.moved > 0 {
-                true => self.keep_trial(at),
-                false => self.leave_trial(at),
+            if trial.moved > 0 {
+                self.keep_trial(at);
+                self.lanes[at].paths.end_trial();
+            } else {
+                self.leave_trial(at);
             }
-            self.lanes[at].paths.end_trial();
         } else if !main.is_hedged && (is_silent || self.is_late(at)) {
             self.hedge_lane(at, !is_silent);
         } else {
@@ -327,8 +329,7 @@ impl<'a> Fetch<'a> {
             return false;
         }
         let now = Instant::now();
-        let is_awake = |copy: &&SourceCopy| copy.rests_until.is_none_or(|until| until <= now);
-        let usable = self.copies.iter().filter(|copy| !copy.has_failed).filter(is_awake);
+        let usable = self.copies.iter().filter(|copy| !copy.has_failed && !copy.is_resting(now));
         let elsewhere = usable.filter_map(|copy| copy.rate).fold(0.0, f64::max);
         let range = self.parts.reading(at);
         let Some(rate) = main.measured else { return false };
@@ -368,7 +369,6 @@ impl<'a> Fetch<'a> {
             (Some((None, silence)), _) => {
                 if silence >= self.patience[usize::from(has_moved)].wait() {
                     self.leave_trial(at);
-                    self.lanes[at].paths.end_trial();
                 }
             }
             (None, Some(rate)) => self.judge_path(at, rate, false),
@@ -381,11 +381,11 @@ impl<'a> Fetch<'a> {
         let slot = if is_trial { self.trial_slot(at) } else { at };
         let range = self.parts.reading(slot);
         let left_s = (range.end - range.start) as f64 / rate.max(1.0);
-        // The trial of a lane with a hedge would be a third connection.
         let is_long = left_s >= TRIAL_WORTH_S && range.end - range.start >= 2 * STOLEN_BYTES_MIN;
         // The flowserver knows more of the path that it chose than this connection can measure.
         let of_lane = self.lanes[at].main.as_ref();
         let is_chosen = of_lane.is_some_and(|main| self.copies[main.copy].ports.is_some());
+        // The trial of a lane with a hedge would be a third connection.
         let is_worth = is_long && !is_chosen && self.lanes[at].hedge.is_none();
         let promised = is_worth.then(|| self.promise_rate(at));
         let change = self.lanes[at].paths.judge_rate(rate, promised);
@@ -419,11 +419,10 @@ impl<'a> Fetch<'a> {
             self.fetched.tried += 1;
             self.begin(other.unwrap_or(own), range)
         });
-        if trial.is_none() {
-            self.parts.give_up(slot);
-            self.lanes[at].paths.end_trial();
+        match trial {
+            Some(_) => self.lanes[at].trial = trial,
+            None => self.leave_trial(at),
         }
-        self.lanes[at].trial = trial;
     }
 
     /// The connection on trial goes on as the lane. What the old connection has not read is left to
@@ -437,9 +436,12 @@ impl<'a> Fetch<'a> {
         }
     }
 
-    /// Leaves the connection on trial, and what it has not read to others.
+    /// Ends the trial of a lane without keeping its connection. What the connection has not read is
+    /// left to others.
     fn leave_trial(&mut self, at: usize) {
-        if let Some(trial) = self.lanes[at].trial.take() {
+        let lane = &mut self.lanes[at];
+        lane.paths.end_trial();
+        if let Some(trial) = lane.trial.take() {
             trial.stop_reading();
         }
         self.parts.give_up(self.trial_slot(at));
@@ -563,7 +565,6 @@ impl<'a> Fetch<'a> {
             LaneRole::Trial => {
                 let own = lane.main.as_ref().map(|main| main.copy);
                 let failed = lane.trial.as_ref().map(|trial| trial.copy);
-                lane.paths.end_trial();
                 self.leave_trial(at);
                 // The first connection to the same copy will tell whether the copy has failed.
                 if let Some(failed) = failed.filter(|failed| Some(*failed) != own) {

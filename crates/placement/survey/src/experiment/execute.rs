@@ -22,6 +22,15 @@ use super::record::RunRecord;
 
 /// Largest file of a run that is read.
 pub(super) const RECORD_BYTES_MAX: u64 = 256 << 20;
+/// The file with the description of an experiment, beside its runs.
+pub(super) const DESCRIPTION: &str = "experiment.json";
+
+/// Writes a file whose name ends with `.json`, whole or not at all.
+pub(super) fn write_whole(path: &Path, text: &str) -> Result<(), ExperimentError> {
+    let part = path.with_extension("json.part");
+    let written = fs::write(&part, text).and_then(|()| fs::rename(&part, path));
+    written.map_err(ExperimentError::file(path))
+}
 
 /// The directory in which the runs of an experiment are kept.
 #[derive(Clone, Debug)]
@@ -94,10 +103,10 @@ impl RunsDirectory {
             pool: experiment.pool.clone(),
             runs: experiment.plans().into_iter().map(|plan| plan.id).collect(),
         };
-        let path = self.0.join("experiment.json");
+        let path = self.0.join(DESCRIPTION);
         let json =
             serde_json::to_string_pretty(&description).map_err(ExperimentError::json(&path))?;
-        fs::write(&path, json + "\n").map_err(ExperimentError::file(&path))
+        write_whole(&path, &(json + "\n"))
     }
 
     /// Reads the description of the experiment.
@@ -105,7 +114,7 @@ impl RunsDirectory {
     /// # Errors
     /// When the file is missing or wrong.
     pub fn description(&self) -> Result<Description, ExperimentError> {
-        let path = self.0.join("experiment.json");
+        let path = self.0.join(DESCRIPTION);
         let text = fs::read_to_string(&path).map_err(ExperimentError::file(&path))?;
         serde_json::from_str(&text).map_err(ExperimentError::json(&path))
     }
@@ -157,10 +166,8 @@ impl RunsDirectory {
     /// What the system says.
     pub fn write(&self, record: &RunRecord) -> Result<(), ExperimentError> {
         let path = self.file(&record.plan.id);
-        let part = path.with_extension("json.part");
         let json = serde_json::to_string_pretty(record).map_err(ExperimentError::json(&path))?;
-        let written = fs::write(&part, json + "\n").and_then(|()| fs::rename(&part, &path));
-        written.map_err(ExperimentError::file(&path))
+        write_whole(&path, &(json + "\n"))
     }
 
     /// The plans of these that are still to be carried out: those without a file or without a tree,

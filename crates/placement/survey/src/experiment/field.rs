@@ -262,7 +262,7 @@ pub struct SurveyedRuns<'a> {
 
 impl core::fmt::Debug for SurveyedRuns<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Survey").field("course", &self.course).finish_non_exhaustive()
+        f.debug_struct("SurveyedRuns").field("course", &self.course).finish_non_exhaustive()
     }
 }
 

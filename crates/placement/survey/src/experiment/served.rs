@@ -9,10 +9,11 @@
 //!  GET /experiment?file=runs/a-1.json&from=0  up to a MiB of a file, from this byte on
 //! ```
 //!
-//! A file of a run is complete or missing, so every file that the page names is complete. Only
-//! names that an experiment writes are given out and taken. Whoever reads the metrics of an agent
-//! reads the runs too: they have names of hosts and delays, and no secrets.
+//! Every file that the page names is complete, because runs and description are written whole or
+//! not at all. Only names that an experiment writes are given out and taken. Whoever reads the
+//! metrics of an agent reads the runs too: they have names of hosts and delays, and no secrets.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
@@ -20,7 +21,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::error::ExperimentError;
-use super::execute::{Description, RECORD_BYTES_MAX, RunsDirectory};
+use super::execute::{DESCRIPTION, Description, RECORD_BYTES_MAX, RunsDirectory, write_whole};
 
 /// The path of the page.
 pub const PAGE: &str = "/experiment";
@@ -28,8 +29,6 @@ pub const PAGE: &str = "/experiment";
 const PART_BYTES: u64 = 1 << 20;
 /// Most files of an experiment: a thousand repetitions of a hundred trees.
 const FILES_MAX: usize = 100_000;
-/// The description of an experiment, beside its runs.
-const DESCRIPTION: &str = "experiment.json";
 
 /// A file that is given out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,7 +40,7 @@ pub struct ServedFile {
 }
 
 /// What was brought home.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FetchedRuns {
     /// Runs that are complete.
     pub runs: usize,
@@ -140,17 +139,16 @@ pub fn fetch_runs(ask: AskPage<'_>, into: &Path) -> Result<FetchedRuns, Experime
             fetched.runs += 1;
         }
         fetched.bytes += text.len() as u64;
-        let part = path.with_extension("json.part");
-        let written = fs::write(&part, text).and_then(|()| fs::rename(&part, &path));
-        written.map_err(ExperimentError::file(&path))?;
+        write_whole(&path, &text)?;
     }
     let Description { runs, .. } = directory.description()?;
-    let is_here = |run: &String| files.iter().any(|file| file.name == format!("runs/{run}.json"));
+    let here: BTreeSet<&str> = files.iter().map(|file| file.name.as_str()).collect();
+    let is_here = |run: &String| here.contains(format!("runs/{run}.json").as_str());
     fetched.missing = runs.iter().filter(|run| !is_here(run)).count();
     Ok(fetched)
 }
 
-/// A whole file.
+/// Fetches a whole file, part by part.
 fn fetch_file(ask: AskPage<'_>, file: &ServedFile) -> Result<String, ExperimentError> {
     let ServedFile { name, bytes } = file;
     if *bytes > RECORD_BYTES_MAX {

@@ -29,6 +29,13 @@ pub struct SourceCopy {
     pub ports: Option<SourcePorts>,
 }
 
+impl SourceCopy {
+    /// Whether the copy fell silent a short while before.
+    pub fn is_resting(&self, now: Instant) -> bool {
+        self.rests_until.is_some_and(|until| now < until)
+    }
+}
+
 /// The file that is read: its path, its number and its length when the reading began.
 #[derive(Clone, Copy)]
 pub struct WantedFile<'a> {
@@ -89,7 +96,7 @@ pub fn find_copies(
 /// fewest readers is read over one more connection, which has another source port.
 pub fn choose_copy(copies: &[SourceCopy], readers: &[usize], beside: f64) -> Option<usize> {
     let now = Instant::now();
-    let rests = |copy: &usize| copies[*copy].rests_until.is_some_and(|until| now < until);
+    let rests = |copy: &usize| copies[*copy].is_resting(now);
     let usable: Vec<usize> = (0..copies.len()).filter(|copy| !copies[*copy].has_failed).collect();
     let mut free: Vec<usize> = usable.iter().copied().filter(|copy| readers[*copy] == 0).collect();
     if !free.iter().all(rests) || readers.iter().any(|readers| *readers > 0) {
