@@ -19,7 +19,7 @@ export NO_INSTALL
 help:
 	@echo "make demo       a generated feed, multicast fairly on this machine; ends with a report"
 	@echo "make test       everything that must pass before a merge; it installs nothing"
-	@echo "make test-long  the long fault campaign ($(SEEDS_LONG) seeds), tests of ZooKeeper's clients, the wheel, and whether builds agree"
+	@echo "make test-long  the long fault campaign ($(SEEDS_LONG) seeds), tests of ZooKeeper's clients, the wheel, whether builds agree, and fuzzing"
 	@echo "make bench      fan-out cost, and our peers beside us"
 	@echo "make dist       static programs, a package for Debian, the C library, the wheel, an inventory, checksums"
 	@echo "make paper      the tables and figures of the papers beside ours, with a verdict each: what fits into MINUTES=10"
@@ -98,8 +98,8 @@ deploy:
 # Runs with MinIO, when it can be built or found. Without MinIO, its tests print that they are
 # skipped. When there are a JDK and Maven, two drivers of JDBC and all tests of ZooKeeper's clients run, then a part of them
 # again while replicas are killed, and then Hadoop's own tests of file systems. Builds a release and tries it in empty roots, and the wheel of
-# the Python package, and tests it in each Python from 3.11 on. Ends with three builds of the
-# scenarios, which must give the same digests.
+# the Python package, and tests it in each Python from 3.11 on. Then come three builds of the
+# scenarios, which must give the same digests, builds of single features, and fuzzing.
 test-long:
 	if minio=$$(./scripts/minio.sh); then export EVENFALL_MINIO=$$minio; fi; \
 	EVENFALL_SEEDS=$(SEEDS_LONG) $(CARGO) test --workspace --all-features

@@ -97,7 +97,7 @@ if [[ ${1:-} == --check ]]; then
   [[ ${NO_INSTALL:-} == 1 ]] && exit 0
   exit 1
 fi
-# Beside the rest, for most of it waits for servers and disks.
+# Installs Debian's packages beside the rest, because apt mostly waits for servers and disks.
 install_packages() {
   [[ ${#missing[@]} -gt 0 ]] || return 0
   if ! command -v apt-get >/dev/null 2>&1; then
@@ -142,9 +142,12 @@ if [[ $query -eq 1 ]]; then
     SQLAlchemy==2.1.9 pandas==3.1.1 asyncpg==0.32.0 adbc-driver-flightsql==1.13.0 adbc-driver-postgresql==1.13.0 \
     pyarrow==26.0.1 || rm -rf target/venv-query
 fi
-wait $packages
+# The build below may need the C compiler of the packages. It is tried without them too.
+code=0
+wait "$packages" || code=$?
 if [[ $mold -eq 1 ]]; then
   echo "building moldudp-peer with cargo"
   cargo build --release --quiet --locked --manifest-path bench-peers/moldudp/Cargo.toml \
     || echo "moldudp-peer does not build here"
 fi
+exit "$code"

@@ -45,7 +45,7 @@ make_lean() {
 # The program with all features, built once for the archive and the package.
 build_full() {
   [[ -x $work/full ]] && return
-  # It takes the place of the lean program in the directory of builds.
+  # The full program takes the place of the lean one in the directory of builds.
   build_static --features "$features"
   cp "target/$triple/lean/evenfall" "$work/full"
 }

@@ -68,11 +68,11 @@ def by_columns(*pairs):
     return rows
 
 
-def by_objects(told, path=""):
+def by_objects(told):
     """Rows of objects that have both `published` and `ours`, a number each or several."""
     if isinstance(told, list):
         for one in told:
-            yield from by_objects(one, path)
+            yield from by_objects(one)
     elif isinstance(told, dict) and {"published", "ours"} <= told.keys():
         label = " ".join(str(value) for key, value in told.items() if key not in ("published", "ours", "differs_percent"))
         pairs = [told["published"]], [told["ours"]]
@@ -81,8 +81,8 @@ def by_objects(told, path=""):
         for place, (published, ours) in enumerate(zip(*pairs)):
             yield label + (f" [{place + 1}]" if len(pairs[0]) > 1 else ""), published, ours
     elif isinstance(told, dict):
-        for key, value in told.items():
-            yield from by_objects(value, f"{path} {key}")
+        for value in told.values():
+            yield from by_objects(value)
 
 
 # Means and standard deviations of independent copies: depth, extra copies.

@@ -22,7 +22,9 @@ run_step() {
   set +m
   wait "$group"
   local code=$?
-  [[ $code -ne 124 && $code -ne 137 ]] || echo "steps: make $1 was ended: $LIMIT_MINUTES minutes are over"
+  if [[ -n ${over:-} && ($code -eq 124 || $code -eq 137) ]]; then
+    echo "steps: make $1 was ended: $LIMIT_MINUTES minutes are over"
+  fi
   local left
   if left=$(pgrep --list-full --pgroup "$group"); then
     printf 'steps: make %s left processes behind, which are ended:\n%s\n' "$1" "$left"
@@ -30,7 +32,7 @@ run_step() {
   fi
   return "$code"
 }
-trap 'kill -INT -- "-$group"; exit 130' INT TERM
+trap '[[ -z ${group:-} ]] || kill -INT -- "-$group"; exit 130' INT TERM
 
 limit=(env)
 [[ -z ${LIMIT_MINUTES:-} ]] || over=$((SECONDS + LIMIT_MINUTES * 60))

@@ -1,6 +1,7 @@
 #![no_main]
-//! See `read_statements` in `crates/query/sql/src/fuzzing.rs`. Its modules are taken by their
-//! files: the crate brings a query engine, which builds for ten minutes and has no part in this.
+//! See `read_statements` in `crates/query/sql/src/fuzzing.rs`. The modules of that crate are taken
+//! by their files, because the crate brings a query engine, which builds for ten minutes and has no
+//! part in this.
 
 #[path = "../../crates/query/sql/src/fuzzing.rs"]
 mod fuzzing;

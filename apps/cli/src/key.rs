@@ -7,9 +7,9 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
-use evenfall_core::{MasterKey, NodeKey};
+use evenfall_core::MasterKey;
 use evenfall_multicast_service::settings::{RoleName, Settings};
-use evenfall_runtime::settings::read_key;
+use evenfall_runtime::settings::{read_key, read_node_key};
 
 use crate::Outcome;
 use crate::services::{self, CONFIG};
@@ -138,19 +138,18 @@ fn make_node_keys(config: &Path) -> Outcome {
     let is_root = |role| matches!(role, RoleName::Root | RoleName::Standby | RoleName::Other);
     for node in settings.nodes.iter().filter(|node| !is_root(node.role)) {
         let Some(file) = settings.run.node_key_path(&node.name) else { continue };
+        let (wanted, shown, name) = (key.node(node.id), file.display(), &node.name);
         if !file.exists() {
             let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty());
             directory.map_or(Ok(()), std::fs::create_dir_all)?;
-            write_new(&file, key.node(node.id).to_text().as_bytes(), OWNER_READS)?;
-            println!("{} is written; copy it to the host of {} alone", file.display(), node.name);
+            write_new(&file, wanted.to_text().as_bytes(), OWNER_READS)?;
+            println!("{shown} is written; copy it to the host of {name} alone");
+        } else if read_node_key(&file)? != wanted {
+            // A file of another node, or of another master key, would shut its node out.
+            let master = master.display();
+            let why = format!("{shown} is not the key of {name} under {master}; remove it");
+            return Err(why.into());
         }
-        // A file of another node, or of another master key, would shut its node out.
-        let text = std::fs::read_to_string(&file)?;
-        if NodeKey::from_text(&text).is_ok_and(|there| there == key.node(node.id)) {
-            continue;
-        }
-        let (shown, name, master) = (file.display(), &node.name, master.display());
-        return Err(format!("{shown} is not the key of {name} under {master}; remove it").into());
     }
     Ok(())
 }

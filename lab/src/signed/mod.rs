@@ -156,13 +156,11 @@ impl SignedFeed {
         self.carry_datagrams();
     }
 
-    /// A datagram arrives at the root, from the address of this node. Returns whether the root
-    /// refused it.
-    pub fn inject_at_root(&mut self, from: u32, datagram: Bytes) -> bool {
+    /// A datagram arrives at the root, from the address of this node.
+    pub fn inject_at_root(&mut self, from: u32, datagram: Bytes) {
         let arrival = Arrival::new(address(from), datagram, self.now, StampedBy::User);
-        let is_refused = self.root.handle(self.now, arrival).is_err();
+        self.root.handle(self.now, arrival).ok();
         self.carry_datagrams();
-        is_refused
     }
 
     /// The last datagram of the root to this node, which is no receiver of the feed.

@@ -122,8 +122,8 @@ fn text_fills_a_field_of_bytes_and_a_letter_is_no_number() {
     assert_eq!(rows.lines().nth(1), Some(row), "{rows}");
 }
 
-/// What `a16-deep-rows.sh` writes: rows of a microsecond each, of which the one in line 30,002 has
-/// another time.
+/// A table of 50,000 rows, a microsecond apart. The row in line 30,002 is further away from its
+/// place by `other_ns`.
 fn deep_rows(other_ns: i64) -> String {
     let mut text = String::from("time,number,price\n");
     for row in 0..50_000 {
@@ -186,7 +186,7 @@ fn damaged_names_are_named_without_a_panic_and_come_back_from_the_objects() {
     assert_eq!(rows.lines().count(), 3, "{rows}");
 }
 
-/// As `a19-journal-flip.sh`: acknowledged records, `kill -9`, and one flipped bit in a journal.
+/// The server is killed when it has acknowledged records, and one bit of a journal is flipped.
 #[test]
 fn a_flipped_bit_in_a_journal_is_told_by_verify_and_when_the_store_opens() {
     let tables = Tables::new();

@@ -345,9 +345,7 @@ impl Looks {
             }
         }
     }
-}
 
-impl Looks {
     /// The results that readings alone give.
     fn results(mut self) -> Results {
         let readings = self.whole.len() as u64;

@@ -16,7 +16,7 @@ use evenfall_store_engine::Client;
 use evenfall_store_format::Schema;
 use serde_json::Value;
 
-use super::super::remote::Served;
+use super::super::remote::{Served, due};
 use super::super::{Args, Failure, percentile};
 use super::second::{RECORDS, fill};
 use crate::product;
@@ -179,9 +179,9 @@ fn append_at_rate(args: &Args, mut client: Client) -> Result<Vec<u64>, Failure> 
     }
     let mut times = Vec::new();
     let started = Instant::now();
-    let every = args.batch as f64 / args.rate.unwrap_or(RATE);
-    for turn in 0u32.. {
-        let due = started + Duration::from_secs_f64(every * f64::from(turn));
+    let rate = args.rate.unwrap_or(RATE);
+    for turn in 0u64.. {
+        let due = started + due(args, rate, turn);
         if due.duration_since(started) >= args.duration {
             break;
         }
