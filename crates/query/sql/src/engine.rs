@@ -192,7 +192,7 @@ impl QueryEngine {
     }
 }
 
-/// What one connection or command asks through.
+/// The session in which one connection or command asks its statements.
 #[derive(Clone)]
 pub struct QuerySession {
     context: SessionContext,

@@ -296,7 +296,7 @@ enum Source {
     Venue {
         rows: RecentSnapshot,
     },
-    /// Whoever asks, with fills for `nbbo`.
+    /// The asker, with its fills for `nbbo`.
     Asker {
         fills: Arc<[DeskFill]>,
     },

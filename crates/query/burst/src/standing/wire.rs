@@ -36,7 +36,7 @@ pub const REASON_BYTES_MAX: usize = 240;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum QuestionKind {
-    /// Who asks calls the roll.
+    /// The asker calls the roll of its workers.
     Call = 1,
     /// A worker answers a call. `rows` are the rows that the worker holds, and `newest` is the time
     /// of its newest row.
