@@ -50,7 +50,7 @@ pub struct NodeKey {
     secret: [u8; 32],
 }
 
-/// The secret by which a process takes part.
+/// The secret of a process in a run with node keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EndKeys {
     /// A root or a standby.

@@ -199,7 +199,7 @@ impl ClientHandshake {
     /// takes the hello.
     ///
     /// # Errors
-    /// Why the server does not take it.
+    /// Why the server refuses the hello.
     pub fn check_prefix(&self, prefix: &[u8; PREFIX_BYTES]) -> Result<(), HandshakeError> {
         match read_prefix(prefix)? {
             0 => Ok(()),

@@ -95,7 +95,7 @@ impl DriverQuestions {
     /// Checks that the interface exists.
     pub(crate) fn check_interface(&self) -> io::Result<()> {
         match self.ask_about() {
-            // A driver that answers nothing is there.
+            // An interface whose driver answers nothing exists.
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Err(error),
             _ => Ok(()),
         }

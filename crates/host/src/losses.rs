@@ -31,8 +31,8 @@ use crate::ethtool::DriverQuestions;
 const CLOUD_WORD: &str = "allowance_exceeded";
 /// Parts of names that count packets which found no room, or were thrown away.
 const CARD_WORDS: [&str; 6] = ["drop", "discard", "missed", "out_of_buffer", "no_buf", "overrun"];
-/// Parts of names that count what a program of XDP decided, which is no loss of the card.
-const NO_LOSS_WORDS: [&str; 1] = ["xdp"];
+/// The part of a name that counts what a program of XDP decided, which is no loss of the card.
+const XDP_WORD: &str = "xdp";
 /// The file in which the kernel counts the packets that it dropped at each interface of the network
 /// namespace of the reading thread.
 const KERNEL_FILE: &str = "/proc/thread-self/net/dev";
@@ -89,11 +89,11 @@ fn strip_queue(name: &str) -> String {
 
 /// Who lost the packets that a counter of this name counts; `None` for a counter of anything else.
 fn cause_of(counter: &str) -> Option<LossCause> {
-    let has = |words: &[&str]| words.iter().any(|word| counter.contains(word));
     if counter.contains(CLOUD_WORD) {
         return Some(LossCause::Cloud);
     }
-    (has(&CARD_WORDS) && !has(&NO_LOSS_WORDS)).then_some(LossCause::Card)
+    let is_card = CARD_WORDS.iter().any(|word| counter.contains(word));
+    (is_card && !counter.contains(XDP_WORD)).then_some(LossCause::Card)
 }
 
 /// The counters of lost packets among the counters of a driver, the cloud's first. A counter that
@@ -125,7 +125,7 @@ fn kernel_drops(text: &str, interface: &str) -> Vec<CardLoss> {
     KERNEL_COLUMNS.into_iter().filter_map(loss).collect()
 }
 
-/// Reads the lost packets of one card, again and again.
+/// Reads the counters of lost packets of one card. Each read asks the driver anew.
 pub struct LossReader {
     interface: String,
     driver: DriverQuestions,
@@ -156,8 +156,8 @@ impl LossReader {
         &self.interface
     }
 
-    /// The lost packets so far, the cloud's first. A driver without counters tells nothing, and the
-    /// kernel's own counters are there for any.
+    /// The lost packets so far, the cloud's first. The counters of the kernel follow those of the
+    /// driver. A driver without counters adds nothing to the list.
     pub fn read_losses(&self) -> Vec<CardLoss> {
         let counters =
             self.driver.ask_about().and_then(|about| self.driver.ask_counters(about.counters));

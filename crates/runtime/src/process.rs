@@ -189,7 +189,7 @@ fn open_port(
             return Ok((port, PortTaken { kind: kind.settings_name(), why }));
         }
         (None, Some(load)) => choice::choose_kind(&options, load),
-        // Only a proxy's kernel forwards, so that no other role gains by another kind.
+        // The trial measures a hop, which a role that forwards nothing does not have.
         (None, None) => {
             let why = "this role forwards nothing".to_owned();
             PortChoice { kind: options.kind, why }

@@ -118,7 +118,8 @@ fn lock(page: &Mutex<Page>) -> MutexGuard<'_, Page> {
 }
 
 impl Telemetry {
-    /// Starts serving, if there is an address. Orders exist only where the role takes them.
+    /// Starts to serve the pages, if there is an address: those of the role, the orders that the
+    /// role takes, and the page of its files.
     ///
     /// # Errors
     /// When the address cannot be bound, or lies beyond loopback without a key, or this build has
@@ -139,8 +140,8 @@ impl Telemetry {
         Ok(telemetry)
     }
 
-    /// From now on the pages tell the kind of the role's port, and what the card with this address
-    /// lost.
+    /// Adds to the pages the kind of the role's port, and the packets that the card with this
+    /// address lost.
     #[cfg(feature = "http")]
     pub(crate) fn describe_port(&mut self, port: &PortTaken, address: IpAddr) {
         if self.server.is_none() {
@@ -152,7 +153,7 @@ impl Telemetry {
         page.host = Some(host);
     }
 
-    /// Without pages there is nothing to tell.
+    /// Does nothing, because this build has no pages.
     #[cfg(not(feature = "http"))]
     pub(crate) fn describe_port(&mut self, _: &PortTaken, _: IpAddr) {}
 

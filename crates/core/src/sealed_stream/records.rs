@@ -86,7 +86,7 @@ impl RecordSealer {
 pub enum RecordError {
     /// A record was changed, left out, repeated, or sealed under another key.
     Forged,
-    /// A record is longer than records are.
+    /// A record of this many bytes is longer than [`RECORD_BYTES_MAX`].
     TooLong(usize),
     /// The connection ended before its end was sealed.
     CutOff,

@@ -145,7 +145,8 @@ impl CardFacts {
         )
     }
 
-    /// Whether a program would fit into the driver. No kind of port needs it, so nothing is costly.
+    /// Tells whether the driver takes a native XDP program at this MTU. No kind of port needs the
+    /// program, so neither answer is costly.
     fn describe_xdp(&self, mtu: u64) -> HostFinding {
         let name = &self.name;
         let about = format!("{name}: MTU for native XDP");

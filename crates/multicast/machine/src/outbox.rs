@@ -20,7 +20,7 @@ const CONTROL_MAX: usize = 65_536;
 #[derive(Clone, Debug)]
 struct Parcel {
     to: Destination,
-    /// Under whose key the datagram leaves.
+    /// The other end, under whose key the datagram leaves.
     end: End,
     view: u32,
     frame: Frame,

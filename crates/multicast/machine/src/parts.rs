@@ -25,17 +25,14 @@ const PEER_BYTES_MAX: usize = 23;
 /// The keys that come with a place.
 #[derive(Clone, Copy)]
 pub(crate) struct PlaceKeys<'a> {
-    /// Makes the keys for the nodes above.
-    pub(crate) above: KeyMaker<'a>,
+    /// Makes the key by which the node of the place speaks to a node above it.
+    pub(crate) above: &'a dyn Fn(NodeId) -> [u8; GIVEN_BYTES],
     /// The keys of the run, the key in use first.
     pub(crate) run: &'a [RunKey],
 }
 
 /// Bytes of the keys of a run, two at most.
 const RUN_KEYS_BYTES_MAX: usize = 1 + 2 * 33;
-
-/// Makes the key by which the node of a place speaks to a node above it.
-pub(crate) type KeyMaker<'a> = &'a dyn Fn(NodeId) -> [u8; GIVEN_BYTES];
 
 /// Bodies of the datagrams that bring a place. Each body has at most `bytes_max` bytes.
 pub(crate) fn split(place: &Place, bytes_max: usize, keys: Option<PlaceKeys<'_>>) -> Vec<Bytes> {

@@ -245,7 +245,7 @@ fn of_another_run(error: RoleError, node: &Node, resumes: &[Option<Resume>]) -> 
 /// What a recorder does beside keeping messages.
 #[derive(Clone, Copy, Default)]
 pub struct RecorderExtras<'a> {
-    /// Messages go here too. It answers questions about the last seconds.
+    /// Takes the messages too, and answers questions about the last seconds.
     pub recent: Option<&'a dyn RecentHolder>,
     /// Opens the trades and quotes that are written beside the messages.
     pub open_tables: Option<OpenTables>,

@@ -42,7 +42,7 @@ impl StampConduct {
     }
 }
 
-/// The places of the participants among so many receivers: the first two and the last two.
+/// The places of the participants among this number of receivers: the first two and the last two.
 pub fn find_participants(receivers: u32) -> [u32; PARTICIPANTS] {
     let last = receivers.saturating_sub(1);
     [0, 1.min(last), last.saturating_sub(1), last]

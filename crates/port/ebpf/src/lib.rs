@@ -225,7 +225,7 @@ fn begin(ebpf: &mut Ebpf, setup: Setup, interface: &str) -> Result<(), Error> {
 }
 
 /// The mark of arrivals that were sent on, and the mark of departures to be copied. They are
-/// random, so that no packet has one by another program's will.
+/// random, so that other programs of the host hardly use the same marks.
 fn draw_marks() -> Result<(u32, u32), Error> {
     let mut seed = [0; 6];
     random::fill(&mut seed).map_err(|error| os("draw a mark", error, ""))?;

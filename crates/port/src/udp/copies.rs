@@ -37,7 +37,8 @@ impl CopyGate {
         self.way.store(0, Ordering::Relaxed);
     }
 
-    /// How the copies of a datagram, or of segments, of this length leave from one datagram.
+    /// How the kernel copies a datagram of this length, or segments of it; `None` when copies leave
+    /// one by one.
     pub(crate) fn way_for(&self, datagram_bytes: usize) -> Option<MarkedWay> {
         if !cfg!(feature = "ebpf") {
             return None;

@@ -68,9 +68,9 @@ pub(crate) trait Beside: Send {
     /// The mark of a packet that was sent on.
     fn mark(&self) -> u32;
 
-    /// Adopts a group or a table. A group is also the socket's own. `gate` is that of a group with
-    /// members; it is open while copies of what the socket sends to the group are made here. The
-    /// gate that the group had before is shut.
+    /// Adopts a group or a table. The socket has the same group. `gate` belongs to a group with
+    /// members. The gate is open while datagrams that the socket sends to the group are copied
+    /// beside the socket. The gate that the group had before is shut.
     fn install(
         &mut self,
         owner: usize,

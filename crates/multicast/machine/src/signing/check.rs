@@ -279,8 +279,9 @@ impl SignatureCheck {
         self.counts.frames > before
     }
 
-    /// A frame that has waited too long. In a feed that goes on, a frame without a signature is the
-    /// first or, far ahead of the feed, the last. Another one becomes the first in its turn.
+    /// A frame that has waited too long for its signature: the first or the last of the pending
+    /// frames. An unsigned frame becomes the first when the frames before it are signed. A forged
+    /// frame far ahead of the feed is the last.
     fn overdue(&self, now: Timestamp) -> Option<PendingFrame> {
         let ends = [self.pending.front(), self.pending.back()].into_iter().flatten();
         let mut ends = ends.copied().filter(|_| !self.is_suspended);

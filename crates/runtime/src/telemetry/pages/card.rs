@@ -16,8 +16,8 @@ use evenfall_host::losses::{CardLoss, LossReader};
 
 use crate::telemetry::Metrics;
 
-/// How long an answer of the driver is used again. Whoever reads the pages in a loop then asks the
-/// driver, which some drivers ask the card for, once a second.
+/// How long an answer of the driver is used again. A client that reads the pages in a loop then
+/// causes one question to the driver a second. Some drivers ask the card before they answer.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// The card of a node, as the pages tell it.
