@@ -51,8 +51,8 @@ pub struct ConnectOptions {
     /// The key of a user of the server. With it the connection is sealed, and the server may be on
     /// another machine.
     pub key: Option<UserKey>,
-    /// How new the records of reads have to be. A server of version 2 answers a client without a
-    /// wish ([`Freshness::Published`]) alone.
+    /// How new the records of reads have to be. A server of version 2 answers
+    /// [`Freshness::Published`] alone.
     pub freshness: Freshness,
 }
 

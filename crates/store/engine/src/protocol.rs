@@ -22,8 +22,8 @@ pub const HEADER_BYTES: usize = 16;
 /// The version of the protocol. Version 2 has subscriptions and waits, and version 3 says of a read
 /// how new its records have to be.
 pub const VERSION: u32 = 3;
-/// The version that says nothing about freshness. A client without a wish speaks this version, so
-/// that servers of version 2 answer it.
+/// The version without freshness. A client of [`Freshness::Published`] speaks it, so that servers
+/// of version 2 answer.
 pub const VERSION_PLAIN: u32 = 2;
 /// The earliest version that a server speaks. Later versions changed no frame of version 1.
 pub const VERSION_MIN: u32 = 1;
@@ -72,7 +72,7 @@ impl Freshness {
     /// All variants, in the order of their numbers on the wire.
     const ALL: [Self; 3] = [Self::Published, Self::Fresh, Self::Primary];
 
-    /// The version in which a client of this wish speaks.
+    /// The version that a client of this freshness speaks.
     pub fn version(self) -> u32 {
         if self == Self::Published { VERSION_PLAIN } else { VERSION }
     }

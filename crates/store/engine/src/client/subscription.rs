@@ -97,8 +97,8 @@ impl PushQueue {
     }
 }
 
-/// Takes frames as the replies to a subscription, until one is refused. What waits for the caller
-/// has no seam, and is no more than the window.
+/// Takes frames as the replies to a subscription, until one is refused. Checks that the batches for
+/// the caller follow each other without a gap, and fit the window.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn check_pushes(mut data: &[u8]) {
     let mut queue = PushQueue::new(16, 0);

@@ -545,17 +545,13 @@ impl Shared {
         let (layout, size) = (file.layout, file.layout.record_bytes());
         let wanted = (numbers.end - numbers.start) as usize * size;
         let (bytes, token) = self.ask_primary(file, |client| {
-            let mut bytes = Vec::with_capacity(wanted);
             let remote = client.open(&file.name)?;
             let Range { start: first, end } = remote.numbers;
             if numbers.start < first || numbers.end > end {
                 let record = format!("{} to {}", numbers.start, numbers.end);
                 return Err(Error::NoRecord { record, first, end }.into());
             }
-            client.read(&remote, numbers.clone(), &mut |part| {
-                bytes.extend_from_slice(&part);
-                Ok(())
-            })?;
+            let bytes = client.numbers(&remote, numbers.clone())?;
             if bytes.len() == wanted {
                 return Ok(Bytes::from(bytes));
             }
