@@ -126,7 +126,8 @@ impl Sender {
         }
     }
 
-    /// Packets of a message that comes alone, of which so many may go unasked.
+    /// Grants the beginning of a message that comes alone: up to `packets` packets, and no more
+    /// than a chunk where messages are cut. Returns the number of granted packets.
     pub(crate) fn begin_alone(&mut self, to: u16, packets: u32) -> u32 {
         let chunk = self.turns.as_ref().map_or(packets, ChunkTurns::chunk_packets);
         let message = &mut self.messages[usize::from(to)];

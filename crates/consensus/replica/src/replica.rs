@@ -113,7 +113,8 @@ fn start_of(
     Ok(ConsensusStart { config, tree, me, seed: random_number()?, log })
 }
 
-/// The error for a machine that was not made. A log that is refused is named.
+/// The error of a replica whose machine was not made. When the log is the reason, the error names
+/// the log.
 fn name_refused_log(settings: &Settings, error: ConsensusError) -> ReplicaError {
     match error {
         ConsensusError::Log(_)

@@ -92,7 +92,7 @@ impl PathTrials {
         PathChange::Try
     }
 
-    /// A trial has ended before its port was measured.
+    /// Ends a trial. The next rate is not compared with the rate of the port before.
     pub fn end_trial(&mut self) {
         self.before = None;
     }

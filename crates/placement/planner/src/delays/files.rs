@@ -179,7 +179,7 @@ fn pair_words(delays: &Delays, from: usize, to: usize) -> String {
     format!("row {} ({sender}), column {} ({receiver})", from + 1, to + 1)
 }
 
-/// The statistics of a pair of which one number is known.
+/// The statistics of a pair of which a single delay is known.
 fn measured(us: f64) -> Result<EdgeStats, String> {
     match us > 0.0 && us.is_finite() {
         true => Ok(EdgeStats::constant(us)),

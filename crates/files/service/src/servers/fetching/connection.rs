@@ -76,7 +76,7 @@ impl ReadConnection {
         self.moved_at.elapsed()
     }
 
-    /// Bytes have come.
+    /// Counts bytes that have come.
     pub fn add_bytes(&mut self, len: u64) {
         let now = Instant::now();
         (self.at, self.moved, self.moved_at) = (self.at + len, self.moved + len, now);
@@ -98,7 +98,7 @@ impl ReadConnection {
         self.measured
     }
 
-    /// From now on the connection stops here.
+    /// Sets the place in the file at which the connection stops.
     pub fn set_end(&self, end: u64) {
         self.end.store(end, Relaxed);
     }
