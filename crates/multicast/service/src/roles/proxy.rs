@@ -52,7 +52,7 @@ fn metrics(name: &str, tree: u32, status: &RelayStatus, malformed: u64) -> Metri
     m.counter("dropped_frames_total", "Frames dropped: driver full.", tree, status.dropped);
     m.counter("malformed_datagrams_total", "Datagrams that were no messages.", tree, malformed);
     m.counter("forged_datagrams_total", "Datagrams refused.", tree, status.refusals.forged);
-    let unplaced = "Authentic datagrams of another run, or of nodes without a place.";
+    let unplaced = "Authentic reports of nodes that are not below this one.";
     m.counter("unplaced_datagrams_total", unplaced, tree, status.refusals.unplaced);
     m.gauge("receivers_below", "Receivers that report.", tree, f64::from(status.below.receivers));
     m
