@@ -1,15 +1,15 @@
 //! `evenfall demo`: a whole run on this machine. Root, proxies and receivers are processes, and
 //! their logs are judged afterwards.
 
-mod cast;
+mod capacity;
 mod content;
 mod faults;
 mod folder;
 mod forwarding;
 mod modes;
 mod participant;
+mod processes;
 mod record;
-mod room;
 mod signed;
 mod takeover;
 #[cfg(feature = "trading")]
@@ -41,7 +41,6 @@ use evenfall_runtime::progress::Progress;
 
 use crate::watch::{LiveThread, PageOwner, open_browser};
 use crate::{Outcome, Stopped};
-use cast::Played;
 use content::Sent;
 use evenfall_multicast_service::report::text;
 use faults::Fault;
@@ -50,6 +49,7 @@ use folder::{Folder, KEY_FILE, PIPED_FEED, SETTINGS_FILE};
 use forwarding::Forwarded;
 use humantime::parse_duration;
 use participant::{Doors, GATEWAY, GatewayWord, HandedOn, Participant};
+use processes::Played;
 use signed::SignedRun;
 use takeover::{Takeovers, Voting};
 use trading::{Exchange, TradingOutcome};
@@ -328,13 +328,13 @@ fn prepare(
         clock: match args.plant_clocks {
             Some(_) => "mesh",
             // The fault `step` changes the host's clock, which "same-host" does not read.
-            None if cast::steps(args) => "realtime",
+            None if processes::steps(args) => "realtime",
             None => "same-host",
         }
         .into(),
         ..Run::default()
     };
-    let nodes = cast::nodes(args, lab)?;
+    let nodes = processes::nodes(args, lab)?;
     if pin::is_crowded(nodes.len()) {
         multicast.framing.coalesce = COALESCE;
     }
@@ -342,7 +342,7 @@ fn prepare(
     let clock = ClockSettings {
         plant: args.plant_clocks,
         plant_seed: args.seed,
-        steps: cast::steps(args).then(|| PathBuf::from(".")),
+        steps: processes::steps(args).then(|| PathBuf::from(".")),
         ..ClockSettings::default()
     };
     let mut settings =
@@ -350,9 +350,12 @@ fn prepare(
     if let Some(port) = &args.port {
         settings.io.port.clone_from(port);
     }
-    if cast::plants_delays(args) {
-        settings.inject.file = Some(PathBuf::from(cast::DELAYS_FILE));
-        fs::write(args.dir.join(cast::DELAYS_FILE), cast::far_receivers(args, &settings).0)?;
+    if processes::plants_delays(args) {
+        settings.inject.file = Some(PathBuf::from(processes::DELAYS_FILE));
+        fs::write(
+            args.dir.join(processes::DELAYS_FILE),
+            processes::far_receivers(args, &settings).0,
+        )?;
     }
     trading::plant_clock_errors(args)?;
     let path = settings_path(&args.dir);
@@ -384,7 +387,7 @@ fn summary(args: &Args, name: &str) -> Value {
 
 /// The summary of the root that sent the feed at the end; null when that root wrote none.
 fn last_root(args: &Args, settings: &Settings) -> Value {
-    let mut all = cast::roots(settings).map(|root| summary(args, &root.name));
+    let mut all = processes::roots(settings).map(|root| summary(args, &root.name));
     all.find(|summary| summary["leads"] == true).unwrap_or_default()
 }
 
@@ -409,7 +412,7 @@ fn judged(
     report: &Report,
 ) -> Result<Vec<Judged>, Box<dyn std::error::Error>> {
     let lines = &report.outcome.series.receivers;
-    let receivers: Vec<&Node> = cast::receivers(settings).collect();
+    let receivers: Vec<&Node> = processes::receivers(settings).collect();
     let summaries: Vec<Value> = receivers.iter().map(|node| summary(args, &node.name)).collect();
     let equal = sent(args, settings, expected).are_equal(&summaries)?;
     let judged = receivers.iter().zip(equal).map(|(node, is_equal)| Judged {
@@ -423,7 +426,7 @@ fn judged(
 pub fn main(args: &Args) -> Outcome {
     interrupt::install()?;
     let progress = Progress::new();
-    room::check(args)?;
+    capacity::check(args)?;
     let _folder = Folder::take(&args.dir)?;
     let args = &trading::prepare_feed(keep_pipe(args)?)?;
     if args.compare { modes::compare(args, &progress) } else { once(args, &progress).map(drop) }
@@ -456,7 +459,7 @@ fn serve_live(
     settings: &Settings,
     progress: &Progress,
 ) -> Result<Option<LiveThread>, Box<dyn std::error::Error>> {
-    let (_, far) = cast::far_receivers(args, settings);
+    let (_, far) = processes::far_receivers(args, settings);
     if !far.is_empty() && (!args.compare || args.mode == Mode::Unicast) {
         let modes = if args.compare { ", in every mode" } else { "" };
         progress.note(&format!("longer paths are planted{modes}: {far}"));
@@ -465,7 +468,7 @@ fn serve_live(
         let (name, is_root) = (node.name.clone(), true);
         Some(PageOwner { name, is_root, http: node.http? })
     };
-    let owners: Vec<PageOwner> = cast::roots(settings).filter_map(owner).collect();
+    let owners: Vec<PageOwner> = processes::roots(settings).filter_map(owner).collect();
     if owners.is_empty() {
         return Ok(None);
     }
@@ -489,7 +492,7 @@ fn announce_run(args: &Args, settings: &Settings, messages: u64) {
 
 /// Plays and judges one run in the directory, which belongs to this demo.
 fn once(args: &Args, progress: &Progress) -> Result<JudgedRun, Box<dyn std::error::Error>> {
-    let hosts = cast::hosts(args, args.receivers) as usize;
+    let hosts = processes::hosts(args, args.receivers) as usize;
     let lab = if args.lab { Some(Lab::new(hosts)?) } else { None };
     let doors = Doors::choose(args, lab.as_ref())?;
     let (settings, expected) = prepare(args, lab.as_ref(), doors.as_ref(), progress)?;
@@ -502,8 +505,9 @@ fn once(args: &Args, progress: &Progress) -> Result<JudgedRun, Box<dyn std::erro
     let participant = participant.transpose()?;
     let live_page = serve_live(args, &settings, progress)?;
     let (exchange, messages) = (Exchange::open(args)?, expected.messages);
-    let played = cast::play(args, &settings, lab.as_ref(), exchange.as_ref(), messages, progress)
-        .map_err(|words| stopped(&words))?;
+    let played =
+        processes::play(args, &settings, lab.as_ref(), exchange.as_ref(), messages, progress)
+            .map_err(|words| stopped(&words))?;
     let traded = exchange.map(|exchange| exchange.settle(args, &settings)).transpose()?;
     let tapped = participant.map(Participant::finish);
     let forwarded = Forwarded::of(args, &settings, lab.as_ref());

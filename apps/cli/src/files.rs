@@ -3,7 +3,7 @@
 #[cfg(feature = "files")]
 mod commands;
 #[cfg(feature = "files")]
-mod landing;
+mod download_target;
 #[cfg(feature = "files")]
 mod local;
 

@@ -1,18 +1,18 @@
 //! `evenfall store`: works with the files of a store, from its directory or from its objects alone.
 
 mod append;
-mod backing;
 mod create;
 mod derive;
 mod ls;
 mod output;
-pub mod proof;
 mod read;
 mod readers;
 mod serve;
+mod storage_args;
 mod times;
 #[cfg(feature = "users")]
 mod user;
+pub mod verify;
 #[cfg(not(feature = "users"))]
 mod user {
     pub use crate::missing::Args;
@@ -41,8 +41,8 @@ use evenfall_store_format::volume::Loss;
 use evenfall_store_recording::Catalog;
 use humantime::parse_duration;
 
-use self::backing::Backing;
 pub use self::derive::OPEN_TABLES;
+use self::storage_args::StorageArgs;
 use crate::Outcome;
 
 /// Arguments of `evenfall store`.
@@ -88,7 +88,7 @@ enum Command {
     /// Make users with keys for a server, list them, or take them out.
     User(user::Args),
     /// Read every byte and name damage; compare a recording with its feed.
-    Verify(proof::Verify),
+    Verify(verify::Verify),
 }
 
 /// The place of a store.
@@ -143,7 +143,7 @@ struct Retain {
     #[arg(long)]
     bytes: Option<u64>,
     #[command(flatten)]
-    backing: Backing,
+    storage: StorageArgs,
 }
 
 /// Arguments of `evenfall store delete`.
@@ -154,7 +154,7 @@ struct Delete {
     /// A file or a recording.
     name: String,
     #[command(flatten)]
-    backing: Backing,
+    storage: StorageArgs,
 }
 
 /// Arguments of `evenfall store compact`.
@@ -163,7 +163,7 @@ struct Compact {
     /// The store's directory.
     dir: PathBuf,
     #[command(flatten)]
-    backing: Backing,
+    storage: StorageArgs,
 }
 
 pub fn main(args: &Args) -> Outcome {
@@ -181,7 +181,7 @@ pub fn main(args: &Args) -> Outcome {
         Command::Readers(args) => readers::assign_readers(args),
         Command::Compact(args) => compact(args),
         Command::User(args) => user::main(args),
-        Command::Verify(args) => proof::verify(args),
+        Command::Verify(args) => verify::verify(args),
     }
 }
 
@@ -190,7 +190,7 @@ fn compact(args: &Compact) -> Outcome {
     if chunk_codec().is_none() {
         return Err(crate::missing::words("chunks in columns", "arrow").into());
     }
-    let config = args.backing.config(&args.dir)?;
+    let config = args.storage.config(&args.dir)?;
     if config.chunks == ChunkForm::Raw {
         return Err("--chunks raw leaves chunks as they are: leave it out".into());
     }
@@ -245,7 +245,7 @@ pub fn open_as(config: StoreConfig) -> Result<Store, Box<dyn std::error::Error>>
 /// Opens a store without changing a byte of it, and prints on stderr what a crash took.
 pub fn open_to_read(dir: &Path) -> Result<Store, Box<dyn std::error::Error>> {
     expect_store(dir)?;
-    Ok(said(Store::open_to_read(backing::remembered(dir)?)?))
+    Ok(said(Store::open_to_read(storage_args::remembered(dir)?)?))
 }
 
 /// Refuses a file in the place of a store's directory.
@@ -328,7 +328,7 @@ impl Place {
         names: &str,
         freshness: Freshness,
     ) -> Result<Arc<dyn RecordSource>, Box<dyn std::error::Error>> {
-        backing::check_names(names)?;
+        storage_args::check_names(names)?;
         let options = BucketOptions::default();
         let source = ClusterSource::open(names, None, &options, freshness)?;
         Ok(Arc::new(source.with_key(self.key.read()?)))
@@ -358,7 +358,7 @@ impl Place {
             return Ok(Arc::new(RemoteSource::new(connect(address, &self.key, freshness)?)));
         }
         let place = self.dir.display().to_string();
-        if backing::is_names(&place) {
+        if storage_args::is_names(&place) {
             return self.cluster(&place, freshness);
         }
         if !self.objects {
@@ -386,9 +386,9 @@ fn files_of(store: &Store, name: &str) -> Result<Vec<Arc<StoreFile>>, Box<dyn st
 }
 
 /// Works in a store, and closes the store whatever the result.
-fn change(dir: &Path, backing: &Backing, work: impl FnOnce(&Store) -> Outcome) -> Outcome {
+fn change(dir: &Path, storage: &StorageArgs, work: impl FnOnce(&Store) -> Outcome) -> Outcome {
     expect_store(dir)?;
-    let store = open_as(backing.config(dir)?)?;
+    let store = open_as(storage.config(dir)?)?;
     let done = work(&store);
     store.close()?;
     done
@@ -397,7 +397,7 @@ fn change(dir: &Path, backing: &Backing, work: impl FnOnce(&Store) -> Outcome) -
 fn retain(args: &Retain) -> Outcome {
     let age_ns_max = args.age.map(|age| u64::try_from(age.as_nanos()).unwrap_or(u64::MAX));
     let retention = Retention { age_ns_max, bytes_max: args.bytes };
-    change(&args.dir, &args.backing, |store| {
+    change(&args.dir, &args.storage, |store| {
         for file in files_of(store, &args.name)? {
             let first = store.retain(&file, retention)?;
             let (records, name) = (file.records(), printable(&file.name));
@@ -411,7 +411,7 @@ fn retain(args: &Retain) -> Outcome {
 }
 
 fn delete(args: &Delete) -> Outcome {
-    change(&args.dir, &args.backing, |store| {
+    change(&args.dir, &args.storage, |store| {
         for file in files_of(store, &args.name)? {
             store.delete(&file.name)?;
             println!("{} deleted: {} records", printable(&file.name), file.records());

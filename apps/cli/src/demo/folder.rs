@@ -6,7 +6,7 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use super::cast::{DELAYS_FILE, fresh_key};
+use super::processes::{DELAYS_FILE, fresh_key};
 use super::signed::KEY_FILES;
 use crate::services::CONFIG;
 

@@ -7,7 +7,7 @@ use evenfall_multicast_service::Settings;
 use evenfall_multicast_service::settings::{Node, RoleName};
 use serde_json::{Map, Value};
 
-use super::{Args, cast, last_root, summary};
+use super::{Args, last_root, processes, summary};
 use crate::key::make_signing_key_file;
 
 /// What the names of the files of signing keys begin with.
@@ -59,7 +59,7 @@ impl SignedRun {
             all.signed +=
                 if number(&tree["signatures"]) > 0 { number(&tree["messages"]) } else { 0 };
         }
-        for node in cast::receivers(settings) {
+        for node in processes::receivers(settings) {
             let before = (all.released, all.verified);
             for tree in trees(&summary(args, &node.name)) {
                 let trust = &tree["trust"];

@@ -29,7 +29,7 @@ pub fn verdict(
     let is_led = hurt_voters * 2 < voters.len();
     let may_fail_alone = |name: &str| {
         // An author that was killed is started again, and goes on where it was.
-        let is_author = name == super::cast::AUTHOR;
+        let is_author = name == super::processes::AUTHOR;
         let is_voter = is_led && voters.contains(&name);
         is_author || is_voter || receivers.iter().any(|receiver| receiver.name == name)
     };

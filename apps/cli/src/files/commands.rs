@@ -19,7 +19,7 @@ use evenfall_runtime::progress::Progress;
 use humantime::parse_duration;
 use serde_json::{Value, json};
 
-use super::landing::Landing;
+use super::download_target::DownloadTarget;
 use crate::Outcome;
 
 /// Files from this length on show their progress.
@@ -367,9 +367,9 @@ fn get(client: &FilesClient, path: &str, local: &Path, json: bool) -> Outcome {
         return stream(client, path, &mut evenfall_runtime::program::Stdout);
     }
     let failed = |what: &str, error| ServiceError::Io(format!("{what} {}", local.display()), error);
-    let file = match Landing::open(local).map_err(|error| failed("write", error))? {
-        Landing::Stream(mut out) => return stream(client, path, &mut out),
-        Landing::File(file) => file,
+    let file = match DownloadTarget::open(local).map_err(|error| failed("write", error))? {
+        DownloadTarget::Stream(mut out) => return stream(client, path, &mut out),
+        DownloadTarget::File(file) => file,
     };
     let words = format!("get {path}");
     let bar = RefCell::new(None);

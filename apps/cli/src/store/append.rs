@@ -18,9 +18,9 @@ use evenfall_store_recording::intake::{FeedDay, IntakeFailure, expect_no_message
 use evenfall_store_recording::{Catalog, LateWindow, RecordingWriter};
 use humantime::parse_duration;
 
-use super::backing::Appends;
 use super::create::new_name;
 use super::open_as;
+use super::storage_args::Appends;
 use crate::Outcome;
 
 type Failure = Box<dyn std::error::Error>;

@@ -10,8 +10,8 @@ use evenfall_store_recording::names::{NewNameError, check_new_name};
 use evenfall_store_recording::{Catalog, RecordingWriter};
 
 use super::append::ArrivalArgs;
-use super::backing::Backing;
 use super::open_as;
+use super::storage_args::StorageArgs;
 use crate::Outcome;
 
 /// Arguments of `evenfall store create`.
@@ -32,7 +32,7 @@ pub struct Create {
     #[command(flatten)]
     arrival: ArrivalArgs,
     #[command(flatten)]
-    backing: Backing,
+    storage: StorageArgs,
 }
 
 /// The name of a new file or recording.
@@ -48,7 +48,7 @@ pub fn create(args: &Create) -> Outcome {
         Ok(serde_json::from_str(&text).map_err(wrong)?)
     });
     let schema = schema.transpose()?;
-    let store = open_as(args.backing.config(&args.dir)?)?;
+    let store = open_as(args.storage.config(&args.dir)?)?;
     let created = (|| -> Outcome {
         let mut arrival = args.arrival.arrival();
         let catalog = Catalog::read(&store)?;

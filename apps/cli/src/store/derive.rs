@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use evenfall_multicast_recorder::tables::OpenTables;
 
-use super::backing::Backing;
+use super::storage_args::StorageArgs;
 use crate::Outcome;
 
 /// Arguments of `evenfall store derive`.
@@ -16,7 +16,7 @@ pub struct Derive {
     /// The recording.
     name: String,
     #[command(flatten)]
-    backing: Backing,
+    storage: StorageArgs,
 }
 
 /// The trades and quotes of a recorder; `None` in a build without tables.
@@ -34,7 +34,7 @@ pub fn derive_tables(args: &Derive) -> Outcome {
 /// Says how to get the command.
 #[cfg(not(feature = "arrow"))]
 pub fn derive_tables(args: &Derive) -> Outcome {
-    let Derive { dir: _, name: _, backing: _ } = args;
+    let Derive { dir: _, name: _, storage: _ } = args;
     Err(crate::missing::words("trades and quotes of recordings", "arrow").into())
 }
 
@@ -93,7 +93,7 @@ mod tables {
 
     pub fn derive_tables(args: &Derive) -> Outcome {
         let name = &args.name;
-        change(&args.dir, &args.backing, |store| {
+        change(&args.dir, &args.storage, |store| {
             if Catalog::read(store)?.recording(name).is_none() {
                 return Err(
                     format!("there is no recording {}: see `store ls`", printable(name)).into()

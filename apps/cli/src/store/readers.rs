@@ -3,7 +3,7 @@
 use evenfall_runtime::listing::printable;
 use evenfall_store_engine::names::cluster::Cluster;
 
-use super::backing::{check_names, is_names};
+use super::storage_args::{check_names, is_names};
 use crate::Outcome;
 
 /// Arguments of `evenfall store readers`.

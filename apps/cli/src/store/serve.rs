@@ -14,7 +14,7 @@ use evenfall_store_server::role::{self, ServedStore, Voice};
 use evenfall_store_server::settings::{STORE, StoreSettings};
 use humantime::parse_duration;
 
-use super::backing::{Appends, check_names};
+use super::storage_args::{Appends, check_names};
 use super::tell;
 use crate::Outcome;
 
@@ -87,25 +87,25 @@ fn limits() -> StoreConfig {
 
 impl Serve {
     fn settings(&self) -> Result<StoreSettings, Box<dyn std::error::Error>> {
-        let Appends { backing, time_ahead, replica, replica_key } = &self.appends;
+        let Appends { storage, time_ahead, replica, replica_key } = &self.appends;
         if super::is_address(&self.dir) {
             // The error about an address in the place of a directory has one place.
-            backing.config(&self.dir)?;
+            storage.config(&self.dir)?;
         }
         super::refuse_file(&self.dir)?;
         if self.users.is_some() && !cfg!(feature = "users") {
             return Err(crate::missing::words("users of a store", "users").into());
         }
-        backing.names.as_deref().map_or(Ok(()), check_names)?;
+        storage.names.as_deref().map_or(Ok(()), check_names)?;
         if self.connections == 0 {
             return Err("--connections must be 1 at least".into());
         }
         Ok(StoreSettings {
-            objects: backing.objects.clone(),
+            objects: storage.objects.clone(),
             upload: !self.no_objects,
-            names: backing.names.clone(),
-            lease: backing.lease,
-            take_over: backing.take_over,
+            names: storage.names.clone(),
+            lease: storage.lease,
+            take_over: storage.take_over,
             time_ahead: *time_ahead,
             replica: *replica,
             replica_key_file: replica_key.clone(),
@@ -113,10 +113,10 @@ impl Serve {
             users_file: self.users.clone(),
             memory_bytes: self.memory_bytes,
             local_bytes: self.local_bytes,
-            chunks: backing.chunks,
+            chunks: storage.chunks,
             cache_bytes: self.cache_bytes,
             keep_bytes: self.keep_bytes,
-            confirm_clock: backing.confirm_clock,
+            confirm_clock: storage.confirm_clock,
             connections: self.connections,
             idle_timeout: self.idle_timeout,
         })

@@ -23,7 +23,7 @@ use super::collection::OrderCollection;
 use super::outcome::TradingOutcome;
 use super::participant::ParticipantSeat;
 use super::{StampRule, name_participants, seat_of};
-use crate::demo::{Args, cast, summary};
+use crate::demo::{Args, processes, summary};
 
 /// How long the exchange sleeps at most before it looks whether the demo is over.
 const LOOK: Duration = Duration::from_millis(50);
@@ -44,7 +44,7 @@ pub struct Exchange {
 /// ends early, and a standby has the rest.
 fn read_deadlines(settings: &Settings, messages: usize) -> Vec<Option<u64>> {
     let mut deadlines_ns = vec![None; messages];
-    for root in cast::roots(settings) {
+    for root in processes::roots(settings) {
         let path = settings.run.dir.join(file_name(&root.name));
         let Some(log) = File::open(path).ok().and_then(|file| Reader::new(file).ok()) else {
             continue;

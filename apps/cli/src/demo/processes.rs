@@ -1,4 +1,4 @@
-//! The cast of a demo: its processes, and how they are started, watched and ended.
+//! The processes of a demo, and how they are started, watched and ended.
 
 use std::fs::{self, File};
 use std::mem;
@@ -341,7 +341,7 @@ pub fn play(
     Ok(Played { outcome, events: mem::take(&mut stage.events), stopped, is_fed })
 }
 
-/// No process of the cast outlives the stage, in whatever way the stage ends.
+/// No process of the demo outlives the stage, in whatever way the stage ends.
 impl Drop for Stage<'_> {
     fn drop(&mut self) {
         self.signal_all(Signal::Kill);

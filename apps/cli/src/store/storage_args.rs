@@ -10,7 +10,7 @@ use humantime::parse_duration;
 
 /// The places of a store's objects and names. The store's directory remembers both.
 #[derive(clap::Args, Debug)]
-pub struct Backing {
+pub struct StorageArgs {
     /// Place of the objects: a directory, s3://bucket/prefix, gs://bucket/prefix or
     /// az://container/prefix, with keys from AWS_*, GOOGLE_* or AZURE_*; or
     /// files://127.0.0.1:9870/path for evenfall's replicated files. By default, a directory below
@@ -62,7 +62,7 @@ fn chunk_form(text: &str) -> Result<ChunkForm, String> {
 #[derive(clap::Args, Debug)]
 pub struct Appends {
     #[command(flatten)]
-    pub backing: Backing,
+    pub storage: StorageArgs,
     /// How far a record's time may lie ahead of this machine's clock. A batch with a later record
     /// is refused.
     #[arg(long, default_value = "1d", value_name = "DURATION", value_parser = parse_duration)]
@@ -77,7 +77,7 @@ pub struct Appends {
     pub replica_key: Option<PathBuf>,
 }
 
-impl Backing {
+impl StorageArgs {
     /// The configuration of a store in this directory.
     ///
     /// # Errors
@@ -111,11 +111,11 @@ impl Appends {
     /// The configuration of a store in this directory.
     ///
     /// # Errors
-    /// As for [`Backing::config`].
+    /// As for [`StorageArgs::config`].
     pub fn config(&self, dir: &Path) -> Result<StoreConfig, Box<dyn std::error::Error>> {
         let (replica, time_ahead_max) = (self.replica, self.time_ahead);
         let replica_key = self.replica_key.as_deref().map(read_user_key).transpose()?;
-        Ok(StoreConfig { replica, replica_key, time_ahead_max, ..self.backing.config(dir)? })
+        Ok(StoreConfig { replica, replica_key, time_ahead_max, ..self.storage.config(dir)? })
     }
 }
 

@@ -4,7 +4,7 @@
 use evenfall_host::procstat::Room;
 use evenfall_runtime::program::counted;
 
-use super::{Args, cast};
+use super::{Args, processes};
 
 /// Processes that a core carries. With 320 processes on two cores every message still arrives,
 /// though half of them late. With twice as many the root gives up waiting for its nodes.
@@ -54,7 +54,7 @@ pub fn check(args: &Args) -> Result<(), String> {
 
 fn check_in(room: &Room, args: &Args) -> Result<(), String> {
     let (most, why) = most(room);
-    let needs = |receivers| cast::hosts(args, receivers);
+    let needs = |receivers| processes::hosts(args, receivers);
     let wanted = needs(args.receivers);
     if wanted <= most {
         return Ok(());

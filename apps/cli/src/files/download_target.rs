@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug)]
-pub(super) enum Landing {
+pub(super) enum DownloadTarget {
     /// A device or a pipe, which takes the bytes in their order.
     Stream(File),
     /// A regular file.
@@ -27,7 +27,7 @@ pub(super) struct Unfinished {
     is_kept: bool,
 }
 
-impl Landing {
+impl DownloadTarget {
     /// Opens the place. The target of a symbolic link gets the bytes, and the link stays.
     ///
     /// # Errors
@@ -100,9 +100,9 @@ mod tests {
     }
 
     fn land(local: &Path, bytes: &[u8]) {
-        match Landing::open(local).expect("a place") {
-            Landing::Stream(_) => panic!("{} is a file", local.display()),
-            Landing::File(mut file) => {
+        match DownloadTarget::open(local).expect("a place") {
+            DownloadTarget::Stream(_) => panic!("{} is a file", local.display()),
+            DownloadTarget::File(mut file) => {
                 file.out.write_all(bytes).expect("room");
                 file.keep().expect("a name");
             }
@@ -114,7 +114,7 @@ mod tests {
         let dir = scratch("file");
         let path = dir.join("out");
         land(&path, b"old");
-        drop(Landing::open(&path).expect("a place"));
+        drop(DownloadTarget::open(&path).expect("a place"));
         assert_eq!(fs::read(&path).unwrap(), b"old");
         land(&path, b"new");
         assert_eq!(fs::read(&path).unwrap(), b"new");
@@ -127,8 +127,10 @@ mod tests {
         let dir = scratch("twice");
         let path = dir.join("out");
         fs::write(dir.join("out.part"), "left by a command that was killed").unwrap();
-        let Landing::File(mut first) = Landing::open(&path).expect("a place") else { panic!() };
-        let refused = Landing::open(&path).expect_err("the place is taken");
+        let DownloadTarget::File(mut first) = DownloadTarget::open(&path).expect("a place") else {
+            panic!()
+        };
+        let refused = DownloadTarget::open(&path).expect_err("the place is taken");
         assert!(refused.to_string().ends_with("out.part"), "{refused}");
         first.out.write_all(b"first").unwrap();
         first.keep().unwrap();
@@ -140,7 +142,10 @@ mod tests {
 
     #[test]
     fn a_device_is_written_and_not_replaced() {
-        assert!(matches!(Landing::open(Path::new("/dev/null")), Ok(Landing::Stream(_))));
+        assert!(matches!(
+            DownloadTarget::open(Path::new("/dev/null")),
+            Ok(DownloadTarget::Stream(_))
+        ));
     }
 
     #[test]
@@ -152,7 +157,7 @@ mod tests {
         land(&link, b"new");
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(fs::read(&path).unwrap(), b"new");
-        let refused = Landing::open(&dir).expect_err("a directory");
+        let refused = DownloadTarget::open(&dir).expect_err("a directory");
         assert_eq!(refused.kind(), io::ErrorKind::IsADirectory);
         fs::remove_dir_all(dir).unwrap();
     }
