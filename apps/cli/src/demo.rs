@@ -352,10 +352,8 @@ fn prepare(
     }
     if processes::plants_delays(args) {
         settings.inject.file = Some(PathBuf::from(processes::DELAYS_FILE));
-        fs::write(
-            args.dir.join(processes::DELAYS_FILE),
-            processes::far_receivers(args, &settings).0,
-        )?;
+        let (delays, _) = processes::far_receivers(args, &settings);
+        fs::write(args.dir.join(processes::DELAYS_FILE), delays)?;
     }
     trading::plant_clock_errors(args)?;
     let path = settings_path(&args.dir);

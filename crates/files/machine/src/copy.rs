@@ -16,7 +16,7 @@ use evenfall_core::durable::Change;
 
 use crate::chunk::{self, ChunkScan, HEAD_BYTES, Mark};
 use crate::config::{CHUNK_APPENDS_MAX, WINDOW_APPENDS_MAX, WINDOW_BYTES_MAX};
-use crate::lead::Lead;
+use crate::primary::PrimaryState;
 use crate::wire::{DataserverPlace, FileAssignment};
 use crate::{DiskId, FileId};
 
@@ -76,7 +76,7 @@ pub struct Copy {
     pub waiting: VecDeque<(u64, u64)>,
     /// Flushes that wait for the nameserver: token, and length.
     pub flushes: Vec<(u64, u64)>,
-    pub lead: Option<Lead>,
+    pub lead: Option<PrimaryState>,
 }
 
 impl Copy {

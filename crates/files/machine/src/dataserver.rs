@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 use crate::chunk::{self, ChunkScan, HEAD_BYTES};
 use crate::config::{APPEND_BYTES_MAX, DataConfig, JOINED_BYTES_MAX, PAGE_MAX};
 use crate::copy::{Copy, CopyView, LogChange, removal};
-use crate::kept::{Kept, Stream};
+use crate::log_replica::{Kept, Stream};
 use crate::outbox::Outbox;
 use crate::wire::{FilesControl, FilesMessage, Held};
 use crate::{DiskId, FileId, FilesError, FilesRefusal};

@@ -10,7 +10,7 @@ use evenfall_core::Timestamp;
 
 use crate::copy::Copy;
 use crate::dataserver::{Dataserver, Effect, Event, Record};
-use crate::lead::{Follower, Lead};
+use crate::primary::{Follower, PrimaryState};
 use crate::wire::{FileAssignment, FilesControl};
 use crate::{FileId, FilesRefusal};
 
@@ -143,7 +143,7 @@ impl Dataserver {
                 return self.tell(FilesControl::Trouble { file, epoch });
             }
             let start = copy.start;
-            let lead = copy.lead.get_or_insert_with(Lead::default);
+            let lead = copy.lead.get_or_insert_with(PrimaryState::default);
             let members = copy.members.iter().map(|place| (*place, true));
             let joiners = assignment.joiners.iter().map(|(place, _)| (*place, false));
             let followers = members.chain(joiners).filter(|(place, _)| place.disk != disk);
@@ -180,7 +180,7 @@ mod tests {
 
     use super::*;
     use crate::wire::{DataserverPlace, FilesMessage};
-    use crate::{DataConfig, DiskId, Valid};
+    use crate::{DataConfig, DiskId, ValidLength};
 
     const FILE: FileId = FileId(2);
 
@@ -204,7 +204,7 @@ mod tests {
     fn join(data: &mut Dataserver, port: u16, epoch: u64, valid: u64) {
         let place = |disk, port| DataserverPlace { disk, address: at(port), http: at(port) };
         let members = vec![place(DiskId(u64::from(port)), port)];
-        let joiners = vec![(place(data.disk(), 9), Valid::up_to(valid))];
+        let joiners = vec![(place(data.disk(), 9), ValidLength::up_to(valid))];
         let assignment = FileAssignment { file: FILE, epoch, round: 1, start: 4, members, joiners };
         take(data, 1, FilesMessage::Control(FilesControl::Assign(assignment)));
     }

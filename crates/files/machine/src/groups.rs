@@ -6,9 +6,9 @@ use evenfall_core::Timestamp;
 
 use crate::config::{JOINS_MAX, STRANGERS_MAX};
 use crate::nameserver::{Effect, Event, Nameserver};
+use crate::namespace::{CopyGroup, NamespaceChange};
 use crate::placing::Move;
-use crate::space::{CopyGroup, SpaceChange};
-use crate::valid::Valid;
+use crate::valid_length::ValidLength;
 use crate::wire::{DataserverPlace, FileAssignment, FilesControl, Held};
 use crate::{DiskId, FileId};
 
@@ -26,7 +26,7 @@ const REFRESH_TICKS: u32 = 16;
 pub struct Joiner {
     pub(crate) disk: DiskId,
     /// The bytes of the joiner's copy that are right.
-    pub(crate) valid: Valid,
+    pub(crate) valid: ValidLength,
     /// The last epoch that the joiner has said to hold.
     pub(crate) held: u64,
     /// The primary says that the joiner has all acknowledged bytes.
@@ -137,7 +137,7 @@ impl Nameserver {
         }
         let mut group = group.clone();
         if group.former.extract_if(.., |(former, _)| *former == disk).count() > 0 {
-            self.record(SpaceChange::Group { id, group }, None);
+            self.record(NamespaceChange::Group { id, group }, None);
         }
     }
 
@@ -196,7 +196,7 @@ impl Nameserver {
         work.joiners = fit;
         for disk in chosen {
             let former = group.former.iter().find(|(former, _)| *former == disk);
-            let valid = former.map_or(Valid::up_to(0), |(_, valid)| *valid);
+            let valid = former.map_or(ValidLength::up_to(0), |(_, valid)| *valid);
             work.joiners.push(Joiner { disk, valid, held: 0, has_caught_up: false });
         }
         if !is_told {
@@ -278,8 +278,8 @@ impl Nameserver {
         let is_kept = |disk: &&DiskId| bad != Some(**disk) && !self.space.is_gone(**disk);
         for disk in left.filter(is_kept) {
             let had = match replies.get(disk) {
-                Some(reply) => Valid::up_to(reply.0.min(common)),
-                None => Valid::if_holds(group.epoch, common, group.start),
+                Some(reply) => ValidLength::up_to(reply.0.min(common)),
+                None => ValidLength::if_holds(group.epoch, common, group.start),
             };
             former.retain(|(known, _)| known != disk);
             former.push((*disk, had));
@@ -287,7 +287,7 @@ impl Nameserver {
         work.joiners.retain(|joiner| !members.contains(&joiner.disk));
         for joiner in &mut work.joiners {
             let is_of_last = joiner.held == group.epoch;
-            let valid = if is_of_last { Valid::up_to(common) } else { joiner.valid };
+            let valid = if is_of_last { ValidLength::up_to(common) } else { joiner.valid };
             joiner.valid = valid.at_most(common);
             joiner.has_caught_up = false;
         }
@@ -297,10 +297,10 @@ impl Nameserver {
             self.events.push_back(Event::Lost { file: id, range });
         }
         let group = CopyGroup { epoch, start: common, members, former, adopted: None, lost };
-        self.record(SpaceChange::Group { id, group }, [Effect::Publish(id, epoch)]);
+        self.record(NamespaceChange::Group { id, group }, [Effect::Publish(id, epoch)]);
         if common < noted {
             let at_ms = self.at_ms;
-            self.record(SpaceChange::Length { id, length: common, at_ms }, None);
+            self.record(NamespaceChange::Length { id, length: common, at_ms }, None);
         }
     }
 
@@ -483,7 +483,7 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::config::{BLOCK_BYTES, NameConfig};
-    use crate::space::{Caller, SpaceCall};
+    use crate::namespace::{Caller, NamespaceCall};
     use crate::wire::FilesMessage;
 
     pub(crate) fn hand_in(names: &mut Nameserver, n: u16, page: Vec<Held>) {
@@ -521,7 +521,7 @@ pub(crate) mod tests {
 
     pub(crate) fn create(names: &mut Nameserver, path: &str, replication: u16) -> FileId {
         let (path, mode, overwrite) = (path.to_owned(), 0o644, false);
-        let call = SpaceCall::Create {
+        let call = NamespaceCall::Create {
             path: path.clone(),
             mode,
             replication,
@@ -590,7 +590,7 @@ pub(crate) mod tests {
         hand_in(&mut names, 1, Vec::new());
         let deleted = create(&mut names, "/deleted", 1);
         let kept = create(&mut names, "/kept", 1);
-        let call = SpaceCall::Delete { path: "/deleted".into(), recursive: false };
+        let call = NamespaceCall::Delete { path: "/deleted".into(), recursive: false };
         names.call(Timestamp::ZERO, 0, 2, &Caller::superuser("ann"), &call).expect("it is there");
         write_all(&mut names, &mut log);
         let old = Bytes::from(log.clone());
@@ -622,7 +622,7 @@ pub(crate) mod tests {
         let group = names.space().file(id).expect("a file").group.clone();
         let (members, former) = (vec![DiskId(1), DiskId(2)], Vec::new());
         let group = CopyGroup { epoch: 2, start: 100, members, former, ..group };
-        names.record(SpaceChange::Group { id, group }, None);
+        names.record(NamespaceChange::Group { id, group }, None);
         write_all(names, &mut Vec::new());
         id
     }
@@ -671,8 +671,11 @@ pub(crate) mod tests {
         (1..=4).for_each(|n| hand_in(&mut names, n, Vec::new()));
         let id = create(&mut names, "/a", 2);
         let group = names.space().file(id).expect("a file").group.clone();
-        let former = [3, 4].map(|disk| (DiskId(disk), Valid::up_to(0))).to_vec();
-        names.record(SpaceChange::Group { id, group: CopyGroup { former, ..group.clone() } }, None);
+        let former = [3, 4].map(|disk| (DiskId(disk), ValidLength::up_to(0))).to_vec();
+        names.record(
+            NamespaceChange::Group { id, group: CopyGroup { former, ..group.clone() } },
+            None,
+        );
         let left = |names: &Nameserver| {
             let former = &names.space().file(id).expect("a file").group.former;
             former.iter().map(|(disk, _)| disk.0).collect::<Vec<u64>>()
@@ -750,7 +753,7 @@ pub(crate) mod tests {
             let id = create(names, path, 2);
             let group = names.space().file(id).expect("a file").group.clone();
             let group = CopyGroup { members: vec![DiskId(disk)], ..group };
-            names.record(SpaceChange::Group { id, group }, None);
+            names.record(NamespaceChange::Group { id, group }, None);
             id
         };
         let stuck: Vec<FileId> =

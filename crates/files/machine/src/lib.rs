@@ -17,17 +17,17 @@
 //! |---|---|
 //! | [`nameserver`] | [`Nameserver`]: calls of clients, beats, the log |
 //! | `groups` | epochs and joiners, as the nameserver sees them |
-//! | `heirs` | files whose members have all lost their disks |
+//! | `last_copy_recovery` | files whose members have all lost their disks |
 //! | `placing` | racks, free room, disks that leave, balance |
-//! | `valid` | [`Valid`]: how many bytes are right in a copy whose disk is not a member |
-//! | [`keeping`], [`kept`] | copies of the nameserver's log on dataservers, and rebuilding it |
-//! | [`space`] | directories, files and the rules of paths |
+//! | `valid_length` | [`ValidLength`]: how many bytes are right in a copy whose disk is not a member |
+//! | [`log_replication`], [`log_replica`] | copies of the nameserver's log on dataservers, and rebuilding it |
+//! | [`namespace`] | directories, files and the rules of paths |
 //! | [`dataserver`] | [`Dataserver`]: its copies, beats, writes |
 //! | `epochs` | promises and assignments, as a dataserver sees them |
 //! | `relaying` | appends from the primary to its followers |
 //! | `copy` | one copy: chunks, lengths, cuts |
-//! | `lead` | followers of a primary and its window |
-//! | `trust` | whose word a server takes |
+//! | `primary` | followers of a primary and its window |
+//! | `sender_checks` | whose word a server takes |
 //! | `outbox` | datagrams that wait to be sent |
 //! | [`chunk`] | the bytes on a disk |
 //! | [`wire`] | datagrams, drawn |
@@ -38,8 +38,8 @@
 //! the end of a chunk were never acknowledged, and are cut off. A dataserver whose disk takes no
 //! bytes is left out while another member lives. A nameserver that restarts reads its log. A
 //! nameserver that lost its disk is rebuilt from the copies of its log on dataservers
-//! ([`keeping`]). While the nameserver is down, reads and appends of known files go on, and no
-//! failure is repaired.
+//! ([`log_replication`]). While the nameserver is down, reads and appends of known files go on, and
+//! no failure is repaired.
 //!
 //! **What can be lost.** A file with one member left still takes appends, and the bytes that only
 //! this member has are lost with its disk. When all members lose their disks, the file goes on from
@@ -51,7 +51,8 @@
 //!
 //! **Deliberately absent.** Writing in the middle of a file, single appends longer than a datagram,
 //! and leases that outlive a request are missing. This is no general file system. Rights are
-//! enforced ([`space::rights`]), and a user is who the request says, as in HDFS without Kerberos.
+//! enforced ([`namespace::rights`]), and a user is who the request says, as in HDFS without
+//! Kerberos.
 #![forbid(unsafe_code)]
 
 pub mod chunk;
@@ -61,17 +62,17 @@ pub mod dataserver;
 mod epochs;
 mod error;
 mod groups;
-mod heirs;
-pub mod keeping;
-pub mod kept;
-mod lead;
+mod last_copy_recovery;
+pub mod log_replica;
+pub mod log_replication;
 pub mod nameserver;
+pub mod namespace;
 mod outbox;
 mod placing;
+mod primary;
 mod relaying;
-pub mod space;
-mod trust;
-mod valid;
+mod sender_checks;
+mod valid_length;
 pub mod wire;
 
 use std::fmt;
@@ -83,7 +84,7 @@ pub use copy::CopyView;
 pub use dataserver::Dataserver;
 pub use error::{FilesError, FilesRefusal};
 pub use nameserver::Nameserver;
-pub use valid::Valid;
+pub use valid_length::ValidLength;
 
 /// The number of a file or a directory. Numbers are never given twice.
 #[derive(

@@ -34,11 +34,13 @@ use crate::config::{
     FORGET_AFTER, LABEL_BYTES_MAX, LOOKS_MAX, NameConfig, OWED_MAX, REPLACED_PARTS, SERVERS_MAX,
 };
 use crate::groups::FileWork;
-use crate::keeping::Keeping;
+use crate::log_replication::LogReplication;
+use crate::namespace::{
+    Caller, CopyGroup, FIRST_EPOCH, File, Namespace, NamespaceCall, NamespaceChange,
+};
 use crate::outbox::Outbox;
 use crate::placing::Balance;
-use crate::space::{Caller, CopyGroup, FIRST_EPOCH, File, Space, SpaceCall, SpaceChange};
-use crate::trust::proof_key;
+use crate::sender_checks::proof_key;
 use crate::wire::{DataserverPlace, FilesControl, FilesMessage};
 use crate::{DiskId, FileId, FilesError, FilesRefusal};
 
@@ -108,7 +110,7 @@ pub struct KnownDataserver {
 #[derive(Debug)]
 pub struct Nameserver {
     pub(crate) config: NameConfig,
-    pub(crate) space: Space,
+    pub(crate) space: Namespace,
     pub(crate) servers: BTreeMap<DiskId, KnownDataserver>,
     /// The work on files that are not in order.
     pub(crate) works: BTreeMap<FileId, FileWork>,
@@ -120,7 +122,7 @@ pub struct Nameserver {
     /// Copies that balancing has moved or begun to move.
     pub(crate) balanced: u64,
     pub(crate) journal: Journal<(u64, Effect)>,
-    pub(crate) keeping: Keeping,
+    pub(crate) keeping: LogReplication,
     pub(crate) outbox: Outbox,
     pub(crate) events: VecDeque<Event>,
     started: Option<Timestamp>,
@@ -152,7 +154,7 @@ impl Nameserver {
     pub fn new(config: NameConfig, seed: u64, log: &Bytes) -> Result<Self, FilesError> {
         let (records, journal) =
             Journal::open(LOG, config.full_retry, log).map_err(FilesError::Log)?;
-        let mut space = Space::default();
+        let mut space = Namespace::default();
         for record in records {
             let record = serde_json::from_slice(&record).map_err(|_| FilesError::Record)?;
             space.apply(record);
@@ -169,7 +171,7 @@ impl Nameserver {
             balance: None,
             balanced: 0,
             journal,
-            keeping: Keeping::default(),
+            keeping: LogReplication::default(),
             outbox: Outbox::default(),
             events: VecDeque::new(),
             started: None,
@@ -185,7 +187,7 @@ impl Nameserver {
         };
         if server.space.cluster == 0 {
             let cluster = Prng::new(seed).next_u64() | 1;
-            server.record(SpaceChange::Cluster { cluster }, None);
+            server.record(NamespaceChange::Cluster { cluster }, None);
         }
         let mut prng = Prng::new(seed).fork(2);
         let term = server.space.begin_term(|| prng.next_u64());
@@ -200,7 +202,7 @@ impl Nameserver {
     }
 
     /// The names as they are now. The last changes may not be in the log yet.
-    pub fn space(&self) -> &Space {
+    pub fn space(&self) -> &Namespace {
         &self.space
     }
 
@@ -262,12 +264,12 @@ impl Nameserver {
         at_ms: u64,
         token: u64,
         caller: &Caller,
-        call: &SpaceCall,
+        call: &NamespaceCall,
     ) -> Result<(), FilesRefusal> {
         self.check_changes()?;
         self.at_ms = at_ms;
         let members = match call {
-            SpaceCall::Create { replication, writer, .. } => {
+            NamespaceCall::Create { replication, writer, .. } => {
                 self.choose_beside(now, usize::from(*replication), *writer)?
             }
             _ => Vec::new(),
@@ -275,15 +277,15 @@ impl Nameserver {
         let mut records = self.space.decide(call, caller, at_ms, &members)?;
         let mut effects = vec![Effect::Done(token)];
         match (call, records.last()) {
-            (SpaceCall::Create { .. }, _) if members.is_empty() => {
+            (NamespaceCall::Create { .. }, _) if members.is_empty() => {
                 return Err(FilesRefusal::TooFewServers(1, 0));
             }
-            (SpaceCall::Create { .. }, Some(SpaceChange::Inode { id, .. })) => {
+            (NamespaceCall::Create { .. }, Some(NamespaceChange::Inode { id, .. })) => {
                 effects.push(Effect::Publish(*id, FIRST_EPOCH));
             }
             (
-                SpaceCall::SetReplication { .. } | SpaceCall::Replace { .. },
-                Some(SpaceChange::Inode { id, .. }),
+                NamespaceCall::SetReplication { .. } | NamespaceCall::Replace { .. },
+                Some(NamespaceChange::Inode { id, .. }),
             ) => {
                 self.dirty.insert(*id);
             }
@@ -292,8 +294,8 @@ impl Nameserver {
         // A call that changes nothing is done when all earlier changes are in the log.
         // A crash leaves all records of a call, or none of them.
         let record = match records.len() {
-            0 | 1 => records.pop().unwrap_or(SpaceChange::NOTHING),
-            _ => SpaceChange::All { records },
+            0 | 1 => records.pop().unwrap_or(NamespaceChange::NOTHING),
+            _ => NamespaceChange::All { records },
         };
         self.record(record, effects);
         Ok(())
@@ -337,7 +339,7 @@ impl Nameserver {
 
     pub(crate) fn record(
         &mut self,
-        record: SpaceChange,
+        record: NamespaceChange,
         effects: impl IntoIterator<Item = Effect>,
     ) {
         // A record has numbers, names and lists, which JSON always takes.
@@ -408,8 +410,8 @@ impl Nameserver {
         // The record of a known length may still be on its way to the disk. The answer then has to
         // wait for that record.
         let record = match length > file.length {
-            true => SpaceChange::Length { id, length, at_ms: self.at_ms },
-            false => SpaceChange::NOTHING,
+            true => NamespaceChange::Length { id, length, at_ms: self.at_ms },
+            false => NamespaceChange::NOTHING,
         };
         self.record(record, [Effect::Noted(id, length, from)]);
     }
@@ -494,7 +496,7 @@ impl Nameserver {
         let racks: BTreeSet<&String> = self.servers.values().map(|server| &server.rack).collect();
         let has_racks = racks.len() > 1;
         for (id, inode) in self.space.inodes() {
-            let crate::space::InodeKind::File(file) = &inode.kind else { continue };
+            let crate::namespace::InodeKind::File(file) = &inode.kind else { continue };
             let has_few = file.group.members.len() < usize::from(file.replication);
             let is_former = file.group.former.iter().any(|(former, _)| *former == disk);
             if has_few || is_former || (has_racks && self.is_crowded(&file.group)) {

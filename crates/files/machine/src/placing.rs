@@ -14,7 +14,7 @@ use evenfall_core::Timestamp;
 
 use crate::config::{LOOKS_MAX, UNEVEN_PARTS, USED_PARTS};
 use crate::nameserver::{Effect, KnownDataserver, Nameserver};
-use crate::space::{CopyGroup, SpaceChange};
+use crate::namespace::{CopyGroup, NamespaceChange};
 use crate::{DiskId, FileId, FilesRefusal};
 
 /// A copy that moves.
@@ -130,7 +130,7 @@ impl Nameserver {
         if !self.servers.contains_key(&disk) {
             return Err(FilesRefusal::Invalid("no dataserver with this disk was heard".into()));
         }
-        self.record(SpaceChange::Leaving { disk, is_leaving }, [Effect::Done(token)]);
+        self.record(NamespaceChange::Leaving { disk, is_leaving }, [Effect::Done(token)]);
         self.look_at_files_of(disk, false);
         Ok(())
     }

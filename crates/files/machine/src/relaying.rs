@@ -12,7 +12,7 @@ use evenfall_core::Timestamp;
 
 use crate::config::{APPEND_BYTES_MAX, WINDOW_APPENDS_MAX, WINDOW_BYTES_MAX, WINDOWS_BYTES_MAX};
 use crate::dataserver::{Dataserver, Event};
-use crate::lead::{Follower, FollowerNext};
+use crate::primary::{Follower, FollowerNext};
 use crate::wire::{FilesControl, FilesMessage, NO_COPY};
 use crate::{DiskId, FileId, FilesRefusal};
 

@@ -22,8 +22,8 @@ use bytes::Bytes;
 use evenfall_core::{Malformed, Reader};
 use serde::{Deserialize, Serialize};
 
-use crate::kept::Stream;
-use crate::valid::Valid;
+use crate::log_replica::Stream;
+use crate::valid_length::ValidLength;
 use crate::{DiskId, FileId};
 
 /// "EF" in ASCII.
@@ -59,7 +59,7 @@ pub struct FileAssignment {
     /// The dataservers that have every acknowledged byte. The first is the primary.
     pub members: Vec<DataserverPlace>,
     /// The dataservers that copy the file, each with the bytes of its copy that are right.
-    pub joiners: Vec<(DataserverPlace, Valid)>,
+    pub joiners: Vec<(DataserverPlace, ValidLength)>,
 }
 
 /// A copy that a dataserver names in its beat.
@@ -358,7 +358,7 @@ mod tests {
             http: ([127, 0, 0, 1], 6).into(),
         };
         let (file, epoch) = (FileId(u64::MAX), 9);
-        let (members, joiners) = (vec![place], vec![(place, Valid::up_to(4))]);
+        let (members, joiners) = (vec![place], vec![(place, ValidLength::up_to(4))]);
         let assignment = FileAssignment { file, epoch, round: 2, start: 1, members, joiners };
         let all = [
             FilesMessage::Relay { file, epoch, offset: 1, committed: 2, bytes: Bytes::from("x") },

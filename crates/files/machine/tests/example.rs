@@ -6,7 +6,7 @@ use bytes::Bytes;
 use evenfall_core::{Arrival, ClockReading, Destination, Machine, StampedBy, Timestamp};
 use evenfall_files_machine::config::BLOCK_BYTES;
 use evenfall_files_machine::dataserver::Event;
-use evenfall_files_machine::space::{Caller, SpaceCall};
+use evenfall_files_machine::namespace::{Caller, NamespaceCall};
 use evenfall_files_machine::{
     DataConfig, Dataserver, FileId, FilesRefusal, NameConfig, Nameserver,
 };
@@ -75,7 +75,7 @@ impl Cluster {
     fn create(&mut self, path: &str) -> FileId {
         let path = path.to_owned();
         let (mode, replication, overwrite) = (0o644, 2, false);
-        let call = SpaceCall::Create {
+        let call = NamespaceCall::Create {
             path: path.clone(),
             mode,
             replication,

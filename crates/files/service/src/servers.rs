@@ -1,16 +1,14 @@
 //! The servers and their client, which the feature `servers` turns on.
 
-mod bytes_front;
 mod checksums;
 mod client;
+mod create_concat;
 mod dataserver;
 mod facts;
 mod fetching;
 mod flows;
 mod listing;
 mod logs;
-mod making;
-mod names_front;
 mod nameserver;
 #[cfg(feature = "objects")]
 mod objects;
@@ -23,6 +21,8 @@ mod reports;
 mod scrubbing;
 mod users;
 mod webhdfs;
+mod webhdfs_dataserver;
+mod webhdfs_nameserver;
 mod writing;
 
 pub use client::{BytesSource, FilesClient, Tell};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use evenfall_files_machine::space::{File, Space};
+use evenfall_files_machine::namespace::{File, Namespace};
 use evenfall_files_machine::{DiskId, FileId};
 use evenfall_sim::{Run, Seen, SimTime, Violation};
 
@@ -147,7 +147,7 @@ impl History {
     }
 
     /// A reader asks the nameserver for the lengths of files.
-    pub fn expect_noted(&mut self, seen: Seen, space: &Space) {
+    pub fn expect_noted(&mut self, seen: Seen, space: &Namespace) {
         for (id, known) in &self.files {
             let Some(file) = space.file(*id).filter(|file| file.length < known.noted) else {
                 continue;
@@ -262,7 +262,7 @@ impl History {
         &self,
         file: FileId,
         there: &File,
-        space: &Space,
+        space: &Namespace,
         live: &[&Node],
         run: &mut Run<Check>,
     ) {
@@ -311,7 +311,7 @@ impl History {
         &self,
         file: FileId,
         members: &[DiskId],
-        space: &Space,
+        space: &Namespace,
         live: &[&Node],
         run: &mut Run<Check>,
     ) {

@@ -15,8 +15,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use evenfall_core::{Arrival, Disk as _, Prng, Timestamp, Write};
 use evenfall_files_machine::config::BLOCK_BYTES;
-use evenfall_files_machine::keeping::{self, FoundLog};
-use evenfall_files_machine::space::{Caller, SpaceCall};
+use evenfall_files_machine::log_replication::{self, FoundLog};
+use evenfall_files_machine::namespace::{Caller, NamespaceCall};
 use evenfall_files_machine::wire::{FilesControl, FilesMessage};
 use evenfall_files_machine::{
     DataConfig, DiskId, FileId, FilesRefusal, NameConfig, dataserver, nameserver,
@@ -318,7 +318,7 @@ impl Owner {
             (Kind::Create(name), _) => {
                 let (path, mode) = (name.clone(), 0o644);
                 (
-                    SpaceCall::Create {
+                    NamespaceCall::Create {
                         path,
                         mode,
                         replication,
@@ -332,10 +332,14 @@ impl Owner {
             }
             (Kind::Rename(name), Some((file, from))) => {
                 let (to, overwrite) = (name.clone(), false);
-                (SpaceCall::Rename { from, to, overwrite, is_exact: false }, Some(file), Some(name))
+                (
+                    NamespaceCall::Rename { from, to, overwrite, is_exact: false },
+                    Some(file),
+                    Some(name),
+                )
             }
             (Kind::Delete, Some((file, path))) => {
-                (SpaceCall::Delete { path, recursive: false }, Some(file), None)
+                (NamespaceCall::Delete { path, recursive: false }, Some(file), None)
             }
             _ => return,
         };
@@ -437,11 +441,11 @@ impl Owner {
         if self.has_only_log(&found) {
             return;
         }
-        let is_whole = |best: &keeping::RebuiltLog| best.missing.is_empty() && best.is_kept;
-        let Some(newest) = keeping::rebuilt(&found).filter(is_whole) else { return };
+        let is_whole = |best: &log_replication::RebuiltLog| best.missing.is_empty() && best.is_kept;
+        let Some(newest) = log_replication::rebuilt(&found).filter(is_whole) else { return };
         let mut log = newest.log;
         while self.mutant == Some(Mutant::RebuildsFromOldest)
-            && let Some(best) = keeping::rebuilt(&found)
+            && let Some(best) = log_replication::rebuilt(&found)
         {
             log = best.log;
             let newest = found.iter_mut().filter(|one| one.disk == best.disk);

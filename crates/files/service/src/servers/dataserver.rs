@@ -12,13 +12,13 @@ use evenfall_host::interrupt;
 use evenfall_host::writes::Writes;
 use evenfall_runtime::http::{Limits, Routes, Server};
 
-use super::bytes_front::DataserverRoutes;
 use super::flows::Counts;
 use super::logs::Logs;
 use super::nameserver::limits;
 use super::owner::{self, Owner, OwnerInbox, OwnerInput, WaitingRequests};
 use super::reading::Joins;
 use super::scrubbing::Scrubber;
+use super::webhdfs_dataserver::DataserverRoutes;
 use crate::{Options, ServiceError};
 
 /// Time between two looks at how much room the disk has.

@@ -4,13 +4,13 @@ use std::ops::Range;
 
 use evenfall_files_machine::Nameserver;
 use evenfall_files_machine::config::BLOCK_BYTES;
-use evenfall_files_machine::space::Inode;
+use evenfall_files_machine::namespace::Inode;
 use evenfall_files_machine::wire::DataserverPlace;
 use serde_json::{Value, json};
 
-use super::names_front::Located;
 use super::owner::OwnerInbox;
 use super::webhdfs::{Exception, REPLICATION, WebHdfsRequest};
+use super::webhdfs_nameserver::Located;
 
 /// Hadoop's number of the checksum CRC32C.
 const CRC32C: u8 = 2;

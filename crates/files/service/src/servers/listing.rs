@@ -1,7 +1,7 @@
 //! Listings of directories, and sums over everything below a directory.
 
-use evenfall_files_machine::space::rights::{EXECUTE, READ};
-use evenfall_files_machine::space::{Caller, Inode, InodeKind, Space};
+use evenfall_files_machine::namespace::rights::{EXECUTE, READ};
+use evenfall_files_machine::namespace::{Caller, Inode, InodeKind, Namespace};
 use evenfall_files_machine::{FileId, FilesRefusal};
 use serde_json::Value;
 
@@ -26,7 +26,7 @@ pub struct ListingPage {
 
 impl ListingPage {
     /// The entries behind a name.
-    pub fn of(space: &Space, id: FileId, inode: &Inode, after: &str) -> Self {
+    pub fn of(space: &Namespace, id: FileId, inode: &Inode, after: &str) -> Self {
         let InodeKind::Directory(entries) = &inode.kind else {
             let text = status(id, inode, "").to_string();
             return Self { directory: id, text, last: String::new(), left: 0 };
@@ -68,7 +68,7 @@ impl Sums {
     /// [`Refusal::Denied`] when the caller may not list a directory.
     pub fn step(
         mut self,
-        space: &Space,
+        space: &Namespace,
         caller: &Caller,
         mut rest: Vec<FileId>,
     ) -> Result<(Self, Vec<FileId>), FilesRefusal> {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use evenfall_core::StorageError;
 use evenfall_files_machine::chunk::{self, AppendHead, ChunkScan, HEAD_BYTES};
-use evenfall_files_machine::{FileId, kept};
+use evenfall_files_machine::{FileId, log_replica};
 use evenfall_runtime::http::streams::Pieces;
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
@@ -121,7 +121,7 @@ impl Logs {
             let name = entry.file_name();
             let name = name.to_str().unwrap_or_default();
             let chunk = chunk::of_name(name);
-            if chunk.is_none() && !kept::is_log(name) {
+            if chunk.is_none() && !log_replica::is_log(name) {
                 continue;
             }
             let bytes = entry.metadata().map_err(wrong)?.len();

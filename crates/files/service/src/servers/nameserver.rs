@@ -8,8 +8,8 @@ use evenfall_files_machine::{NameConfig, Nameserver};
 use evenfall_host::writes::Writes;
 use evenfall_runtime::http::{Limits, Routes, Server};
 
-use super::names_front::NameserverRoutes;
 use super::owner::{self, Owner, WaitingRequests};
+use super::webhdfs_nameserver::NameserverRoutes;
 use crate::{Options, ServiceError};
 
 /// Time between two readings of the wall clock for the times of files.

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use evenfall_files_machine::dataserver::Dataserver;
-use evenfall_files_machine::space::InodeKind;
+use evenfall_files_machine::namespace::InodeKind;
 use evenfall_files_machine::{FilesRefusal, Nameserver};
 use evenfall_runtime::http::streams::{Answer, Content};
 use evenfall_runtime::http::{Limits, Request, Routes, Server, StatusCode};
@@ -115,7 +115,7 @@ impl StatePages {
 pub fn of_nameserver(inbox: &OwnerInbox<Nameserver>) -> Result<ServerReport, FilesRefusal> {
     inbox.ask(|server, now| {
         let space = server.space();
-        let is_directory = |inode: &&evenfall_files_machine::space::Inode| {
+        let is_directory = |inode: &&evenfall_files_machine::namespace::Inode| {
             matches!(inode.kind, InodeKind::Directory(_))
         };
         let directories = space.inodes().values().filter(is_directory).count() as u64;

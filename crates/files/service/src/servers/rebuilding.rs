@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use evenfall_core::SharedKey;
 use evenfall_files_machine::DiskId;
-use evenfall_files_machine::keeping::{self, FoundLog};
+use evenfall_files_machine::log_replication::{self, FoundLog};
 use evenfall_files_machine::nameserver::LOG;
 use evenfall_runtime::http::{Method, StatusCode, Upload, exchange_under};
 
@@ -89,7 +89,7 @@ pub fn rebuild(
         let asked = asked.join(", ");
         ServiceError::Answer(format!("none of {asked} has a copy of the nameserver's log"))
     };
-    let best = keeping::rebuilt(&found).ok_or_else(nobody)?;
+    let best = log_replication::rebuilt(&found).ok_or_else(nobody)?;
     // An older copy does not name a dataserver that has become a keeper since, so every silent
     // dataserver may have a newer copy.
     let silent = dataservers.iter().filter(|server| !servers.contains(server));

@@ -4,14 +4,14 @@ use std::ops::Bound;
 
 use evenfall_core::Timestamp;
 use evenfall_files_machine::nameserver::KnownDataserver;
-use evenfall_files_machine::space::InodeKind;
+use evenfall_files_machine::namespace::InodeKind;
 use evenfall_files_machine::{DiskId, FileId, FilesRefusal, Nameserver};
 use evenfall_runtime::http::streams::Answer;
 use serde_json::{Value, json};
 
-use super::names_front::PATIENCE;
 use super::owner::{EndedCall, OwnerInbox, PendingCall};
 use super::webhdfs::{Exception, json_of};
+use super::webhdfs_nameserver::PATIENCE;
 
 /// Most files that a report names as not in order.
 const WRONG_MAX: usize = 10_000;

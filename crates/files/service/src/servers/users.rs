@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use evenfall_files_machine::space::Caller;
+use evenfall_files_machine::namespace::Caller;
 use evenfall_host::whole_file::{SETTINGS_BYTES_MAX, read_text_up_to};
 
 use crate::settings::FilesSettings;

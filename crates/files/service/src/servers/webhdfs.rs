@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
 
 use bytes::Bytes;
-use evenfall_files_machine::space::{Inode, InodeKind};
+use evenfall_files_machine::namespace::{Inode, InodeKind};
 use evenfall_files_machine::{FileId, FilesRefusal, config};
 use evenfall_runtime::http::streams::{Answer, Content};
 use evenfall_runtime::http::{self, Answered, ForeignRequest, StatusCode};

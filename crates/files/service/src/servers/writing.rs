@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use evenfall_files_machine::{FileId, FilesRefusal};
 
-use super::bytes_front::DataserverRoutes;
 use super::owner::{EndedCall, PendingCall};
 use super::webhdfs::Exception;
+use super::webhdfs_dataserver::DataserverRoutes;
 
 /// Longest wait for the end of an append, and longest time for which appends are repeated without
 /// success. Leaving out a dead dataserver takes less time.

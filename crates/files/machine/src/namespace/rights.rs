@@ -15,7 +15,7 @@
 //! the superuser remove or move the entry. A new entry has its maker as owner, and the group of its
 //! directory.
 
-use super::{Inode, InodeKind, ROOT, Space};
+use super::{Inode, InodeKind, Namespace, ROOT};
 use crate::{FileId, FilesRefusal};
 
 /// The right to read.
@@ -60,7 +60,7 @@ fn access_name(access: u16) -> &'static str {
     NAMES[usize::from(access & ALL)]
 }
 
-impl Space {
+impl Namespace {
     fn permits(&self, caller: &Caller, inode: &Inode, access: u16) -> bool {
         let shift = match () {
             () if inode.owner == caller.user => 6,
@@ -176,7 +176,7 @@ impl Space {
 mod tests {
     use super::*;
     use crate::DiskId;
-    use crate::space::SpaceCall;
+    use crate::namespace::NamespaceCall;
 
     fn plain(user: &str, groups: &[&str]) -> Caller {
         let groups = groups.iter().map(|group| (*group).to_owned()).collect();
@@ -184,10 +184,10 @@ mod tests {
     }
 
     #[derive(Default)]
-    struct Disk(Space);
+    struct Disk(Namespace);
 
     impl Disk {
-        fn call(&mut self, caller: &Caller, call: SpaceCall) -> Result<(), FilesRefusal> {
+        fn call(&mut self, caller: &Caller, call: NamespaceCall) -> Result<(), FilesRefusal> {
             for record in self.0.decide(&call, caller, 1, &[DiskId(1)])? {
                 self.0.apply(record);
             }
@@ -195,7 +195,7 @@ mod tests {
         }
 
         fn mkdir(&mut self, caller: &Caller, path: &str, mode: u16) -> Result<(), FilesRefusal> {
-            self.call(caller, SpaceCall::Mkdirs { path: path.into(), mode })
+            self.call(caller, NamespaceCall::Mkdirs { path: path.into(), mode })
         }
 
         fn create(&mut self, caller: &Caller, path: &str, mode: u16) -> Result<(), FilesRefusal> {
@@ -203,17 +203,17 @@ mod tests {
             let block_bytes = crate::config::BLOCK_BYTES;
             self.call(
                 caller,
-                SpaceCall::Create { path, mode, replication, overwrite, writer, block_bytes },
+                NamespaceCall::Create { path, mode, replication, overwrite, writer, block_bytes },
             )
         }
 
         fn delete(&mut self, caller: &Caller, path: &str) -> Result<(), FilesRefusal> {
-            self.call(caller, SpaceCall::Delete { path: path.into(), recursive: true })
+            self.call(caller, NamespaceCall::Delete { path: path.into(), recursive: true })
         }
 
         fn rename(&mut self, caller: &Caller, from: &str, to: &str) -> Result<(), FilesRefusal> {
             let (from, to, overwrite, is_exact) = (from.into(), to.into(), true, true);
-            self.call(caller, SpaceCall::Rename { from, to, overwrite, is_exact })
+            self.call(caller, NamespaceCall::Rename { from, to, overwrite, is_exact })
         }
 
         fn give(
@@ -223,7 +223,7 @@ mod tests {
             to: [Option<&str>; 2],
         ) -> Result<(), FilesRefusal> {
             let [owner, group] = to.map(|name| name.map(str::to_owned));
-            self.call(caller, SpaceCall::SetOwner { path: path.into(), owner, group })
+            self.call(caller, NamespaceCall::SetOwner { path: path.into(), owner, group })
         }
     }
 
@@ -272,7 +272,7 @@ mod tests {
     fn a_closed_directory_tells_nothing_of_its_entries() {
         let (mut disk, ann, bob) = disk();
         let path = || "/people/ann".to_owned();
-        disk.call(&ann, SpaceCall::SetMode { path: path(), mode: 0o700 }).unwrap();
+        disk.call(&ann, NamespaceCall::SetMode { path: path(), mode: 0o700 }).unwrap();
         for name in ["/people/ann/f", "/people/ann/none"] {
             assert!(matches!(disk.0.find_as(&bob, name), Err(FilesRefusal::Denied(_))), "{name}");
         }
@@ -310,7 +310,7 @@ mod tests {
     fn rights_are_changed_by_the_owner_and_owners_by_the_superuser() {
         let (mut disk, ann, bob) = disk();
         let path = || "/people/ann/f".to_owned();
-        let mode = |mode| SpaceCall::SetMode { path: path(), mode };
+        let mode = |mode| NamespaceCall::SetMode { path: path(), mode };
         assert!(disk.call(&bob, mode(0o777)).is_err());
         disk.call(&ann, mode(0o600)).unwrap();
         assert!(disk.give(&ann, &path(), [Some("bob"), None]).is_err());
@@ -319,10 +319,10 @@ mod tests {
         disk.give(&ann, &path(), [None, Some("staff")]).unwrap();
         let times = |modified_ms| {
             let (path, accessed_ms) = (path(), None);
-            SpaceCall::SetTimes { path, modified_ms, accessed_ms }
+            NamespaceCall::SetTimes { path, modified_ms, accessed_ms }
         };
         assert!(disk.call(&bob, times(Some(1))).is_err());
-        let copies = SpaceCall::SetReplication { path: path(), replication: 2 };
+        let copies = NamespaceCall::SetReplication { path: path(), replication: 2 };
         assert!(disk.call(&bob, copies.clone()).is_err());
         disk.call(&ann, copies).unwrap();
     }

@@ -29,7 +29,7 @@ pub struct Follower {
 
 /// See the documentation of the module.
 #[derive(Debug, Default)]
-pub struct Lead {
+pub struct PrimaryState {
     pub followers: Vec<Follower>,
     pub window: AppendWindow,
     pub window_bytes: usize,
@@ -46,7 +46,7 @@ pub enum FollowerNext {
     Nothing,
 }
 
-impl Lead {
+impl PrimaryState {
     /// Adds an append.
     pub fn push(&mut self, offset: u64, bytes: bytes::Bytes) {
         self.window_bytes += bytes.len();

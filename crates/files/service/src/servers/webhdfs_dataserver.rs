@@ -19,9 +19,9 @@ use evenfall_runtime::http::{
 use serde_json::json;
 
 use super::checksums::BlockChecksum;
+use super::create_concat::{CREATE_ARGUMENTS, GATHER, MAKE};
 use super::flows::{Counts, FlowSteering};
 use super::logs::Logs;
-use super::making::{CREATE_ARGUMENTS, GATHER, MAKE};
 use super::owner::OwnerInbox;
 use super::pages::{StatePages, of_dataserver};
 use super::reading::FileReading;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// wrong bytes behind the beginning of the epoch. The nameserver may not know whether the copy held
 /// the epoch. Only the dataserver of the copy knows that, so this value has a length for each case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Valid {
+pub struct ValidLength {
     /// The length up to which a copy is right that holds `epoch` or a later epoch.
     length: u64,
     epoch: u64,
@@ -14,7 +14,7 @@ pub struct Valid {
     before: u64,
 }
 
-impl Valid {
+impl ValidLength {
     /// A copy is right up to `length`, whatever epoch the copy holds.
     pub const fn up_to(length: u64) -> Self {
         Self { length, epoch: 0, before: length }

@@ -17,15 +17,15 @@ use evenfall_core::Timestamp;
 
 use crate::groups::Replies;
 use crate::nameserver::{Event, Nameserver};
-use crate::space::{CopyGroup, InodeKind, SpaceChange};
-use crate::valid::Valid;
+use crate::namespace::{CopyGroup, InodeKind, NamespaceChange};
+use crate::valid_length::ValidLength;
 use crate::{DiskId, FileId};
 
 impl Nameserver {
     /// Notes that a disk will never come back. A file whose last member was on this disk gets an
     /// heir, if another disk has bytes of the file.
     pub(crate) fn disk_is_gone(&mut self, disk: DiskId) {
-        self.record(SpaceChange::DiskGone { disk }, None);
+        self.record(NamespaceChange::DiskGone { disk }, None);
         let mut changed = Vec::new();
         for (id, inode) in self.space.inodes() {
             let InodeKind::File(file) = &inode.kind else { continue };
@@ -44,7 +44,7 @@ impl Nameserver {
                     self.events.push_back(Event::Lost { file: id, range: (0, length) });
                 }
             }
-            self.record(SpaceChange::Group { id, group }, None);
+            self.record(NamespaceChange::Group { id, group }, None);
         }
     }
 
@@ -57,7 +57,7 @@ impl Nameserver {
         for joiner in core::mem::take(&mut work.joiners) {
             if joiner.held == group.epoch && !self.space.is_gone(joiner.disk) {
                 group.former.retain(|(former, _)| *former != joiner.disk);
-                group.former.push((joiner.disk, Valid::up_to(u64::MAX)));
+                group.former.push((joiner.disk, ValidLength::up_to(u64::MAX)));
             }
         }
     }
@@ -80,7 +80,7 @@ impl Nameserver {
         let answered = group.former.iter().enumerate();
         let answered = answered.filter_map(|(at, (disk, _))| Some((length(disk)?, at)));
         let best = answered.max();
-        let may_have_more = |(disk, valid): &&(DiskId, Valid)| {
+        let may_have_more = |(disk, valid): &&(DiskId, ValidLength)| {
             let is_more = best.is_none_or(|(most, _)| valid.of(u64::MAX) > most);
             is_more && length(disk).is_none()
         };
@@ -93,7 +93,7 @@ impl Nameserver {
                 (group.members, group.adopted) = (vec![disk], Some(valid));
                 work.seal = None;
                 self.dirty.insert(id);
-                self.record(SpaceChange::Group { id, group }, None);
+                self.record(NamespaceChange::Group { id, group }, None);
             }
             None => self.ask_for_promises(id, epoch, missed),
         }
@@ -116,10 +116,10 @@ mod tests {
         (1..=3).for_each(|n| hand_in(&mut names, n, Vec::new()));
         let id = create(&mut names, "/a", 2);
         let group = names.space().file(id).expect("a file").group.clone();
-        let (members, former) = (vec![DiskId(1)], vec![(DiskId(2), Valid::up_to(5))]);
+        let (members, former) = (vec![DiskId(1)], vec![(DiskId(2), ValidLength::up_to(5))]);
         let group = CopyGroup { epoch: 3, start: 5, members, former, ..group };
-        names.record(SpaceChange::Group { id, group }, None);
-        let (disk, valid, has_caught_up) = (DiskId(3), Valid::up_to(0), false);
+        names.record(NamespaceChange::Group { id, group }, None);
+        let (disk, valid, has_caught_up) = (DiskId(3), ValidLength::up_to(0), false);
         let joiner = Joiner { disk, valid, held, has_caught_up };
         names.works.entry(id).or_default().joiners.push(joiner);
         names.disk_is_gone(DiskId(1));
@@ -145,9 +145,9 @@ mod tests {
         let group = group_of(&names, id);
         assert_eq!(
             (&group.members[..], group.adopted),
-            (&[DiskId(3)][..], Some(Valid::up_to(u64::MAX)))
+            (&[DiskId(3)][..], Some(ValidLength::up_to(u64::MAX)))
         );
-        assert_eq!(group.former, [(DiskId(2), Valid::up_to(5))]);
+        assert_eq!(group.former, [(DiskId(2), ValidLength::up_to(5))]);
 
         // The joiner has less than the former member may have, and the former member has it.
         let (mut names, id) = orphan(3);
@@ -155,7 +155,10 @@ mod tests {
         assert_eq!(group_of(&names, id).members, [DiskId(1)]);
         answer(&mut names, id, 2, (2, 7));
         let group = group_of(&names, id);
-        assert_eq!((&group.members[..], group.adopted), (&[DiskId(2)][..], Some(Valid::up_to(5))));
+        assert_eq!(
+            (&group.members[..], group.adopted),
+            (&[DiskId(2)][..], Some(ValidLength::up_to(5)))
+        );
 
         // The former member has less than it may have.
         let (mut names, id) = orphan(3);

@@ -36,9 +36,9 @@ use evenfall_core::Timestamp;
 use evenfall_core::journal;
 
 use crate::config::{APPEND_BYTES_MAX, FLIGHT_BYTES_MAX, WINDOW_BYTES_MAX};
-use crate::kept::Stream;
+use crate::log_replica::Stream;
 use crate::nameserver::{Effect, Nameserver};
-use crate::space::{Space, SpaceChange};
+use crate::namespace::{Namespace, NamespaceChange};
 use crate::wire::FilesMessage;
 use crate::{DiskId, FilesRefusal};
 
@@ -100,7 +100,7 @@ impl Keeper {
 
 /// See the documentation of the module.
 #[derive(Debug, Default)]
-pub struct Keeping {
+pub struct LogReplication {
     keepers: BTreeMap<DiskId, Keeper>,
     /// Effects whose records are on the disk here. Each effect waits until all keepers have this
     /// number of changes.
@@ -120,7 +120,7 @@ pub struct Keeping {
     pub(crate) is_old: bool,
 }
 
-fn body_of(record: &SpaceChange) -> Vec<u8> {
+fn body_of(record: &NamespaceChange) -> Vec<u8> {
     // JSON can represent every record, so the default is never used.
     serde_json::to_vec(record).unwrap_or_default()
 }
@@ -270,7 +270,7 @@ impl Nameserver {
             return;
         }
         if self.config.keepers == 0 && !self.space.keepers().is_empty() {
-            self.record(SpaceChange::Keepers { disks: Vec::new() }, None);
+            self.record(NamespaceChange::Keepers { disks: Vec::new() }, None);
             self.keeping.keepers.clear();
         }
         self.leave_keepers_out(now, true);
@@ -301,7 +301,7 @@ impl Nameserver {
         let ready: Vec<DiskId> = ready.collect();
         if !ready.is_empty() {
             let disks = set.iter().copied().chain(ready).collect();
-            self.record(SpaceChange::Keepers { disks }, None);
+            self.record(NamespaceChange::Keepers { disks }, None);
         }
     }
 
@@ -375,7 +375,7 @@ impl Nameserver {
         }
         // The operator gives up the last keeper too, and changes go on without a keeper.
         self.leave_keepers_out(now, false);
-        self.record(SpaceChange::NOTHING, [Effect::Done(token)]);
+        self.record(NamespaceChange::NOTHING, [Effect::Done(token)]);
         Ok(())
     }
 
@@ -408,7 +408,7 @@ impl Nameserver {
             self.keeping.keepers.remove(&disk);
         }
         if is_less {
-            self.record(SpaceChange::Keepers { disks: rest.into_iter().collect() }, None);
+            self.record(NamespaceChange::Keepers { disks: rest.into_iter().collect() }, None);
         }
     }
 }
@@ -441,9 +441,9 @@ pub struct RebuiltLog {
 
 /// Makes a log from the newest of the copies. Returns `None` when no copy can be read.
 pub fn rebuilt(found: &[FoundLog]) -> Option<RebuiltLog> {
-    let state = |one: &FoundLog| -> Option<Space> {
+    let state = |one: &FoundLog| -> Option<Namespace> {
         let (records, _) = journal::read(&one.log).ok()?;
-        let mut space = Space::default();
+        let mut space = Namespace::default();
         for record in records {
             space.apply(serde_json::from_slice(&record).ok()?);
         }
@@ -451,7 +451,7 @@ pub fn rebuilt(found: &[FoundLog]) -> Option<RebuiltLog> {
     };
     let readable = found.iter().filter(|one| !one.log.is_empty());
     let readable = readable.filter_map(|one| Some((one.disk, state(one)?)));
-    let mut readable: Vec<(DiskId, Space)> = readable.collect();
+    let mut readable: Vec<(DiskId, Namespace)> = readable.collect();
     readable.sort_by_key(|(_, space)| (space.starts(), space.changes()));
     let (disk, mut space) = readable.pop()?;
     let has = |keeper: &DiskId| readable.iter().any(|(other, _)| other == keeper);
@@ -466,7 +466,7 @@ pub fn rebuilt(found: &[FoundLog]) -> Option<RebuiltLog> {
     if !missing.is_empty() || !is_kept {
         (starts, changes) = (starts + STARTS_SKIPPED, changes + CHANGES_SKIPPED);
     }
-    space.apply(SpaceChange::Counted { starts, changes });
+    space.apply(NamespaceChange::Counted { starts, changes });
     let log = journal::log_of(space.records().iter().map(body_of));
     Some(RebuiltLog { disk, log, missing, is_kept })
 }

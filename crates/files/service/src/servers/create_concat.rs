@@ -17,18 +17,18 @@ use std::time::Duration;
 
 use evenfall_core::SharedKey;
 use evenfall_files_machine::config::BLOCK_BYTES;
-use evenfall_files_machine::space::rights::{READ, WRITE};
-use evenfall_files_machine::space::{Caller, Space, SpaceCall, names};
+use evenfall_files_machine::namespace::rights::{READ, WRITE};
+use evenfall_files_machine::namespace::{Caller, Namespace, NamespaceCall, names};
 use evenfall_files_machine::wire::DataserverPlace;
 use evenfall_files_machine::{DiskId, FileId, FilesRefusal, Nameserver};
 use evenfall_runtime::http::streams::Answer;
 use evenfall_runtime::http::{Method, StatusCode, Upload, exchange_under};
 use serde_json::json;
 
-use super::names_front::{Located, NameserverRoutes, ROUND, redirect};
 use super::owner::{now_ms, random_number};
 use super::reports;
 use super::webhdfs::{self, Exception, WebHdfsRequest, escaped, json_of};
+use super::webhdfs_nameserver::{Located, NameserverRoutes, ROUND, redirect};
 
 /// Evenfall's own operation with which a dataserver makes a file.
 pub const MAKE: &str = "MAKE";
@@ -49,7 +49,7 @@ const GATHER_PATIENCE: Duration = Duration::from_secs(900);
 
 /// What the arguments of `CREATE` ask for.
 struct Asked {
-    call: SpaceCall,
+    call: NamespaceCall,
     replication: u16,
     /// Whether missing directories above the file are made.
     makes_parents: bool,
@@ -65,12 +65,18 @@ impl Asked {
         let makes_parents =
             request.text("createparent").is_none() || request.flag("createparent")?;
         let block_bytes = request.number("blocksize")?.unwrap_or(BLOCK_BYTES);
-        let call = SpaceCall::Create { path, mode, replication, overwrite, writer, block_bytes };
+        let call =
+            NamespaceCall::Create { path, mode, replication, overwrite, writer, block_bytes };
         Ok(Self { call, replication, makes_parents })
     }
 
     /// Whether the directory above the file is there, when it has to be.
-    fn check_parent(&self, space: &Space, caller: &Caller, path: &str) -> Result<(), FilesRefusal> {
+    fn check_parent(
+        &self,
+        space: &Namespace,
+        caller: &Caller,
+        path: &str,
+    ) -> Result<(), FilesRefusal> {
         let names = names(path)?;
         match names.split_last() {
             Some((_, above)) if !self.makes_parents => {
@@ -135,7 +141,7 @@ impl NameserverRoutes {
     fn made(&self, caller: Caller, asked: Asked) -> Result<FileId, Exception> {
         let (tell, told) = sync_channel(1);
         let pending = self.inbox.begin(move |server, now, token| {
-            let SpaceCall::Create { path, .. } = &asked.call else {
+            let NamespaceCall::Create { path, .. } = &asked.call else {
                 return Err(FilesRefusal::Unknown);
             };
             asked.check_parent(server.space(), &caller, path)?;
@@ -158,7 +164,7 @@ impl NameserverRoutes {
         let was = was.and_then(|(id, length)| Some((id.parse().ok()?, length.parse().ok()?)));
         let (id, length) = was.ok_or_else(wrong)?;
         let (path, sources) = (request.path.clone(), Vec::new());
-        let call = SpaceCall::Replace { path, with, sources, was: vec![(FileId(id), length)] };
+        let call = NamespaceCall::Replace { path, with, sources, was: vec![(FileId(id), length)] };
         self.change(request, call)??;
         Ok(webhdfs::empty(StatusCode::OK))
     }
@@ -233,7 +239,7 @@ impl NameserverRoutes {
         let (path_of_new, block_bytes) = (with.clone(), first.block_bytes);
         // The caller has the right to write the file, and needs none on its directory.
         let helper = Caller::superuser(request.user()?);
-        let call = SpaceCall::Create {
+        let call = NamespaceCall::Create {
             path: path_of_new,
             mode,
             replication,
@@ -249,12 +255,12 @@ impl NameserverRoutes {
             true => helper.clone(),
             false => self.caller(request)?,
         };
-        let call = SpaceCall::Replace { path: path.clone(), with: with.clone(), sources, was };
+        let call = NamespaceCall::Replace { path: path.clone(), with: with.clone(), sources, was };
         let done = gather(self.key.as_ref(), &primary, &with, file, parts)
             .and_then(|()| Ok(self.change_as(caller, call)??));
         if done.is_err() {
             // The error of the copying is reported, and not that of the deletion.
-            let _ = self.change_as(helper, SpaceCall::Delete { path: with, recursive: false });
+            let _ = self.change_as(helper, NamespaceCall::Delete { path: with, recursive: false });
         }
         done
     }

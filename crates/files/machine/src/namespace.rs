@@ -1,6 +1,6 @@
 //! The state of a nameserver: directories, files, and the disks that have the bytes of each file.
 //!
-//! A call is checked against the present state and becomes [`SpaceChange`]s. Applying a record
+//! A call is checked against the present state and becomes [`NamespaceChange`]s. Applying a record
 //! makes the change. The log has the same records, so a nameserver that starts has the same state.
 
 mod calls;
@@ -11,10 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::config::BLOCK_BYTES;
-use crate::valid::Valid;
+use crate::valid_length::ValidLength;
 use crate::{DiskId, FileId, FilesRefusal};
 
-pub use calls::{SpaceCall, names};
+pub use calls::{NamespaceCall, names};
 pub use rights::Caller;
 
 /// The root directory.
@@ -32,10 +32,10 @@ pub struct CopyGroup {
     /// Disks that have every acknowledged byte. The first is the primary's.
     pub members: Vec<DiskId>,
     /// Disks of former members, each with the bytes of its copy that are right.
-    pub former: Vec<(DiskId, Valid)>,
+    pub former: Vec<(DiskId, ValidLength)>,
     /// The right bytes of the only member's copy, if that member is a former member or a joiner
     /// that took over because all members had lost their disks.
-    pub adopted: Option<Valid>,
+    pub adopted: Option<ValidLength>,
     /// The range of acknowledged bytes that no disk has any more: the first offset, and the offset
     /// behind the last byte.
     pub lost: Option<(u64, u64)>,
@@ -90,7 +90,7 @@ pub struct Inode {
 
 /// A change of the state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum SpaceChange {
+pub enum NamespaceChange {
     /// The name of the cluster.
     Cluster {
         /// A random number.
@@ -192,7 +192,7 @@ fn count(id: FileId) -> u64 {
     id.0 & ((1 << COUNT_BITS) - 1)
 }
 
-impl SpaceChange {
+impl NamespaceChange {
     /// A record that changes nothing. A call without a change writes this record, so that its
     /// effects wait for all earlier records.
     pub(crate) const NOTHING: Self = Self::Next { next: FileId(0) };
@@ -200,7 +200,7 @@ impl SpaceChange {
 
 /// All names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Space {
+pub struct Namespace {
     /// The name of the cluster.
     pub cluster: u64,
     inodes: BTreeMap<FileId, Inode>,
@@ -224,7 +224,7 @@ pub struct Space {
     changes: u64,
 }
 
-impl Default for Space {
+impl Default for Namespace {
     fn default() -> Self {
         let root = Inode {
             parent: ROOT,
@@ -252,7 +252,7 @@ impl Default for Space {
     }
 }
 
-impl Space {
+impl Namespace {
     /// All inodes, by number.
     pub fn inodes(&self) -> &BTreeMap<FileId, Inode> {
         &self.inodes
@@ -276,12 +276,12 @@ impl Space {
 
     /// The record that begins a term. A term is a random number, so that a nameserver with an old
     /// log gives no number a second time.
-    pub(crate) fn begin_term(&self, mut random: impl FnMut() -> u64) -> SpaceChange {
+    pub(crate) fn begin_term(&self, mut random: impl FnMut() -> u64) -> NamespaceChange {
         let mut term = random() >> (64 - TERM_BITS);
         while self.terms.iter().any(|(known, _)| *known == term) {
             term = random() >> (64 - TERM_BITS);
         }
-        SpaceChange::Term { term, from: self.next }
+        NamespaceChange::Term { term, from: self.next }
     }
 
     /// The number that the inode `at` of the next new inodes gets.
@@ -384,41 +384,41 @@ impl Space {
     }
 
     /// Makes a change. Returns the files that are gone.
-    pub fn apply(&mut self, record: SpaceChange) -> Vec<(FileId, CopyGroup)> {
+    pub fn apply(&mut self, record: NamespaceChange) -> Vec<(FileId, CopyGroup)> {
         let mut gone = Vec::new();
         // A record of several changes is not counted, because each of its changes is counted.
-        self.changes += u64::from(!matches!(record, SpaceChange::All { .. }));
+        self.changes += u64::from(!matches!(record, NamespaceChange::All { .. }));
         match record {
-            SpaceChange::All { records } => {
+            NamespaceChange::All { records } => {
                 gone.extend(records.into_iter().flat_map(|record| self.apply(record)));
             }
-            SpaceChange::Keepers { disks } => self.keepers = disks.into_iter().collect(),
-            SpaceChange::Counted { starts, changes } => {
+            NamespaceChange::Keepers { disks } => self.keepers = disks.into_iter().collect(),
+            NamespaceChange::Counted { starts, changes } => {
                 (self.starts, self.changes) = (starts, changes)
             }
-            SpaceChange::Cluster { cluster } => self.cluster = cluster,
-            SpaceChange::DiskGone { disk } => {
+            NamespaceChange::Cluster { cluster } => self.cluster = cluster,
+            NamespaceChange::DiskGone { disk } => {
                 self.gone.insert(disk);
                 self.leaving.remove(&disk);
             }
-            SpaceChange::Leaving { disk, is_leaving: true } => drop(self.leaving.insert(disk)),
-            SpaceChange::Leaving { disk, .. } => drop(self.leaving.remove(&disk)),
-            SpaceChange::Next { next } => self.next = self.next.max(count(next)),
-            SpaceChange::Term { term, from } => {
+            NamespaceChange::Leaving { disk, is_leaving: true } => drop(self.leaving.insert(disk)),
+            NamespaceChange::Leaving { disk, .. } => drop(self.leaving.remove(&disk)),
+            NamespaceChange::Next { next } => self.next = self.next.max(count(next)),
+            NamespaceChange::Term { term, from } => {
                 // A term in which no number was given is forgotten.
                 self.terms.retain(|(_, begun)| *begun < from);
                 self.terms.push((term, from));
                 self.starts += 1;
             }
-            SpaceChange::Inode { id, name, inode } => self.put(id, name, inode),
-            SpaceChange::Moved { id, parent, name, at_ms } => {
+            NamespaceChange::Inode { id, name, inode } => self.put(id, name, inode),
+            NamespaceChange::Moved { id, parent, name, at_ms } => {
                 self.leave(id, at_ms);
                 self.enter(parent, name, id, at_ms);
                 if let Some(inode) = self.inodes.get_mut(&id) {
                     inode.parent = parent;
                 }
             }
-            SpaceChange::Gone { id, at_ms } => {
+            NamespaceChange::Gone { id, at_ms } => {
                 self.leave(id, at_ms);
                 let mut rest = vec![id];
                 while let Some(id) = rest.pop() {
@@ -430,12 +430,12 @@ impl Space {
                     }
                 }
             }
-            SpaceChange::Group { id, group } => {
+            NamespaceChange::Group { id, group } => {
                 if let Some(file) = self.file_mut(id) {
                     file.group = group;
                 }
             }
-            SpaceChange::Length { id, length, at_ms } => {
+            NamespaceChange::Length { id, length, at_ms } => {
                 if let Some(file) = self.file_mut(id) {
                     file.length = length;
                 }
@@ -489,31 +489,33 @@ impl Space {
     }
 
     /// Records that make this state out of an empty state. Directories come before their entries.
-    pub fn records(&self) -> Vec<SpaceChange> {
-        let next = SpaceChange::Next { next: FileId(self.next) };
-        let mut records = vec![SpaceChange::Cluster { cluster: self.cluster }, next];
+    pub fn records(&self) -> Vec<NamespaceChange> {
+        let next = NamespaceChange::Next { next: FileId(self.next) };
+        let mut records = vec![NamespaceChange::Cluster { cluster: self.cluster }, next];
         let terms = self.terms.iter();
-        records.extend(terms.map(|(term, from)| SpaceChange::Term { term: *term, from: *from }));
-        records.extend(self.gone.iter().map(|disk| SpaceChange::DiskGone { disk: *disk }));
+        records
+            .extend(terms.map(|(term, from)| NamespaceChange::Term { term: *term, from: *from }));
+        records.extend(self.gone.iter().map(|disk| NamespaceChange::DiskGone { disk: *disk }));
         let leaving = self.leaving.iter();
-        records.extend(leaving.map(|disk| SpaceChange::Leaving { disk: *disk, is_leaving: true }));
+        records
+            .extend(leaving.map(|disk| NamespaceChange::Leaving { disk: *disk, is_leaving: true }));
         let mut rest = vec![ROOT];
         while let Some(id) = rest.pop() {
             let mut inode = self.inodes[&id].clone();
             if let InodeKind::Directory(entries) = &mut inode.kind {
                 rest.extend(core::mem::take(entries).values());
             }
-            records.push(SpaceChange::Inode { id, name: self.names.get(&id).cloned(), inode });
+            records.push(NamespaceChange::Inode { id, name: self.names.get(&id).cloned(), inode });
         }
         // Entering a child changes the time of its directory, so the times come again at the end.
         let directories =
             self.inodes.iter().filter(|(_, i)| matches!(i.kind, InodeKind::Directory(_)));
         records.extend(directories.map(|(id, inode)| {
             let kind = InodeKind::Directory(BTreeMap::new());
-            SpaceChange::Inode { id: *id, name: None, inode: Inode { kind, ..inode.clone() } }
+            NamespaceChange::Inode { id: *id, name: None, inode: Inode { kind, ..inode.clone() } }
         }));
-        records.push(SpaceChange::Keepers { disks: self.keepers.iter().copied().collect() });
-        records.push(SpaceChange::Counted { starts: self.starts, changes: self.changes });
+        records.push(NamespaceChange::Keepers { disks: self.keepers.iter().copied().collect() });
+        records.push(NamespaceChange::Counted { starts: self.starts, changes: self.changes });
         records
     }
 }

@@ -4,16 +4,16 @@ use super::*;
 use crate::config::{NameConfig, REPLACED_PARTS};
 use crate::groups::tests::{create, hand_in, hand_in_at, hand_in_with, say, sent, write_all};
 use crate::nameserver::Event;
-use crate::space::{Caller, SpaceCall};
+use crate::namespace::{Caller, NamespaceCall};
 use crate::wire::FilesControl;
 
 /// The log of a space that has seen these lives and changes, and whose keepers are these disks.
 fn log(starts: u64, changes: u64, keepers: &[u64]) -> Bytes {
-    let mut space = Space::default();
+    let mut space = Namespace::default();
     let disks = keepers.iter().map(|disk| DiskId(*disk)).collect();
-    space.apply(SpaceChange::Cluster { cluster: 7 });
-    space.apply(SpaceChange::Keepers { disks });
-    space.apply(SpaceChange::Counted { starts, changes });
+    space.apply(NamespaceChange::Cluster { cluster: 7 });
+    space.apply(NamespaceChange::Keepers { disks });
+    space.apply(NamespaceChange::Counted { starts, changes });
     journal::log_of(space.records().iter().map(body_of))
 }
 
@@ -194,7 +194,7 @@ fn the_error_names_each_keeper_that_changes_wait_for_and_no_other() {
         // Keeper 2 is heard last. When it falls silent too, keeper 1 is no longer waited for.
         let mut now = last_beat + tick * ticks_between;
         hand_in_at(&mut names, now, 2, Vec::new());
-        let call = SpaceCall::Mkdirs { path: "/before".into(), mode: 0o755 };
+        let call = NamespaceCall::Mkdirs { path: "/before".into(), mode: 0o755 };
         names.call(now, 0, 1, &Caller::superuser("ann"), &call).expect("the keepers live");
         while now < last_beat + dead_after + tick * ticks_between {
             assert_eq!(names.check_changes(), Ok(()));
@@ -308,7 +308,7 @@ fn a_log_that_is_never_idle_at_a_tick_keeps_no_keeper_waiting() {
         now += names.config.tick;
         write_all(&mut names, &mut Vec::new());
         // A primary repeats a length at every tick until the nameserver answers.
-        names.record(SpaceChange::NOTHING, None);
+        names.record(NamespaceChange::NOTHING, None);
         hand_in(&mut names, 1, Vec::new());
         names.handle_timeout(now);
         let is_stream = |message: &&FilesMessage| matches!(message, FilesMessage::Names { .. });

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::rights::{Caller, EXECUTE, READ, WRITE};
-use super::{CopyGroup, FIRST_EPOCH, File, Inode, InodeKind, ROOT, Space, SpaceChange};
+use super::{CopyGroup, FIRST_EPOCH, File, Inode, InodeKind, Namespace, NamespaceChange, ROOT};
 use crate::config::{
     BLOCK_BYTES_MIN, CHECKSUM_PIECE_BYTES, DEPTH_MAX, ENTRIES_MAX, INODES_MAX, NAME_BYTES_MAX,
     PATH_BYTES_MAX, REPLICATION_MAX,
@@ -13,7 +13,7 @@ use crate::{DiskId, FileId, FilesRefusal};
 
 /// A change that a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SpaceCall {
+pub enum NamespaceCall {
     /// Makes a directory, and the missing directories above it.
     Mkdirs {
         /// The path.
@@ -160,7 +160,7 @@ fn check_new(name: &str) -> Result<(), FilesRefusal> {
     }
 }
 
-impl Space {
+impl Namespace {
     /// The records that make the change of a call, if the caller has the rights for it. `members`
     /// are the disks of a new file.
     ///
@@ -168,13 +168,13 @@ impl Space {
     /// The reason for which the call is refused.
     pub fn decide(
         &self,
-        call: &SpaceCall,
+        call: &NamespaceCall,
         caller: &Caller,
         at_ms: u64,
         members: &[DiskId],
-    ) -> Result<Vec<SpaceChange>, FilesRefusal> {
+    ) -> Result<Vec<NamespaceChange>, FilesRefusal> {
         match call {
-            SpaceCall::Mkdirs { path, mode } => {
+            NamespaceCall::Mkdirs { path, mode } => {
                 let names = names(path)?;
                 let (id, depth) = self.walk(Some(caller), &names)?;
                 if depth == names.len() {
@@ -186,7 +186,7 @@ impl Space {
                 let last = InodeKind::Directory(BTreeMap::new());
                 self.make(id, &names[depth..], (caller, *mode, at_ms), last)
             }
-            SpaceCall::Create { path, mode, replication, overwrite, block_bytes, .. } => {
+            NamespaceCall::Create { path, mode, replication, overwrite, block_bytes, .. } => {
                 let file = File {
                     replication: (*replication).clamp(1, REPLICATION_MAX),
                     length: 0,
@@ -199,19 +199,21 @@ impl Space {
                 };
                 self.create(path, *overwrite, (caller, *mode, at_ms), file)
             }
-            SpaceCall::Rename { from, to, overwrite, is_exact } => {
+            NamespaceCall::Rename { from, to, overwrite, is_exact } => {
                 self.rename(caller, from, to, (*overwrite, *is_exact), at_ms)
             }
-            SpaceCall::Replace { path, with, sources, was } => {
+            NamespaceCall::Replace { path, with, sources, was } => {
                 self.replace(caller, path, with, (sources, was), at_ms)
             }
-            SpaceCall::Delete { path, recursive } => self.delete(caller, path, *recursive, at_ms),
-            SpaceCall::SetMode { path, mode } => {
+            NamespaceCall::Delete { path, recursive } => {
+                self.delete(caller, path, *recursive, at_ms)
+            }
+            NamespaceCall::SetMode { path, mode } => {
                 let (id, _) = self.find_as(caller, path)?;
                 self.check_owner(caller, id)?;
                 Ok(self.changed(id, |inode| inode.mode = *mode & 0o1777))
             }
-            SpaceCall::SetOwner { path, owner, group } => {
+            NamespaceCall::SetOwner { path, owner, group } => {
                 let (id, _) = self.find_as(caller, path)?;
                 self.check_gift(caller, id, owner.as_deref(), group.as_deref())?;
                 Ok(self.changed(id, |inode| {
@@ -219,7 +221,7 @@ impl Space {
                     inode.group = group.clone().unwrap_or_else(|| inode.group.clone());
                 }))
             }
-            SpaceCall::SetTimes { path, modified_ms, accessed_ms } => {
+            NamespaceCall::SetTimes { path, modified_ms, accessed_ms } => {
                 let (id, _) = self.find_as(caller, path)?;
                 self.check_access(caller, id, WRITE)?;
                 Ok(self.changed(id, |inode| {
@@ -227,7 +229,7 @@ impl Space {
                     inode.accessed_ms = accessed_ms.unwrap_or(inode.accessed_ms);
                 }))
             }
-            SpaceCall::SetReplication { path, replication } => {
+            NamespaceCall::SetReplication { path, replication } => {
                 self.set_replication(caller, path, *replication)
             }
         }
@@ -239,7 +241,7 @@ impl Space {
         caller: &Caller,
         path: &str,
         replication: u16,
-    ) -> Result<Vec<SpaceChange>, FilesRefusal> {
+    ) -> Result<Vec<NamespaceChange>, FilesRefusal> {
         if !(1..=REPLICATION_MAX).contains(&replication) {
             return Err(FilesRefusal::Invalid(format!("a file has 1 to {REPLICATION_MAX} copies")));
         }
@@ -262,7 +264,7 @@ impl Space {
         overwrite: bool,
         (caller, mode, at_ms): (&Caller, u16, u64),
         file: File,
-    ) -> Result<Vec<SpaceChange>, FilesRefusal> {
+    ) -> Result<Vec<NamespaceChange>, FilesRefusal> {
         let names = names(path)?;
         let (mut id, mut depth) = self.walk(Some(caller), &names)?;
         let mut records = Vec::new();
@@ -272,7 +274,7 @@ impl Space {
                 return Err(FilesRefusal::Exists(path.to_owned()));
             }
             self.check_access(caller, id, WRITE)?;
-            records.push(SpaceChange::Gone { id, at_ms });
+            records.push(NamespaceChange::Gone { id, at_ms });
             (id, depth) = (self.inodes[&id].parent, depth - 1);
         }
         let last = InodeKind::File(file);
@@ -302,7 +304,7 @@ impl Space {
         names: &[&str],
         (caller, mode, at_ms): (&Caller, u16, u64),
         last: InodeKind,
-    ) -> Result<Vec<SpaceChange>, FilesRefusal> {
+    ) -> Result<Vec<NamespaceChange>, FilesRefusal> {
         self.check_room(id)?;
         self.check_access(caller, id, WRITE)?;
         // As in HDFS, an entry gets the group of its directory.
@@ -328,20 +330,20 @@ impl Space {
                 accessed_ms: at_ms,
                 kind,
             };
-            records.push(SpaceChange::Inode { id, name: Some((*name).to_owned()), inode });
+            records.push(NamespaceChange::Inode { id, name: Some((*name).to_owned()), inode });
             parent = id;
         }
         Ok(records)
     }
 
-    fn changed(&self, id: FileId, change: impl FnOnce(&mut Inode)) -> Vec<SpaceChange> {
+    fn changed(&self, id: FileId, change: impl FnOnce(&mut Inode)) -> Vec<NamespaceChange> {
         let mut inode = self.inodes[&id].clone();
         change(&mut inode);
         // The entries of a directory are in their own records.
         if let InodeKind::Directory(entries) = &mut inode.kind {
             entries.clear();
         }
-        vec![SpaceChange::Inode { id, name: None, inode }]
+        vec![NamespaceChange::Inode { id, name: None, inode }]
     }
 
     fn delete(
@@ -350,7 +352,7 @@ impl Space {
         path: &str,
         recursive: bool,
         at_ms: u64,
-    ) -> Result<Vec<SpaceChange>, FilesRefusal> {
+    ) -> Result<Vec<NamespaceChange>, FilesRefusal> {
         let (id, inode) = self.find_as(caller, path)?;
         self.check_removal(caller, id)?;
         self.check_removal_below(caller, id)?;
@@ -361,7 +363,7 @@ impl Space {
         }
         match id == ROOT {
             true => Err(FilesRefusal::Invalid("the root cannot be deleted".into())),
-            false => Ok(vec![SpaceChange::Gone { id, at_ms }]),
+            false => Ok(vec![NamespaceChange::Gone { id, at_ms }]),
         }
     }
 
@@ -372,7 +374,7 @@ impl Space {
         with: &str,
         (sources, was): (&[String], &[(FileId, u64)]),
         at_ms: u64,
-    ) -> Result<Vec<SpaceChange>, FilesRefusal> {
+    ) -> Result<Vec<NamespaceChange>, FilesRefusal> {
         let mut gone = Vec::new();
         if was.len() != sources.len() + 1 {
             return Err(FilesRefusal::Invalid("each replaced file needs its number".into()));
@@ -406,10 +408,10 @@ impl Space {
             let (replication, block_bytes) = (file.replication, file.block_bytes);
             *file = File { replication, block_bytes, ..new.clone() };
         }
-        let mut records: Vec<SpaceChange> =
-            gone.into_iter().map(|id| SpaceChange::Gone { id, at_ms }).collect();
-        records.push(SpaceChange::Moved { id, parent, name, at_ms });
-        records.push(SpaceChange::Inode { id, name: None, inode });
+        let mut records: Vec<NamespaceChange> =
+            gone.into_iter().map(|id| NamespaceChange::Gone { id, at_ms }).collect();
+        records.push(NamespaceChange::Moved { id, parent, name, at_ms });
+        records.push(NamespaceChange::Inode { id, name: None, inode });
         Ok(records)
     }
 
@@ -420,7 +422,7 @@ impl Space {
         to: &str,
         (overwrite, is_exact): (bool, bool),
         at_ms: u64,
-    ) -> Result<Vec<SpaceChange>, FilesRefusal> {
+    ) -> Result<Vec<NamespaceChange>, FilesRefusal> {
         let (id, inode) = self.find_as(caller, from)?;
         let (old, mut new) = (names(from)?, names(to)?);
         if id == ROOT {
@@ -462,7 +464,7 @@ impl Space {
                 (InodeKind::Directory(entries), _) if !entries.is_empty() => {
                     return Err(FilesRefusal::NotEmpty(to.to_owned()));
                 }
-                _ => records.push(SpaceChange::Gone { id: other, at_ms }),
+                _ => records.push(NamespaceChange::Gone { id: other, at_ms }),
             }
             self.check_removal(caller, other)?;
         }
@@ -472,7 +474,7 @@ impl Space {
         }
         self.check_room(parent)?;
         self.check_access(caller, parent, WRITE | EXECUTE)?;
-        records.push(SpaceChange::Moved { id, parent, name: (*name).to_owned(), at_ms });
+        records.push(NamespaceChange::Moved { id, parent, name: (*name).to_owned(), at_ms });
         Ok(records)
     }
 }

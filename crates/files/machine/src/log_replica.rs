@@ -1,4 +1,4 @@
-//! The copy of the nameserver's log that a dataserver keeps. See [`crate::keeping`].
+//! The copy of the nameserver's log that a dataserver keeps. See [`crate::log_replication`].
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::copy::removal;
 use crate::dataserver::{Dataserver, Effect, Record};
-use crate::keeping::NOT_THERE;
+use crate::log_replication::NOT_THERE;
 use crate::wire::FilesControl;
 
 /// A stream of the nameserver's log.

@@ -3,13 +3,13 @@ use super::*;
 /// A space with calls made by a user at a time that counts up.
 #[derive(Default)]
 struct Made {
-    space: Space,
-    log: Vec<SpaceChange>,
+    space: Namespace,
+    log: Vec<NamespaceChange>,
     at_ms: u64,
 }
 
 impl Made {
-    fn call(&mut self, call: SpaceCall) -> Result<(), FilesRefusal> {
+    fn call(&mut self, call: NamespaceCall) -> Result<(), FilesRefusal> {
         self.at_ms += 1;
         for record in
             self.space.decide(&call, &Caller::superuser("ann"), self.at_ms, &[DiskId(1)])?
@@ -21,22 +21,22 @@ impl Made {
     }
 
     fn mkdirs(&mut self, path: &str) -> Result<(), FilesRefusal> {
-        self.call(SpaceCall::Mkdirs { path: path.into(), mode: 0o755 })
+        self.call(NamespaceCall::Mkdirs { path: path.into(), mode: 0o755 })
     }
 
     fn create(&mut self, path: &str, overwrite: bool) -> Result<(), FilesRefusal> {
         let (path, mode, replication) = (path.into(), 0o644, 3);
         let (writer, block_bytes) = (None, BLOCK_BYTES);
-        self.call(SpaceCall::Create { path, mode, replication, overwrite, writer, block_bytes })
+        self.call(NamespaceCall::Create { path, mode, replication, overwrite, writer, block_bytes })
     }
 
     fn rename(&mut self, from: &str, to: &str, overwrite: bool) -> Result<(), FilesRefusal> {
         let (from, to, is_exact) = (from.into(), to.into(), overwrite);
-        self.call(SpaceCall::Rename { from, to, overwrite, is_exact })
+        self.call(NamespaceCall::Rename { from, to, overwrite, is_exact })
     }
 
     fn delete(&mut self, path: &str, recursive: bool) -> Result<(), FilesRefusal> {
-        self.call(SpaceCall::Delete { path: path.into(), recursive })
+        self.call(NamespaceCall::Delete { path: path.into(), recursive })
     }
 
     fn has(&self, path: &str) -> bool {
@@ -59,9 +59,10 @@ fn a_state_is_the_same_out_of_its_log_and_out_of_its_checkpoint() {
     made.delete("/d/g", false).expect("a file");
     made.create("/z/f", true).expect("a file that may be replaced");
     let owner = Some("bob".into());
-    made.call(SpaceCall::SetOwner { path: "/z".into(), owner, group: None }).expect("a directory");
-    let of = |records: &[SpaceChange]| {
-        let mut space = Space::default();
+    made.call(NamespaceCall::SetOwner { path: "/z".into(), owner, group: None })
+        .expect("a directory");
+    let of = |records: &[NamespaceChange]| {
+        let mut space = Namespace::default();
         for record in records {
             let text = serde_json::to_vec(record).expect("plain values");
             space.apply(serde_json::from_slice(&text).expect("our own record"));
@@ -91,7 +92,7 @@ fn renames_follow_the_rules_of_hdfs() {
     made.rename("/d/g", "/d/g", false).expect("nothing to do");
     assert!(matches!(made.rename("/d", "/d", false), Err(FilesRefusal::Invalid(_))));
     let (from, to) = ("/d/g".into(), "/a".into());
-    let exact = SpaceCall::Rename { from, to, overwrite: false, is_exact: true };
+    let exact = NamespaceCall::Rename { from, to, overwrite: false, is_exact: true };
     assert!(matches!(made.call(exact), Err(FilesRefusal::Exists(_))));
 }
 
@@ -122,11 +123,11 @@ fn wrong_paths_are_refused_by_name() {
 fn new_names_have_no_control_characters() {
     let made = made();
     for name in ["/a\nb", "/x\ty", "/\u{1b}[2J"] {
-        let call = SpaceCall::Mkdirs { path: name.into(), mode: 0o755 };
+        let call = NamespaceCall::Mkdirs { path: name.into(), mode: 0o755 };
         let refused = made.space.decide(&call, &Caller::superuser("ann"), 1, &[]);
         assert!(matches!(refused, Err(FilesRefusal::Invalid(_))), "{name:?}");
         let (from, to) = ("/d/g".into(), name.into());
-        let call = SpaceCall::Rename { from, to, overwrite: false, is_exact: true };
+        let call = NamespaceCall::Rename { from, to, overwrite: false, is_exact: true };
         let refused = made.space.decide(&call, &Caller::superuser("ann"), 1, &[]);
         assert!(matches!(refused, Err(FilesRefusal::Invalid(_))), "{name:?}");
     }
@@ -149,10 +150,10 @@ fn a_file_takes_the_place_of_another_one_unless_that_one_has_changed() {
     made.create("/a/._new", false).expect("a new file");
     made.create("/a/source", false).expect("a new file");
     let owner = Some("bob".to_owned());
-    made.call(SpaceCall::SetOwner { path: "/a/f".into(), owner, group: None }).expect("a file");
+    made.call(NamespaceCall::SetOwner { path: "/a/f".into(), owner, group: None }).expect("a file");
     let id = |made: &Made, path: &str| made.space.find(path).expect("a file").0;
     let (old, new, source) = (id(&made, "/a/f"), id(&made, "/a/._new"), id(&made, "/a/source"));
-    let call = |was: Vec<(FileId, u64)>| SpaceCall::Replace {
+    let call = |was: Vec<(FileId, u64)>| NamespaceCall::Replace {
         path: "/a/f".into(),
         with: "/a/._new".into(),
         sources: vec!["/a/source".into()],
@@ -175,7 +176,7 @@ fn a_file_takes_the_place_of_another_one_unless_that_one_has_changed() {
 fn several_changes_in_one_record_are_the_same_as_one_after_the_other() {
     let mut made = made();
     made.rename("/a/f", "/d/g", true).expect("a file may be replaced");
-    let mut space = Space::default();
-    let gone = space.apply(SpaceChange::All { records: made.log.clone() });
+    let mut space = Namespace::default();
+    let gone = space.apply(NamespaceChange::All { records: made.log.clone() });
     assert_eq!((space, gone.len()), (made.space, 1));
 }

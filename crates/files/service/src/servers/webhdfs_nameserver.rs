@@ -6,16 +6,18 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use evenfall_core::SharedKey;
-use evenfall_files_machine::space::rights::{EXECUTE, READ, WRITE};
-use evenfall_files_machine::space::{Caller, Inode, InodeKind, Space, SpaceCall, names};
+use evenfall_files_machine::namespace::rights::{EXECUTE, READ, WRITE};
+use evenfall_files_machine::namespace::{
+    Caller, Inode, InodeKind, Namespace, NamespaceCall, names,
+};
 use evenfall_files_machine::wire::DataserverPlace;
 use evenfall_files_machine::{FileId, FilesRefusal, Nameserver};
 use evenfall_runtime::http::streams::{Answer, Arriving, Content};
 use evenfall_runtime::http::{self, AllowedHosts, Method, StatusCode};
 use serde_json::{Value, json};
 
+use super::create_concat::{MAKE, REPLACE};
 use super::listing::{ListingPage, Sums};
-use super::making::{MAKE, REPLACE};
 use super::owner::{OwnerInbox, now_ms};
 use super::pages::{StatePages, of_nameserver};
 use super::users::Users;
@@ -118,7 +120,7 @@ impl NameserverRoutes {
     fn delete(&self, request: &WebHdfsRequest) -> Result<Answer, Exception> {
         let (path, recursive) = (request.path.clone(), request.flag("recursive")?);
         let is_root = names(&path)?.is_empty();
-        let is_gone = match self.change(request, SpaceCall::Delete { path, recursive })? {
+        let is_gone = match self.change(request, NamespaceCall::Delete { path, recursive })? {
             Err(FilesRefusal::NotFound(_)) => false,
             Err(FilesRefusal::Invalid(_)) if is_root => false,
             changed => changed.map(|()| true)?,
@@ -169,19 +171,19 @@ impl NameserverRoutes {
             MAKE => return self.make(request),
             REPLACE => return self.replace(request),
             "RENAME" => return self.rename(request),
-            "MKDIRS" => (SpaceCall::Mkdirs { path, mode: request.mode(0o755)? }, true),
+            "MKDIRS" => (NamespaceCall::Mkdirs { path, mode: request.mode(0o755)? }, true),
             "SETREPLICATION" => {
                 let replication = request.replication()?;
-                (SpaceCall::SetReplication { path, replication }, true)
+                (NamespaceCall::SetReplication { path, replication }, true)
             }
-            "SETPERMISSION" => (SpaceCall::SetMode { path, mode: request.mode(0o755)? }, false),
+            "SETPERMISSION" => (NamespaceCall::SetMode { path, mode: request.mode(0o755)? }, false),
             "SETOWNER" => {
                 let (owner, group) = (request.name("owner")?, request.name("group")?);
                 if owner.is_none() && group.is_none() {
                     return Err(Exception::argument("Both owner and group are empty."));
                 }
                 let (owner, group) = (owner.map(str::to_owned), group.map(str::to_owned));
-                (SpaceCall::SetOwner { path, owner, group }, false)
+                (NamespaceCall::SetOwner { path, owner, group }, false)
             }
             "SETTIMES" => {
                 // In Hadoop -1 leaves a time as it is.
@@ -190,7 +192,7 @@ impl NameserverRoutes {
                     _ => request.number(name),
                 };
                 let (modified_ms, accessed_ms) = (time("modificationtime")?, time("accesstime")?);
-                (SpaceCall::SetTimes { path, modified_ms, accessed_ms }, false)
+                (NamespaceCall::SetTimes { path, modified_ms, accessed_ms }, false)
             }
             op => return Err(no_operation(&Method::PUT, op)),
         };
@@ -221,7 +223,7 @@ impl NameserverRoutes {
         let overwrite = options.as_deref().is_some_and(|options| options.contains("OVERWRITE"));
         let (from, to) = (request.path.clone(), to.to_owned());
         let is_exact = options.is_some();
-        let made = self.change(request, SpaceCall::Rename { from, to, overwrite, is_exact })?;
+        let made = self.change(request, NamespaceCall::Rename { from, to, overwrite, is_exact })?;
         if options.is_some() {
             return made.map(|()| webhdfs::empty(StatusCode::OK)).map_err(Exception::from);
         }
@@ -244,7 +246,7 @@ impl NameserverRoutes {
         &self,
         request: &WebHdfsRequest,
         needs: impl FnOnce(&InodeKind) -> u16 + Send + 'static,
-        of: impl FnOnce(&Space, FileId, &Inode) -> T + Send + 'static,
+        of: impl FnOnce(&Namespace, FileId, &Inode) -> T + Send + 'static,
     ) -> Result<T, Exception> {
         let (path, caller) = (request.path.clone(), self.caller(request)?);
         let found = self.inbox.ask(move |server, _| {
@@ -339,7 +341,7 @@ impl NameserverRoutes {
     pub fn change(
         &self,
         request: &WebHdfsRequest,
-        call: SpaceCall,
+        call: NamespaceCall,
     ) -> Result<Result<(), FilesRefusal>, Exception> {
         self.change_as(self.caller(request)?, call)
     }
@@ -348,7 +350,7 @@ impl NameserverRoutes {
     pub fn change_as(
         &self,
         caller: Caller,
-        call: SpaceCall,
+        call: NamespaceCall,
     ) -> Result<Result<(), FilesRefusal>, Exception> {
         let pending = self
             .inbox
@@ -515,7 +517,7 @@ fn to_list(kind: &InodeKind) -> u16 {
 
 /// The inode of a path. A path below a file is not there for a reader, as in HDFS.
 fn found<'a>(
-    space: &'a Space,
+    space: &'a Namespace,
     caller: &Caller,
     path: &str,
 ) -> Result<(FileId, &'a Inode), FilesRefusal> {
