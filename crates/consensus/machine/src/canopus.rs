@@ -14,11 +14,11 @@ use crate::checkpoint::Checkpoint;
 use crate::config::{
     CHECKPOINT_BYTES_MAX, Config, REQUEST_HEAD_BYTES, SET_HEAD_BYTES, STATE_BYTES_MAX,
 };
-use crate::disks::Disks;
+use crate::disk_identity::DiskIdentity;
+use crate::external_membership::WantedChange;
 use crate::group::{GroupEntry, OWNERS, ProposalGroup};
 use crate::journal::{self, Effect, ReplicaJournal, ReplicaRecord};
 use crate::leases::{LEASE_BYTES, LEASES_MAX};
-use crate::outside::WantedChange;
 use crate::parts::{self, ValueParts};
 use crate::replica_state::{
     CycleProgress, Heartbeats, KeptCheckpoint, LeafPlace, OtherLeaves, Outbox, OwnRequests,
@@ -163,7 +163,7 @@ pub struct Canopus {
     pub(crate) sponsored: BTreeSet<(NodeId, u32)>,
     pub(crate) beat: Heartbeats,
     pub(crate) journal: ReplicaJournal,
-    pub(crate) disks: Disks,
+    pub(crate) disk: DiskIdentity,
     pub(crate) checkpoint: KeptCheckpoint,
     pub(crate) is_leaving: bool,
     is_stopped: bool,
@@ -216,7 +216,7 @@ impl Canopus {
             sponsored: BTreeSet::new(),
             beat: Heartbeats::of_new_replica(),
             journal,
-            disks: Disks::new(me, &config, seed),
+            disk: DiskIdentity::new(me, &config, seed),
             checkpoint: KeptCheckpoint::default(),
             is_leaving: false,
             is_stopped: false,
@@ -340,7 +340,7 @@ impl Canopus {
 
     /// Whether this replica votes and takes part, as far as it knows.
     pub fn is_member(&self) -> bool {
-        self.disks.votes() && self.table.latest(self.me).is_some()
+        self.disk.votes() && self.table.latest(self.me).is_some()
     }
 
     /// Whether a write has failed because the disk is full, and has not succeeded since.
@@ -466,8 +466,8 @@ impl Canopus {
                     let (me, counts) = (self.me, self.is_elector(owner));
                     if counts && let Some(group) = self.group(owner, incarnation) {
                         group.hear(me, &report);
-                        self.beat.speaks = true;
-                        self.others.speaks |= owner >= OWNERS;
+                        self.beat.status_due = true;
+                        self.others.status_due |= owner >= OWNERS;
                     }
                 }
                 Effect::Propose(cycle) => {
@@ -597,7 +597,7 @@ impl Machine for Canopus {
         if self.is_stopped || self.journal.is_failing() {
             return None;
         }
-        if core::mem::take(&mut self.beat.speaks) && self.disks.votes() {
+        if core::mem::take(&mut self.beat.status_due) && self.disk.votes() {
             let status = ReplicaMessage::Status(self.status());
             self.tell_peers(&status);
         }

@@ -129,7 +129,7 @@ impl Canopus {
         snapshot: impl FnOnce(&mut Vec<u8>),
     ) -> bool {
         let next = checkpoint.cycle + 1;
-        let disk = ReplicaRecord::Disk(self.disks.own.clone());
+        let disk = ReplicaRecord::Disk(self.disk.own.clone());
         let mut records = vec![disk];
         records.extend(self.record_of_list());
         let mut effects = Vec::new();

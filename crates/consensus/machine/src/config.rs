@@ -37,11 +37,11 @@ pub enum SecondRound {
     #[default]
     Off,
     /// By consensus among themselves: a minority of super-leaves may vanish. See
-    /// [`second`](crate::second).
+    /// [`leaf_consensus`](crate::leaf_consensus).
     Consensus,
     /// By a membership service outside: all super-leaves but one may vanish. See
-    /// [`outside`](crate::outside). The number 2 in a log stands for earlier rules, and the log is
-    /// refused.
+    /// [`external_membership`](crate::external_membership). The number 2 in a log stands for
+    /// earlier rules, and the log is refused.
     Outside = 3,
 }
 

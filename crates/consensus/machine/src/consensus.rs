@@ -216,6 +216,6 @@ impl Consensus for Canopus {
         now: Timestamp,
         list: Option<&Bytes>,
     ) -> Result<(), ConsensusError> {
-        self.outside(now, list)
+        self.apply_membership(now, list)
     }
 }

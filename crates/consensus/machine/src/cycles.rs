@@ -71,7 +71,7 @@ impl Canopus {
         let is_in = self.groups.get(&self.me).is_some_and(|own| {
             own.is_open()
                 && self.table.latest(self.me) == Some(own.incarnation())
-                && self.disks.may_propose(own.incarnation())
+                && self.disk.may_propose(own.incarnation())
         });
         let leaves = |node: NodeId| self.table.latest(node).is_some() && has_left(node);
         let has_news = !self.own.pending.is_empty()
@@ -105,7 +105,7 @@ impl Canopus {
     fn start(&mut self, now: Timestamp) {
         self.progress.started += 1;
         self.progress.last_start = now;
-        self.beat.speaks = true;
+        self.beat.status_due = true;
         let cycle = self.progress.started;
         self.cycles.entry(cycle).or_default().started_at = now;
         let is_in = self.table.incarnation(self.me, cycle);
@@ -114,7 +114,7 @@ impl Canopus {
         });
         if can
             && let Some(incarnation) = is_in
-            && self.disks.may_propose(incarnation)
+            && self.disk.may_propose(incarnation)
         {
             self.propose(cycle, incarnation);
         }
@@ -295,7 +295,7 @@ impl Canopus {
                 self.store_all_states();
             }
             self.consider_checkpoint();
-            self.beat.speaks = true;
+            self.beat.status_due = true;
         }
     }
 

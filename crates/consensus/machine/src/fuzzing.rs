@@ -6,7 +6,7 @@ use evenfall_core::{
     Arrival, ClockReading, Durable as _, Machine as _, NodeId, StampedBy, Timestamp,
 };
 
-use crate::disks::{DiskRecord, PeerDisk};
+use crate::disk_identity::{DiskRecord, PeerDisk};
 use crate::journal::ReplicaRecord;
 use crate::wire::{MAGIC, ReplicaMessage, VERSION};
 use crate::{Canopus, Config, LeafMember, LeafOnlyTree, SuperLeaf, journal};
@@ -76,7 +76,7 @@ pub fn logs(data: &[u8]) {
     let _ = journal::read(&Bytes::copy_from_slice(data));
     let header = evenfall_core::journal::header();
     let _ = journal::read(&[&header[..], data].concat().into());
-    crate::outside::check(data);
+    crate::external_membership::check(data);
 }
 
 #[cfg(test)]

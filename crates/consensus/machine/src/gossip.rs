@@ -21,7 +21,7 @@ impl Canopus {
     /// The status that this replica sends to its peers.
     pub fn status(&self) -> Status {
         Status {
-            disk: self.disks.own.number,
+            disk: self.disk.own.number,
             started: self.progress.started,
             committed: self.progress.committed,
             oldest: self.oldest(),
@@ -56,7 +56,7 @@ impl Canopus {
 
     pub(crate) fn take_status(&mut self, now: Timestamp, from: NodeId, status: &Status) {
         let Some(peer) = self.peers.get_mut(&from) else { return };
-        if !self.disks.knows(from, status.disk) {
+        if !self.disk.knows(from, status.disk) {
             return;
         }
         peer.learns = false;
@@ -151,7 +151,7 @@ impl Canopus {
 
     /// Ends the groups whose leader this replica has become.
     pub(crate) fn decide(&mut self) {
-        if !self.disks.votes() {
+        if !self.disk.votes() {
             return;
         }
         let me = self.me;
@@ -209,11 +209,11 @@ impl Canopus {
     /// A heartbeat: a sign of life, and a look at what is missing.
     pub(crate) fn tick(&mut self, now: Timestamp) {
         self.beat.ticks += 1;
-        self.beat.speaks = true;
-        self.others.speaks = self.config.second_round.is_on();
+        self.beat.status_due = true;
+        self.others.status_due = self.config.second_round.is_on();
         self.others.told.clear();
         self.want();
-        if self.disks.votes() {
+        if self.disk.votes() {
             self.give_up_earlier();
             self.ask_to_vouch(now);
             self.campaign(now);
@@ -224,7 +224,7 @@ impl Canopus {
             self.fetch(now, cycle);
         }
         self.catch_up(now);
-        if self.table.latest(self.me).is_none() && self.disks.votes() {
+        if self.table.latest(self.me).is_none() && self.disk.votes() {
             self.come_back();
         }
         // A slow disk may have put this off.

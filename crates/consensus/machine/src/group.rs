@@ -1,5 +1,6 @@
 //! The reliable broadcast of one member's proposals in its super-leaf: a Raft group per member. The
-//! second round has the same groups, one per super-leaf: see [`second`](crate::second).
+//! second round has the same groups, one per super-leaf: see
+//! [`leaf_consensus`](crate::leaf_consensus).
 //!
 //! Every member of a super-leaf owns a group, and all members store the entries of all groups. The
 //! group's log has the owner's proposals, cycle by cycle, and ends when the owner fails:
@@ -171,7 +172,7 @@ impl ProposalGroup {
 
     /// The group, when a service outside decides its end: all racks store entries, and only the
     /// nodes of one rack promise, each to another node of that rack. See
-    /// [`outside`](crate::outside).
+    /// [`external_membership`](crate::external_membership).
     pub fn decided_outside(mut self, rack: usize) -> Self {
         self.racks = vec![self.racks.swap_remove(rack)];
         self.is_outside = true;

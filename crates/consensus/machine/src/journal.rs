@@ -28,7 +28,7 @@ use bytes::Bytes;
 use evenfall_core::{Malformed, NodeId, Reader, journal};
 
 use crate::checkpoint::Checkpoint;
-use crate::disks::DiskRecord;
+use crate::disk_identity::DiskRecord;
 use crate::group::DurableReport;
 use crate::{AgreedChange, ConsensusError, Proposal, RequestSet, VnodeId, wire};
 

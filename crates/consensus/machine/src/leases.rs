@@ -209,7 +209,7 @@ impl Canopus {
         let until = now + self.vouch_time();
         let is_loyal = self.group(from, incarnation).is_some_and(|group| group.is_open());
         if is_loyal
-            && self.disks.votes()
+            && self.disk.votes()
             && self.config.lease_cycles > 0
             && let Some(peer) = self.peers.get_mut(&from)
         {

@@ -26,9 +26,9 @@
 //! | [`checkpoint`] | what many cycles have made, for the log and for a replica that missed them |
 //! | `parts` | values that are longer than a datagram |
 //! | [`leases`] | write leases: reads that are answered at once |
-//! | [`second`] | consensus in the second round: a super-leaf may vanish, or leave as planned |
-//! | [`outside`] | the same, when a membership service outside decides who has vanished |
-//! | [`disks`] | which disk a member has: the first start, and the start without the old disk |
+//! | [`leaf_consensus`] | consensus in the second round: a super-leaf may vanish, or leave as planned |
+//! | [`external_membership`] | the same, when a membership service outside decides who has vanished |
+//! | [`disk_identity`] | which disk a member has: the first start, and the start without the old disk |
 //! | [`group`] | the reliable broadcast: a Raft group per member, and how it ends |
 //! | [`LeafOnlyTree`], [`EmulationTable`] | who is where; who takes part in which cycle |
 //! | [`VnodeState`], [`Proposal`] | what is agreed, and how it is merged |
@@ -69,7 +69,7 @@
 //! - The tree is fixed: no place for a further node can be added. A new host may take the place of
 //!   an old one.
 //! - A super-leaf begins when all its members have started once. Of a super-leaf of three, one
-//!   member at a time may be without its disk ([`disks`]).
+//!   member at a time may be without its disk ([`disk_identity`]).
 //! - Datagrams are not authenticated.
 //! - A node that asks for the leases of too many keys gets the lease of all keys: see
 //!   [`leases::LEASES_MAX`]. Reads then wait as they do without leases.
@@ -141,20 +141,20 @@ pub mod checkpoint;
 pub mod config;
 pub mod consensus;
 mod cycles;
-pub mod disks;
+pub mod disk_identity;
 mod error;
+pub mod external_membership;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 mod gossip;
 pub mod group;
 pub mod journal;
+pub mod leaf_consensus;
 pub mod leases;
-pub mod outside;
 mod parts;
 mod proposal;
 mod replay;
 mod replica_state;
-pub mod second;
 mod table;
 mod tree;
 pub mod wire;

@@ -54,7 +54,7 @@ impl Canopus {
                     }
                 }
                 ReplicaRecord::Checkpoint(checkpoint) => self.resume(checkpoint),
-                ReplicaRecord::Disk(disk) => self.disks.restore(disk)?,
+                ReplicaRecord::Disk(disk) => self.disk.restore(disk)?,
                 ReplicaRecord::List(list) => self.restore_list(&list)?,
                 ReplicaRecord::Group(owner, incarnation, report) => {
                     let mut group = self.new_group(owner, incarnation, 1);
@@ -66,7 +66,7 @@ impl Canopus {
             }
         }
         self.begin();
-        if self.disks.is_new() {
+        if self.disk.is_new() {
             self.record_disk([Effect::Greet]);
         }
         Ok(())
@@ -78,7 +78,7 @@ impl Canopus {
         // A replica that is started again is to take part again.
         self.is_leaving = false;
         self.end_groups();
-        self.others.outside.voided.clear();
+        self.others.membership.voided.clear();
         let me = self.me;
         let owners: Vec<NodeId> = self.groups.keys().copied().collect();
         for owner in owners {

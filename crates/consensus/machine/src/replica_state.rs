@@ -10,10 +10,10 @@ use evenfall_core::{Class, Destination, Head, NodeId, Timestamp, Transmit};
 use crate::canopus::Pending;
 use crate::checkpoint::Fetching;
 use crate::config::{TRANSMIT_BYTES_MAX, TRANSMITS_MAX};
+use crate::external_membership::ExternalMembership;
 use crate::group::DurableReport;
+use crate::leaf_consensus::RemoteLeafPeer;
 use crate::leases::LeaseKey;
-use crate::outside::Outside;
-use crate::second::Far;
 use crate::tree::SuperLeaf;
 use crate::wire::HEAD_BYTES;
 use crate::{LeafOnlyTree, VnodeId};
@@ -80,7 +80,7 @@ pub(crate) struct CycleProgress {
     pub(crate) asked_until: u64,
 }
 
-/// When this replica speaks, and when it ends the group of a silent peer.
+/// When this replica owes its status, and when it ends the group of a silent peer.
 #[derive(Debug)]
 pub(crate) struct Heartbeats {
     /// The time of the next heartbeat; `None` before the first clock reading.
@@ -88,7 +88,7 @@ pub(crate) struct Heartbeats {
     /// Heartbeats so far.
     pub(crate) ticks: u64,
     /// Whether a status is due.
-    pub(crate) speaks: bool,
+    pub(crate) status_due: bool,
     /// When this replica may next try to end the group of each peer.
     pub(crate) next_campaign: BTreeMap<NodeId, Timestamp>,
 }
@@ -96,7 +96,7 @@ pub(crate) struct Heartbeats {
 impl Heartbeats {
     /// The heartbeats of a new replica, whose first status is due.
     pub(crate) fn of_new_replica() -> Self {
-        Self { tick_at: None, ticks: 0, speaks: true, next_campaign: BTreeMap::new() }
+        Self { tick_at: None, ticks: 0, status_due: true, next_campaign: BTreeMap::new() }
     }
 }
 
@@ -104,13 +104,13 @@ impl Heartbeats {
 #[derive(Debug)]
 pub(crate) struct OtherLeaves {
     /// The nodes of the other super-leaves.
-    pub(crate) nodes: BTreeMap<NodeId, Far>,
+    pub(crate) nodes: BTreeMap<NodeId, RemoteLeafPeer>,
     /// What the membership service outside has said.
-    pub(crate) outside: Outside,
+    pub(crate) membership: ExternalMembership,
     /// A super-leaf that is to leave as planned.
     pub(crate) retires: Option<VnodeId>,
     /// Whether ballots are due.
-    pub(crate) speaks: bool,
+    pub(crate) status_due: bool,
     /// When the last ballots left.
     pub(crate) spoke_at: Timestamp,
     /// The ballots that left since the last heartbeat.
@@ -118,14 +118,14 @@ pub(crate) struct OtherLeaves {
 }
 
 impl OtherLeaves {
-    /// These nodes, of which nothing is known yet. `speaks` says whether a second round needs
+    /// These nodes, of which nothing is known yet. `status_due` says whether a second round needs
     /// ballots.
-    pub(crate) fn of_nodes(nodes: impl Iterator<Item = NodeId>, speaks: bool) -> Self {
+    pub(crate) fn of_nodes(nodes: impl Iterator<Item = NodeId>, status_due: bool) -> Self {
         Self {
-            nodes: nodes.map(|node| (node, Far::default())).collect(),
-            outside: Outside::default(),
+            nodes: nodes.map(|node| (node, RemoteLeafPeer::default())).collect(),
+            membership: ExternalMembership::default(),
             retires: None,
-            speaks,
+            status_due,
             spoke_at: Timestamp::ZERO,
             told: Vec::new(),
         }

@@ -91,7 +91,7 @@ pub struct Status {
     pub groups: Vec<(NodeId, u32, DurableReport)>,
 }
 
-/// What a replica says about the disk of a peer that greets it. See `disks`.
+/// What a replica says about the disk of a peer that greets it. See `disk_identity`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownDisk {
     /// The number of the peer's disk.

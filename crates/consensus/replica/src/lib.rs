@@ -19,12 +19,12 @@
 
 mod cluster;
 mod error;
-pub mod outside;
+pub mod external_membership;
 mod replica;
 mod settings;
 
 pub use error::ReplicaError;
 pub use evenfall_consensus_machine::SecondRound;
-pub use outside::MembershipService;
+pub use external_membership::MembershipService;
 pub use replica::{Replica, config, options, random_number};
 pub use settings::{RackSettings, Settings};

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use evenfall_consensus_machine::outside::WantedChange;
+use evenfall_consensus_machine::external_membership::WantedChange;
 use evenfall_consensus_machine::{
     ClientRequest, Config, Consensus, ConsensusError, ConsensusStart, ConsensusStatus, Event,
     LeaseKey, journal,
@@ -19,7 +19,9 @@ use evenfall_port::run::Loop;
 use evenfall_port::sealed::{self, Sealed};
 use evenfall_port::{Options, Port};
 
-use crate::{MembershipService, RackSettings, ReplicaError, Settings, cluster, outside};
+use crate::{
+    MembershipService, RackSettings, ReplicaError, Settings, cluster, external_membership,
+};
 
 /// Limit of the bytes of a node's requests in one cycle. The longest value of a key fits, with room
 /// for its call.
@@ -181,7 +183,7 @@ impl Replica {
         let port = open_port(settings)?;
         let (give, lists) = sync_channel(LISTS_MAX);
         let every = config.vanish_after / READS_PER_VANISHED;
-        let start = |service| outside::start(service, give, port.waker(), every);
+        let start = |service| external_membership::start(service, give, port.waker(), every);
         Ok(Self {
             machines: [machine],
             turns: Loop::new().with_writes(0, writes),

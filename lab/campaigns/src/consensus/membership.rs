@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenfall_consensus_machine::outside::{self, WantedChange};
+use evenfall_consensus_machine::external_membership::{self, WantedChange};
 use evenfall_consensus_machine::{Canopus, ConsensusError, SecondRound, VnodeId};
 use evenfall_core::Prng;
 use evenfall_sim::{NodeIndex, Plan, Seen, SimTime};
@@ -52,7 +52,8 @@ impl Membership {
     /// Whether the list has, or may soon have, the end of a super-leaf under this incarnation.
     pub fn may_end(&self, leaf: VnodeId, incarnation: u32) -> bool {
         let late = self.late.iter().map(|(_, wanted)| &wanted.new);
-        let ended = late.chain(&self.value).filter_map(|list| outside::ended(list).ok());
+        let ended =
+            late.chain(&self.value).filter_map(|list| external_membership::ended(list).ok());
         ended.flatten().any(|(of, under, _)| (of, under) == (leaf, incarnation))
     }
 
@@ -73,7 +74,7 @@ impl Membership {
             return Ok(());
         }
         let read = self.read.insert(seen.node, self.value.clone());
-        let told = read.map_or(Ok(()), |read| replica.outside(seen.local, read.as_ref()));
+        let told = read.map_or(Ok(()), |read| replica.apply_membership(seen.local, read.as_ref()));
         if let Some(wanted) = replica.outside_wanted() {
             let after = Duration::from_nanos(self.prng.below(EFFECT.as_nanos() as u64));
             self.late.push((seen.at + after, wanted));

@@ -100,7 +100,7 @@ impl Replicas<'_> {
         let mut machine = Canopus::new(config, tree.clone(), NodeId(node), seed, &Bytes::new())?;
         if config.second_round == SecondRound::Outside {
             // The replica hears once that the list is empty, and may begin. It asks nobody later.
-            machine.outside(Timestamp::ZERO, None)?;
+            machine.apply_membership(Timestamp::ZERO, None)?;
         }
         Ok(Ordered::Canopus(Box::new(Logged { machine, in_memory: self.in_memory })))
     }

@@ -1,7 +1,7 @@
 //! Exhaustive models of the protocol, checked with `stateright`. `make test-long`, which sets
 //! `EVENFALL_SEEDS`, checks the larger ones, too.
 
-mod outside;
+mod external_membership;
 mod two_leaves;
 
 /// Whether the larger models are checked.

@@ -44,7 +44,7 @@ use evenfall_core::{NodeId, Timestamp};
 
 use crate::canopus::{Canopus, Event};
 use crate::config::UNWRITTEN_BYTES_MAX;
-use crate::disks::PeerDisk;
+use crate::disk_identity::PeerDisk;
 use crate::group::{GroupEntry, MemberPart, OWNERS, ProposalGroup, leaf_of, owner_of};
 use crate::journal::{Effect, ReplicaRecord};
 use crate::wire::{Ballot, ReplicaMessage};
@@ -52,7 +52,7 @@ use crate::{AgreedChange, ConsensusError, LeavingReason, VnodeId, VnodeState};
 
 /// What this replica knows of a node of another super-leaf.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Far {
+pub(crate) struct RemoteLeafPeer {
     pub(crate) heard: Timestamp,
     pub(crate) committed: u64,
     /// Whether the node votes: it has sent ballots.
@@ -66,7 +66,7 @@ pub(crate) struct Far {
 impl Canopus {
     /// The groups that the table asks for and this replica does not have yet.
     pub(crate) fn found_groups(&mut self) {
-        let own = &mut self.disks.own;
+        let own = &mut self.disk.own;
         if let Some((from, incarnation)) = self.table.joined(self.me)
             && own.since == 0
             && (1..=incarnation).contains(&own.proposes_from)
@@ -105,8 +105,8 @@ impl Canopus {
         }
         self.end_groups();
         let mut owners = self.tree.leaves().map(|(leaf, _)| owner_of(leaf));
-        let is_counted = self.disks.own.since > 0 && owners.all(|owner| self.is_elector(owner));
-        if is_counted && !core::mem::replace(&mut self.disks.is_counted, true) {
+        let is_counted = self.disk.own.since > 0 && owners.all(|owner| self.is_elector(owner));
+        if is_counted && !core::mem::replace(&mut self.disk.is_counted, true) {
             self.events.push_back(Event::Counts);
         }
     }
@@ -203,8 +203,8 @@ impl Canopus {
 
     /// Whether the votes of this replica count in a group.
     pub(crate) fn is_elector(&self, owner: NodeId) -> bool {
-        if !self.disks.votes() || self.disks.own.proposes_from == 0 {
-            return self.disks.votes();
+        if !self.disk.votes() || self.disk.own.proposes_from == 0 {
+            return self.disk.votes();
         }
         let Some(leaf) = leaf_of(owner) else { return !self.is_left(owner) };
         let group = self.groups.get(&owner).map(ProposalGroup::incarnation);
@@ -223,16 +223,16 @@ impl Canopus {
     pub(crate) fn is_left(&self, owner: NodeId) -> bool {
         let Some(group) = self.groups.get(&owner) else { return false };
         let next = self.table.next_in(owner, self.progress.committed + 1);
-        self.disks.own.proposes_from > 0 && next.is_some_and(|next| next > group.incarnation())
+        self.disk.own.proposes_from > 0 && next.is_some_and(|next| next > group.incarnation())
     }
 
     /// A node of another super-leaf greets. This replica notes the number of the node's disk as
     /// long as it has started no cycle and knows no state.
     pub(crate) fn take_far_greet(&mut self, from: NodeId, number: u64) {
-        if !self.config.second_round.is_on() || self.disks.is_new() || number == 0 {
+        if !self.config.second_round.is_on() || self.disk.is_new() || number == 0 {
             return;
         }
-        let is_known = self.disks.knows(from, number);
+        let is_known = self.disk.knows(from, number);
         if is_known {
             return self.answer_written(from, number);
         }
@@ -254,12 +254,12 @@ impl Canopus {
     /// vanished: a super-leaf that the others learn of later does not count as new.
     pub(crate) fn may_begin(&self) -> bool {
         let is_first =
-            self.config.second_round.is_on() && self.disks.votes() && self.progress.started == 0;
+            self.config.second_round.is_on() && self.disk.votes() && self.progress.started == 0;
         let waits = || self.running() < self.config.vanish_after;
-        let known = &self.disks.own.peers;
+        let known = &self.disk.own.peers;
         let knows =
             || self.others.nodes.iter().all(|(node, far)| far.votes || known.contains_key(node));
-        self.disks.may_start() && (!is_first || knows() || !waits())
+        self.disk.may_start() && (!is_first || knows() || !waits())
     }
 
     /// Whether this super-leaf, of which no member has an earlier disk, is new; `None` while nobody
@@ -291,7 +291,7 @@ impl Canopus {
     /// Whether this replica waits for ever: all replicas are new, and the service outside has the
     /// list of an earlier cluster of the same settings.
     pub fn finds_earlier_list(&self) -> bool {
-        let is_new = self.is_outside() && !self.disks.votes() && self.is_new_to_others();
+        let is_new = self.is_outside() && !self.disk.votes() && self.is_new_to_others();
         is_new && self.is_none_ended() == Some(false)
     }
 
@@ -308,7 +308,7 @@ impl Canopus {
 
     /// Whether the latest group of a super-leaf began before this replica took part with its disk.
     fn began_before(&self, leaf: VnodeId) -> bool {
-        let since = self.disks.own.since;
+        let since = self.disk.own.since;
         since == 0 || self.table.leaf_joined(leaf).is_none_or(|(from, _)| from < since)
     }
 
@@ -373,14 +373,14 @@ impl Canopus {
     /// When ballots are to leave: at once, but not more often than four times for each cycle that
     /// starts.
     pub(crate) fn ballots_at(&self) -> Option<Timestamp> {
-        let is_due = self.others.speaks && self.disks.votes();
+        let is_due = self.others.status_due && self.disk.votes();
         is_due.then(|| self.others.spoke_at + self.config.cycle_every / 4)
     }
 
     /// Tells all nodes of the other super-leaves what this replica has written: everything at each
     /// heartbeat, and what has changed since then at other times.
     pub(crate) fn send_ballots(&mut self, now: Timestamp) {
-        (self.others.speaks, self.others.spoke_at) = (false, now);
+        (self.others.status_due, self.others.spoke_at) = (false, now);
         let all = self.reports(OWNERS);
         let told = core::mem::replace(&mut self.others.told, all.clone());
         let groups = all.into_iter().filter(|report| !told.contains(report)).collect();
@@ -461,7 +461,7 @@ impl Canopus {
         }
         // Another super-leaf has to take part meanwhile.
         let others = self.table.leaves_in().count() > 1;
-        if !self.config.second_round.is_on() || self.disks.own.since == 0 || !others {
+        if !self.config.second_round.is_on() || self.disk.own.since == 0 || !others {
             return None;
         }
         let counts_with = |leaf: &VnodeId| !self.is_outside() || *leaf == self.place.ancestors[0];

@@ -1,4 +1,5 @@
-//! Membership from outside, as in `outside.rs` of the machine: three super-leaves, each one actor.
+//! Membership from outside, as in `external_membership.rs` of the machine: three super-leaves, each
+//! one actor.
 //!
 //! The model has promises, votes, the list with compare-and-swap, late reads, commits that are
 //! learned from others, planned leaves and returns. The model leaves these things out:

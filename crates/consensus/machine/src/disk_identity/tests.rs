@@ -239,18 +239,18 @@ fn an_old_status_and_an_old_greeting_of_a_lost_disk_change_nothing() {
     rack.write(0, 1);
     rack.pass(50);
     let old = rack.statuses.last().expect("replica 0 spoke").clone();
-    let greeting = rack.replicas[0].as_ref().map(|replica| replica.disks.own.number);
+    let greeting = rack.replicas[0].as_ref().map(|replica| replica.disk.own.number);
     let greeting = ReplicaMessage::Greet(greeting.expect("it is up"), 0)
         .encode(NodeId(0), tree().digest(&Config::default()));
     rack.lose(0);
     rack.begin(0);
     rack.pass(2);
-    let number = rack.replicas[0].as_ref().expect("it is up").disks.own.number;
+    let number = rack.replicas[0].as_ref().expect("it is up").disk.own.number;
     for datagram in [Bytes::from(greeting), old] {
         let arrival = Arrival::new(address(0), datagram, rack.now, StampedBy::User);
         let one = rack.replicas[1].as_mut().expect("it is up");
         one.handle(rack.now, arrival).expect("a datagram of ours");
-        assert!(one.disks.knows(NodeId(0), number));
+        assert!(one.disk.knows(NodeId(0), number));
         assert!(one.peers[&NodeId(0)].learns, "the old disk does not vote any more");
     }
 }

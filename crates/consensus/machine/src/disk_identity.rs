@@ -172,7 +172,7 @@ enum Phase {
 
 /// The disks of a super-leaf, and what this replica has asked about its own disk.
 #[derive(Debug)]
-pub(crate) struct Disks {
+pub(crate) struct DiskIdentity {
     pub(crate) own: DiskRecord,
     phase: Phase,
     /// The peers whose numbers are on the own disk.
@@ -186,7 +186,7 @@ pub(crate) struct Disks {
     pub(crate) is_counted: bool,
 }
 
-impl Disks {
+impl DiskIdentity {
     pub(crate) fn new(node: NodeId, config: &Config, seed: u64) -> Self {
         // The number is odd, so it is not 0.
         let number = Prng::new(seed).fork(0x6469_736b).next_u64() | 1;
@@ -250,19 +250,19 @@ impl Disks {
 
 impl Canopus {
     pub(crate) fn record_disk(&mut self, effects: impl IntoIterator<Item = Effect>) {
-        let record = ReplicaRecord::Disk(self.disks.own.clone());
+        let record = ReplicaRecord::Disk(self.disk.own.clone());
         self.record(&record, effects);
     }
 
     /// The own number is on the disk, so the members may be asked.
     pub(crate) fn number_written(&mut self) {
-        self.disks.phase = Phase::Asks;
+        self.disk.phase = Phase::Asks;
         self.greet_all();
     }
 
     /// Asks the members, while this replica waits for their answers.
     pub(crate) fn greet_all(&mut self) {
-        if self.disks.phase == Phase::Asks {
+        if self.disk.phase == Phase::Asks {
             let peers: Vec<NodeId> = self.peers.keys().copied().collect();
             peers.into_iter().for_each(|peer| self.greet(peer));
             let far =
@@ -274,25 +274,25 @@ impl Canopus {
 
     /// The members of the super-leaf whose answers this replica needs before it votes.
     pub fn awaited(&self) -> Vec<NodeId> {
-        let is_awaited = |peer: &NodeId| !self.disks.answers.contains_key(peer);
+        let is_awaited = |peer: &NodeId| !self.disk.answers.contains_key(peer);
         let peers = self.peers.keys().copied().filter(is_awaited);
-        if self.disks.votes() { Vec::new() } else { peers.collect() }
+        if self.disk.votes() { Vec::new() } else { peers.collect() }
     }
 
     fn greet(&mut self, peer: NodeId) {
-        let count = self.disks.counts.get(&peer).copied().unwrap_or(0);
-        self.send(peer, &ReplicaMessage::Greet(self.disks.own.number, count));
+        let count = self.disk.counts.get(&peer).copied().unwrap_or(0);
+        self.send(peer, &ReplicaMessage::Greet(self.disk.own.number, count));
     }
 
     pub(crate) fn take_greet(&mut self, from: NodeId, number: u64, count: u32) {
         let Some(peer) = self.peers.get_mut(&from) else {
             return self.take_far_greet(from, number);
         };
-        if self.disks.is_new() || number == 0 {
+        if self.disk.is_new() || number == 0 {
             return;
         }
         peer.learns = true;
-        let known = self.disks.own.peers.get(&from).copied().unwrap_or_default();
+        let known = self.disk.own.peers.get(&from).copied().unwrap_or_default();
         if known.number == number {
             return self.answer_written(from, number);
         }
@@ -301,7 +301,7 @@ impl Canopus {
         }
         // The peer has to learn again what its earlier disk had.
         (peer.committed, peer.oldest) = (0, 0);
-        self.disks.answers.remove(&from);
+        self.disk.answers.remove(&from);
         for (owner, group) in &mut self.groups {
             group.forget_reports(from, *owner);
         }
@@ -312,45 +312,45 @@ impl Canopus {
     /// Greets a node that has just greeted. The node may have ignored the first greeting, because
     /// its number was not written.
     pub(crate) fn greet_back(&mut self, from: NodeId) {
-        if self.disks.phase == Phase::Asks {
+        if self.disk.phase == Phase::Asks {
             self.greet(from);
         }
     }
 
     /// Writes the number of a node's disk, and then answers the node.
     pub(crate) fn note_disk(&mut self, from: NodeId, disk: PeerDisk) {
-        self.disks.own.peers.insert(from, disk);
-        self.disks.written.remove(&from);
+        self.disk.own.peers.insert(from, disk);
+        self.disk.written.remove(&from);
         self.record_disk([Effect::Answer(from, disk.number)]);
     }
 
     /// Answers a node when its number is written.
     pub(crate) fn answer_written(&mut self, from: NodeId, number: u64) {
-        if self.disks.written.contains(&from) {
+        if self.disk.written.contains(&from) {
             self.answer(from, number);
         }
     }
 
     /// Tells a node that this number is on this replica's disk.
     pub(crate) fn answer(&mut self, peer: NodeId, number: u64) {
-        let disk = self.disks.own.peers.get(&peer).filter(|disk| disk.number == number);
+        let disk = self.disk.own.peers.get(&peer).filter(|disk| disk.number == number);
         if let Some(disk) = disk {
             let known = self.known(number, disk.count, true);
-            self.disks.written.insert(peer);
+            self.disk.written.insert(peer);
             self.send(peer, &ReplicaMessage::Known(known));
         }
     }
 
     pub(crate) fn known(&self, asked: u64, count: u32, knows: bool) -> KnownDisk {
-        let own = &self.disks.own;
+        let own = &self.disk.own;
         let groups = if knows { self.known_reports() } else { Vec::new() };
-        let (disk, votes) = (own.number, self.disks.votes());
+        let (disk, votes) = (own.number, self.disk.votes());
         let is_first = votes && own.proposes_from == 0;
         KnownDisk { asked, disk, knows, votes, is_first, count, groups }
     }
 
     pub(crate) fn take_known(&mut self, from: NodeId, known: KnownDisk) {
-        let is_due = known.asked == self.disks.own.number && self.disks.phase == Phase::Asks;
+        let is_due = known.asked == self.disk.own.number && self.disk.phase == Phase::Asks;
         if let Some(far) = self.others.nodes.get_mut(&from).filter(|_| is_due) {
             far.knows = Some(known.knows);
             return self.consider_voting();
@@ -359,17 +359,17 @@ impl Canopus {
             return;
         }
         if !known.knows {
-            self.disks.counts.insert(from, known.count);
+            self.disk.counts.insert(from, known.count);
             return self.greet(from);
         }
-        if known.count > 1 && !core::mem::replace(&mut self.disks.learns, true) {
+        if known.count > 1 && !core::mem::replace(&mut self.disk.learns, true) {
             self.events.push_back(Event::Learns);
             for peer in self.peers.keys() {
                 let unknown = PeerDisk { number: 0, count: 2 };
-                self.disks.own.peers.entry(*peer).or_insert(unknown);
+                self.disk.own.peers.entry(*peer).or_insert(unknown);
             }
         }
-        let disk = self.disks.own.peers.entry(from).or_insert(PeerDisk { number: 0, count: 1 });
+        let disk = self.disk.own.peers.entry(from).or_insert(PeerDisk { number: 0, count: 1 });
         if disk.number == 0 {
             disk.number = known.disk;
             self.record_disk([Effect::Answer(from, known.disk)]);
@@ -377,28 +377,28 @@ impl Canopus {
             return;
         }
         // The first answer tells all that the earlier disk can have promised.
-        let first = self.disks.answers.get(&from);
+        let first = self.disk.answers.get(&from);
         if first.is_none_or(|first| !first.votes) {
-            self.disks.answers.insert(from, known);
+            self.disk.answers.insert(from, known);
         }
         self.consider_voting();
     }
 
     /// Begins to vote when the members have answered, and when this replica has learned enough.
     pub(crate) fn consider_voting(&mut self) {
-        if self.disks.phase != Phase::Asks {
+        if self.disk.phase != Phase::Asks {
             return;
         }
         let has_begun = self.is_new_leaf() == Some(false);
-        if has_begun && !core::mem::replace(&mut self.disks.learns, true) {
+        if has_begun && !core::mem::replace(&mut self.disk.learns, true) {
             self.events.push_back(Event::Learns);
         }
         let Some(proposes_from) = self.may_vote() else { return };
-        self.disks.phase = Phase::Begins;
-        self.disks.own.votes = true;
-        self.disks.own.proposes_from = proposes_from;
+        self.disk.phase = Phase::Begins;
+        self.disk.own.votes = true;
+        self.disk.own.proposes_from = proposes_from;
         if proposes_from > 0 && self.is_outside() {
-            self.disks.own.fresh_from = self.fresh_from();
+            self.disk.own.fresh_from = self.fresh_from();
         }
         let reports = self.groups.iter();
         let reports = reports.map(|(owner, g)| Effect::Report(*owner, g.incarnation(), g.mine()));
@@ -408,7 +408,7 @@ impl Canopus {
 
     /// The first incarnation under which this replica may propose, when it may vote.
     fn may_vote(&self) -> Option<u32> {
-        let answers = self.peers.keys().map(|peer| self.disks.answers.get(peer));
+        let answers = self.peers.keys().map(|peer| self.disk.answers.get(peer));
         let answers = answers.collect::<Option<Vec<&KnownDisk>>>()?;
         if answers.iter().all(|known| known.count == 1) {
             let is_new = answers.iter().any(|known| known.is_first) || self.is_new_leaf()?;
@@ -451,11 +451,11 @@ impl Canopus {
 
     /// The record that this replica votes is on the disk.
     pub(crate) fn vote(&mut self, now: Timestamp) {
-        self.disks.phase = Phase::Votes;
-        self.disks.answers.clear();
+        self.disk.phase = Phase::Votes;
+        self.disk.answers.clear();
         self.peers.values_mut().for_each(|peer| peer.heard = now);
-        self.beat.speaks = true;
-        if self.disks.learns {
+        self.beat.status_due = true;
+        if self.disk.learns {
             self.events.push_back(Event::Learned);
         }
     }
@@ -465,7 +465,7 @@ impl Canopus {
         let me = self.me;
         if let Some(own) = self.groups.get_mut(&me)
             && own.is_open()
-            && own.incarnation() < self.disks.own.proposes_from
+            && own.incarnation() < self.disk.own.proposes_from
         {
             let term = own.new_term();
             own.promise(term, NOBODY);

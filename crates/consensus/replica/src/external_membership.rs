@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenfall_consensus_machine::outside::WantedChange;
+use evenfall_consensus_machine::external_membership::WantedChange;
 use evenfall_host::Waker;
 
 use crate::ReplicaError;

@@ -4,7 +4,7 @@ use evenfall_core::{ClockReading, Machine as _, durable};
 
 use super::*;
 use crate::checkpoint::Checkpoint;
-use crate::disks::DiskRecord;
+use crate::disk_identity::DiskRecord;
 use crate::group::GroupEntry;
 use crate::journal::{self, Commit};
 use crate::{Config, EmulationTable, LeafMember, LeafOnlyTree, SuperLeaf, VnodeState};
@@ -68,21 +68,21 @@ fn a_list_of_others_or_of_less_is_refused() {
     let full = Ends { version: u64::MAX, cluster: replica.digest, ..list(&[]) }.encode();
     let garbage = Bytes::from_static(b"something else");
     for bytes in [foreign, unknown, full, garbage] {
-        let refused = replica.outside(now, Some(&bytes));
+        let refused = replica.apply_membership(now, Some(&bytes));
         assert!(matches!(refused, Err(ConsensusError::Outside(_))), "{bytes:?}: {refused:?}");
     }
     assert!(!replica.hears_outside(now));
-    assert_eq!(replica.outside(now, None), Ok(()));
-    assert_eq!(replica.outside(now, Some(&one)), Ok(()));
+    assert_eq!(replica.apply_membership(now, None), Ok(()));
+    assert_eq!(replica.apply_membership(now, Some(&one)), Ok(()));
     // The same number of changes, and other ones.
-    assert_eq!(replica.outside(now, Some(&other)), Err(ConsensusError::Outside(LACKS)));
-    assert_eq!(replica.outside(now, Some(&two)), Ok(()));
+    assert_eq!(replica.apply_membership(now, Some(&other)), Err(ConsensusError::Outside(LACKS)));
+    assert_eq!(replica.apply_membership(now, Some(&two)), Ok(()));
     let said =
-        |replica: &Canopus| replica.others.outside.ends.as_ref().map(|e| e.said(VnodeId(2), 1));
+        |replica: &Canopus| replica.others.membership.ends.as_ref().map(|e| e.said(VnodeId(2), 1));
     assert_eq!(said(&replica), Some(Said::End(9)));
     // The service lost its last change, all changes, or has others.
     for lost in [Some(&one), Some(&more), None] {
-        assert_eq!(replica.outside(now, lost), Err(ConsensusError::Outside(LACKS)));
+        assert_eq!(replica.apply_membership(now, lost), Err(ConsensusError::Outside(LACKS)));
         assert_eq!(said(&replica), Some(Said::End(9)));
     }
 }
@@ -114,13 +114,15 @@ fn a_replica_that_starts_again_notices_that_the_service_lost_its_list() {
     let mut first = replica(&[]);
     let now = Timestamp::from_nanos(1_000_000_000);
     let one = Ends { cluster: first.digest, ..list(&[(2, 0, 5)]) }.encode();
-    assert_eq!(first.outside(now, Some(&one)), Ok(()));
+    assert_eq!(first.apply_membership(now, Some(&one)), Ok(()));
     let log = written(&mut first);
     assert!(log.contains(&ReplicaRecord::List(one.clone())));
     let mut again = replica(&log);
-    assert!(again.others.outside.ends.as_ref().is_some_and(|ends| ends.has_ended(VnodeId(2), 0)));
+    assert!(
+        again.others.membership.ends.as_ref().is_some_and(|ends| ends.has_ended(VnodeId(2), 0))
+    );
     assert!(!again.hears_outside(now));
-    assert_eq!(again.outside(now, None), Err(ConsensusError::Outside(LACKS)));
+    assert_eq!(again.apply_membership(now, None), Err(ConsensusError::Outside(LACKS)));
     // Compaction keeps the list.
     again.progress.committed = 3;
     assert!(again.checkpoint(b"all"));
@@ -159,7 +161,7 @@ fn log_after_a_return() -> Vec<ReplicaRecord> {
     let report =
         DurableReport { have: 31, next: 31, promised: (1, NodeId(0)), end: None, closed: false };
     let group = ReplicaRecord::Group(owner_of(VnodeId(2)), 0, report);
-    let mut disk = new.disks.own.clone();
+    let mut disk = new.disk.own.clone();
     disk.votes = true;
     vec![
         ReplicaRecord::Checkpoint(checkpoint),
@@ -195,7 +197,7 @@ fn a_replica_decides_nothing_for_which_its_table_is_too_old() {
     let owner = owner_of(VnodeId(2));
     for (ahead, is_known) in [(0, true), (1, false)] {
         let mut replica = replica(&log_after_a_return());
-        assert_eq!(replica.outside(Timestamp::from_nanos(1_000_000_000), None), Ok(()));
+        assert_eq!(replica.apply_membership(Timestamp::from_nanos(1_000_000_000), None), Ok(()));
         let last = replica.votes_until() + ahead;
         let group = replica.groups.get_mut(&owner).expect("a group");
         while group.mine().have <= last {
@@ -239,7 +241,7 @@ fn nobody_promises_a_term_of_an_earlier_incarnation() {
 #[test]
 fn votes_behind_a_promise_that_holds_no_more_are_written_and_told() {
     let (mut replica, owner) = (replica(&[]), owner_of(VnodeId(2)));
-    replica.disks.restore(DiskRecord { votes: true, ..replica.disks.own.clone() }).expect("a disk");
+    replica.disk.restore(DiskRecord { votes: true, ..replica.disk.own.clone() }).expect("a disk");
     written(&mut replica);
     let group = replica.groups.get_mut(&owner).expect("a group");
     group.promise(1, NodeId(1));
@@ -291,10 +293,10 @@ fn a_super_leaf_is_new_when_all_others_say_so_and_the_service_has_no_list() {
     replica.others.nodes.values_mut().take(2).for_each(|far| far.knows = Some(true));
     // Nobody has asked the service.
     assert_eq!(replica.is_new_leaf(), None);
-    assert_eq!(replica.outside(now, None), Ok(()));
+    assert_eq!(replica.apply_membership(now, None), Ok(()));
     assert_eq!(replica.is_new_leaf(), Some(true));
     let earlier = Ends { cluster: replica.digest, ..list(&[(2, 0, 5)]) }.encode();
-    assert_eq!(replica.outside(now, Some(&earlier)), Ok(()));
+    assert_eq!(replica.apply_membership(now, Some(&earlier)), Ok(()));
     assert_eq!(replica.is_new_leaf(), Some(false));
     assert!(replica.finds_earlier_list());
 }
@@ -326,7 +328,7 @@ fn a_replica_that_lost_its_disk_does_not_vote_in_groups_of_owners_that_have_left
         table.apply(AgreedChange::Retire(VnodeId(1), 0, LeavingReason::Vanished), 30, &new.config);
         let (ends, snapshot) = (Vec::new(), Bytes::new());
         let checkpoint = Checkpoint { cycle: 40, table, ends, snapshot };
-        let mut disk = new.disks.own.clone();
+        let mut disk = new.disk.own.clone();
         (disk.votes, disk.proposes_from) = (true, if has_lost { 2 } else { 0 });
         [ReplicaRecord::Checkpoint(checkpoint), ReplicaRecord::Disk(disk)]
     };

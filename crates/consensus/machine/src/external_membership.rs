@@ -2,8 +2,8 @@
 //!
 //! With [`SecondRound::Outside`] a membership service that all can reach, such as etcd, has a list
 //! of the super-leaves that have vanished. Each super-leaf has a group over all nodes, as with
-//! consensus in the second round (see [`second`](crate::second)), and the groups end in another
-//! way:
+//! consensus in the second round (see [`leaf_consensus`](crate::leaf_consensus)), and the groups
+//! end in another way:
 //!
 //! ```text
 //!   every node that has the state of X in cycle c writes it and tells all       BALLOT
@@ -200,7 +200,7 @@ pub(crate) fn check(bytes: &[u8]) {
 
 /// What a replica knows of the service.
 #[derive(Debug, Default)]
-pub(crate) struct Outside {
+pub(crate) struct ExternalMembership {
     ends: Option<Ends>,
     heard: Option<Timestamp>,
     /// While the own super-leaf is out: the last cycle that was committed when a majority of it
@@ -234,7 +234,11 @@ impl Canopus {
     /// [`ConsensusError::Outside`] when the list is of another cluster, lacks what an
     /// earlier list had, or contradicts what was committed. The replica goes on with the earlier
     /// list.
-    pub fn outside(&mut self, now: Timestamp, bytes: Option<&Bytes>) -> Result<(), ConsensusError> {
+    pub fn apply_membership(
+        &mut self,
+        now: Timestamp,
+        bytes: Option<&Bytes>,
+    ) -> Result<(), ConsensusError> {
         let read = match bytes {
             None => Ends::new(self.digest),
             Some(bytes) => {
@@ -248,7 +252,7 @@ impl Canopus {
         if read.ends.keys().any(|(leaf, _)| self.leaves().all(|known| known != *leaf)) {
             return Err(ConsensusError::Outside("names a rack that does not exist"));
         }
-        if self.others.outside.ends.as_ref().is_some_and(|known| !read.continues(known)) {
+        if self.others.membership.ends.as_ref().is_some_and(|known| !read.continues(known)) {
             return Err(ConsensusError::Outside(LACKS));
         }
         if read.ends.iter().any(|((leaf, under), end)| self.contradicts(*leaf, *under, *end)) {
@@ -256,10 +260,10 @@ impl Canopus {
                 "ends a rack in a cycle that was committed with it",
             ));
         }
-        if read.version > self.others.outside.ends.as_ref().map_or(0, |known| known.version) {
+        if read.version > self.others.membership.ends.as_ref().map_or(0, |known| known.version) {
             self.record(&ReplicaRecord::List(read.encode()), []);
         }
-        (self.others.outside.ends, self.others.outside.heard) = (Some(read), Some(now));
+        (self.others.membership.ends, self.others.membership.heard) = (Some(read), Some(now));
         self.end_groups();
         self.advance(now);
         Ok(())
@@ -277,14 +281,14 @@ impl Canopus {
     /// Takes the list that the log has, so that a service that lost its list is noticed.
     pub(crate) fn restore_list(&mut self, bytes: &[u8]) -> Result<(), ConsensusError> {
         let ends = Ends::decode(bytes).map_err(ConsensusError::Record)?;
-        self.others.outside.ends = Some(ends);
+        self.others.membership.ends = Some(ends);
         self.end_groups();
         Ok(())
     }
 
     /// The record of the list, for a log that is compacted.
     pub(crate) fn record_of_list(&self) -> Option<ReplicaRecord> {
-        let ends = self.others.outside.ends.as_ref().filter(|ends| ends.version > 0)?;
+        let ends = self.others.membership.ends.as_ref().filter(|ends| ends.version > 0)?;
         Some(ReplicaRecord::List(ends.encode()))
     }
 
@@ -293,13 +297,13 @@ impl Canopus {
         if !self.is_outside() {
             return Some(true);
         }
-        self.others.outside.ends.as_ref().map(|ends| ends.version == 0)
+        self.others.membership.ends.as_ref().map(|ends| ends.version == 0)
     }
 
     /// The change of the list that this replica asks for; `None` when there is none. The
     /// request is repeated until a list read from the service contains the change.
     pub fn outside_wanted(&self) -> Option<WantedChange> {
-        let ends = self.others.outside.ends.as_ref()?;
+        let ends = self.others.membership.ends.as_ref()?;
         let mut others = self.leaves().filter(|leaf| *leaf != self.place.ancestors[0]);
         let new = others.find_map(|leaf| {
             let (incarnation, end) = self.decided(ends, leaf)?;
@@ -364,7 +368,7 @@ impl Canopus {
 
     /// Whether the service was heard lately. Promises about a super-leaf are of no use otherwise.
     pub(crate) fn hears_outside(&self, now: Timestamp) -> bool {
-        let heard = self.others.outside.heard;
+        let heard = self.others.membership.heard;
         heard.is_some_and(|heard| now.since(heard) < self.config.vanish_after)
     }
 
@@ -380,7 +384,7 @@ impl Canopus {
             return group.part(cycle);
         }
         let Some(entry) = group.entry(cycle) else { return MemberPart::Open };
-        let ends = self.others.outside.ends.as_ref();
+        let ends = self.others.membership.ends.as_ref();
         let has_ended = |other, under| ends.is_some_and(|ends| ends.has_ended(other, under));
         let mut racks = self.leaves().zip(&self.place.racks);
         let wrote = racks.all(|(other, rack)| {
@@ -401,13 +405,13 @@ impl Canopus {
         let floor = floor(self.own_incarnation());
         for leaf in self.tree.leaves().map(|(leaf, _)| leaf) {
             let Some(group) = self.groups.get_mut(&owner_of(leaf)) else { continue };
-            let ends = self.others.outside.ends.as_ref();
+            let ends = self.others.membership.ends.as_ref();
             let said = ends.map(|ends| ends.said(leaf, group.incarnation()));
             if let Some(Said::End(end)) = said {
                 group.end(end);
             }
             if group.void_promises(floor) {
-                self.others.outside.voided.insert(owner_of(leaf));
+                self.others.membership.voided.insert(owner_of(leaf));
             }
         }
     }
@@ -415,7 +419,7 @@ impl Canopus {
     /// Writes the votes that count again, because the promises against them hold no more. Each vote
     /// is written as its promise once more, which changes nothing in a replay.
     pub(crate) fn write_voided(&mut self) {
-        for owner in core::mem::take(&mut self.others.outside.voided) {
+        for owner in core::mem::take(&mut self.others.membership.voided) {
             self.write_promise(owner);
         }
     }
@@ -423,7 +427,7 @@ impl Canopus {
     /// The incarnation under which this super-leaf can end another one before this cycle; `None`
     /// when it does not take part in the cycle, as far as this replica knows, or is on the list.
     fn ends_as(&self, cycle: u64) -> Option<u32> {
-        let (own, ends) = (self.place.ancestors[0], self.others.outside.ends.as_ref()?);
+        let (own, ends) = (self.place.ancestors[0], self.others.membership.ends.as_ref()?);
         let under = self.table.leaf_incarnation(own, cycle)?;
         (!ends.has_ended(own, under)).then_some(under)
     }
@@ -498,16 +502,16 @@ impl Canopus {
     /// replicas that lost their disks vote only in cycles of which their earlier disks have told
     /// nothing, and a super-leaf of which most do not vote would hold up all others.
     pub(crate) fn is_ready(&mut self) -> bool {
-        let disks = &self.disks.own;
+        let disks = &self.disk.own;
         let has_lost = disks.fresh_from > 0 || disks.peers.values().any(|disk| disk.count > 1);
         let (is_in, may_return) = (self.is_leaf_in(), self.may_return());
         if is_in || !may_return || !self.is_outside() || !has_lost {
-            self.others.outside.ready = None;
+            self.others.membership.ready = None;
             return is_in || may_return;
         }
         let peers = self.peers.values().map(|peer| peer.committed);
         let latest = peers.fold(self.progress.committed, u64::max);
-        let ready = *self.others.outside.ready.get_or_insert(latest);
+        let ready = *self.others.membership.ready.get_or_insert(latest);
         // Peers may have had entries two pipelines ahead.
         self.progress.committed >= ready + (LEAD + 2) * self.config.pipeline
     }
