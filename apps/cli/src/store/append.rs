@@ -159,21 +159,21 @@ fn record(
     let first = messages.next_message()?;
     let day = FeedDay { date };
     day.check(first.as_ref()).map_err(|error| unknown_day(feed, &error))?;
-    let mut tapes = Vec::new();
+    let mut imports = Vec::new();
     for name in &names {
         expect_no_messages(store, &catalog, name)?;
         let recorder = RecordingWriter::with_arrival(store, name, 1, args.ack, arrival.clone())?;
-        tapes.push(Tape::new(recorder, arrival.window_ns));
+        imports.push(StreamImport::new(recorder, arrival.window_ns));
     }
     let stopped = |place: usize, error: Failure| unfinished(args, &names[place], &*error);
-    let taken = take_all(first, &mut *messages, day, &mut tapes, &stopped);
+    let taken = take_all(first, &mut *messages, day, &mut imports, &stopped);
     // The messages before a damage are recorded, and the damage is reported.
     let mut windows: Outcome = Ok(());
-    for (name, tape) in names.iter().zip(&mut tapes) {
-        tape.finish().map_err(|error| unfinished(args, name, &*error))?;
-        println!("{} messages recorded as {name}", tape.recorder.messages());
+    for (name, import) in names.iter().zip(&mut imports) {
+        import.finish().map_err(|error| unfinished(args, name, &*error))?;
+        println!("{} messages recorded as {name}", import.recorder.messages());
         let finish = |window| finish_window(name, window);
-        windows = windows.and(tape.window.as_ref().map_or(Ok(()), finish));
+        windows = windows.and(import.window.as_ref().map_or(Ok(()), finish));
     }
     messages.remarks().iter().for_each(|remark| println!("{remark}"));
     taken.and(windows)
@@ -236,14 +236,14 @@ fn finish_window(of: &str, window: &LateWindow) -> Outcome {
 }
 
 /// A recording that is being written, with or without a window.
-struct Tape<'a> {
+struct StreamImport<'a> {
     recorder: RecordingWriter<'a>,
     window: Option<LateWindow>,
     /// Number of the next message.
     next: u64,
 }
 
-impl<'a> Tape<'a> {
+impl<'a> StreamImport<'a> {
     fn new(recorder: RecordingWriter<'a>, window_ns: u64) -> Self {
         Self { recorder, window: LateWindow::of_width(window_ns), next: 0 }
     }
@@ -286,12 +286,12 @@ impl<'a> Tape<'a> {
     }
 }
 
-/// Records all messages: as one feed, or in two tapes with each side as it was captured.
+/// Records all messages: as one feed, or in two recordings with each side as it was captured.
 fn take_all(
     first: Option<Message>,
     messages: &mut dyn Source,
     day: FeedDay,
-    tapes: &mut [Tape<'_>],
+    imports: &mut [StreamImport<'_>],
     stopped: &dyn Fn(usize, Failure) -> Failure,
 ) -> Outcome {
     let mut sides = SidesApart::default();
@@ -299,18 +299,18 @@ fn take_all(
     while let Some(message) = next {
         let (mut sequence, mut time_ns) = (message.index, day.epoch_ns(&message)?);
         let mut place = 0;
-        if tapes.len() > 1 {
+        if imports.len() > 1 {
             let origin = messages.origin().unwrap_or_default();
             place = sides.place_of(&origin)?;
             // With a window, sides are ordered by the venue's numbers and times, not by the
             // capture's.
-            if tapes[place].window.is_some() {
+            if imports[place].window.is_some() {
                 sequence = origin.sequence.ok_or_else(|| no_number(&message))?;
                 let sent_ns = origin.sent_ns.and_then(|sent_ns| i64::try_from(sent_ns).ok());
                 time_ns = sent_ns.unwrap_or(time_ns);
             }
         }
-        let taken = tapes[place].take(sequence, time_ns, &message);
+        let taken = imports[place].take(sequence, time_ns, &message);
         taken.map_err(|error| stopped(place, error))?;
         next = messages.next_message()?;
     }
@@ -332,7 +332,7 @@ struct SidesApart {
 }
 
 impl SidesApart {
-    /// The tape of a message: the first for side A and for channels without a second side, the
+    /// The import of a message: the first for side A and for channels without a second side, the
     /// second for side B. Where no side is recognised, the channel that sends first is A.
     fn place_of(&mut self, origin: &PacketOrigin) -> Result<usize, Failure> {
         self.has_sides |= origin.side.is_some();

@@ -7,14 +7,14 @@
 //! | [`frames`] | which messages left together, for the answers of a recorder |
 //! | [`recent`] | the last seconds in memory, for the questions of a desk |
 //! | [`tables`] | trades and quotes beside the messages |
-//! | `tape` | the thread that writes |
+//! | `recording_thread` | the thread that writes |
 //! | [`utc`] | UTC beside a recording, with its bound |
 #![forbid(unsafe_code)]
 
 pub mod frames;
 pub mod recent;
+mod recording_thread;
 pub mod role;
 pub mod service;
 pub mod tables;
-mod tape;
 pub mod utc;

@@ -25,8 +25,8 @@ use serde::Serialize;
 
 use crate::frames::{self, FrameReader};
 use crate::recent::RecentHolder;
+use crate::recording_thread::{RecordingPlan, WriterState, write_recording};
 use crate::tables::OpenTables;
-use crate::tape::{TapePlan, WriterState, write_tape};
 use evenfall_multicast_service::roles::receiver::{Delivery, Sink, metrics, note_duplicates};
 use evenfall_multicast_service::roles::{Ended, Part};
 use evenfall_multicast_service::roles::{Process, RoleError, identity};
@@ -69,13 +69,13 @@ pub struct RecorderSummary {
 }
 
 /// Passes released messages on, and never waits.
-struct Tape {
+struct StoreSink {
     to: Option<SyncSender<(Release, SyncTime)>>,
     lost: u64,
     is_behind: bool,
 }
 
-impl Sink for Tape {
+impl Sink for StoreSink {
     fn released(&mut self, release: &Release, at: SyncTime) {
         let Some(to) = &self.to else { return };
         match to.try_send((release.clone(), at)) {
@@ -145,12 +145,12 @@ fn read(
 }
 
 /// The machines' connection to the reader.
-struct Desk {
+struct ArchiveReader {
     wanted: SyncSender<(u32, Wanted)>,
     found: Receiver<(u32, Found)>,
 }
 
-impl Desk {
+impl ArchiveReader {
     /// Passes on the requests of machines, and hands them the results.
     fn serve(&mut self, machines: &mut [Recorder]) {
         for (stream, machine) in machines.iter_mut().enumerate() {
@@ -276,12 +276,12 @@ pub fn run(
     let trees = settings.course.trees;
     let resumes = resumes_of(node, store, trees)?;
     let process = Process::start(settings, node)?;
-    let (tape, released) = sync_channel(WAITING_MAX);
+    let (sink, released) = sync_channel(WAITING_MAX);
     let (wanted, to_read) = sync_channel(READS_MAX * trees as usize);
     let (found, was_read) = sync_channel(READS_MAX * trees as usize);
     let state = &WriterState::default();
     let waker = process.base.port.waker();
-    let plan = TapePlan {
+    let plan = RecordingPlan {
         trees,
         epoch_ns: epoch_ns(process.base.clock()),
         clock: process.time(),
@@ -290,11 +290,12 @@ pub fn run(
         is_served: extras.is_served,
     };
     std::thread::scope(|scope| {
-        let writer = scope.spawn(move || write_tape(store, plan, &released, state));
+        let writer = scope.spawn(move || write_recording(store, plan, &released, state));
         scope.spawn(move || read(store, &to_read, &found, &waker));
-        let tape = Tape { to: Some(tape), lost: 0, is_behind: false };
-        let desk = Desk { wanted, found: was_read };
-        let recorded = turn(settings, node, process, (tape, desk), (&resumes, &state.kept, recent));
+        let sink = StoreSink { to: Some(sink), lost: 0, is_behind: false };
+        let reader = ArchiveReader { wanted, found: was_read };
+        let recorded =
+            turn(settings, node, process, (sink, reader), (&resumes, &state.kept, recent));
         state.is_stopping.store(true, Ordering::Relaxed);
         let written = writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         written.map_err(failed)?;
@@ -313,18 +314,18 @@ pub fn run(
 }
 
 /// The recorder's part in the loop of its machines.
-struct Post<'a> {
+struct RecorderPart<'a> {
     node: &'a Node,
     trees: u32,
-    delivery: Delivery<'a, Tape>,
-    desk: Desk,
+    delivery: Delivery<'a, StoreSink>,
+    reader: ArchiveReader,
     resumes: &'a [Option<Resume>],
     kept: &'a AtomicU64,
     recent: Option<&'a dyn RecentHolder>,
     duplicates: u64,
 }
 
-impl Part<Recorder> for Post<'_> {
+impl Part<Recorder> for RecorderPart<'_> {
     fn on(&mut self, machine: &Recorder, _: Timestamp, event: ReceiverEvent) {
         self.delivery.on(machine.stream(), event);
     }
@@ -334,7 +335,7 @@ impl Part<Recorder> for Post<'_> {
     }
 
     fn turned(&mut self, process: &mut Process, machines: &mut [Recorder]) {
-        self.desk.serve(machines);
+        self.reader.serve(machines);
         self.delivery.records.drain(..).for_each(|record| process.note(record));
     }
 
@@ -375,7 +376,7 @@ fn turn(
     settings: &Settings,
     node: &Node,
     mut process: Process,
-    (mut tape, desk): (Tape, Desk),
+    (mut sink, reader): (StoreSink, ArchiveReader),
     (resumes, kept, recent): (&[Option<Resume>], &AtomicU64, Option<&dyn RecentHolder>),
 ) -> Result<RecorderSummary, RoleError> {
     let key = process.base.key.clone();
@@ -398,11 +399,12 @@ fn turn(
             None => machine,
         });
     }
-    let delivery = Delivery::new(&mut tape, settings, node, process.base.clock());
+    let delivery = Delivery::new(&mut sink, settings, node, process.base.clock());
     let trees = settings.course.trees;
-    let mut post = Post { node, trees, delivery, desk, resumes, kept, recent, duplicates: 0 };
-    let ended = process.play(&mut machines, &mut post)?;
-    let delivery = post.delivery;
+    let mut part =
+        RecorderPart { node, trees, delivery, reader, resumes, kept, recent, duplicates: 0 };
+    let ended = process.play(&mut machines, &mut part)?;
+    let delivery = part.delivery;
     let summary = RecorderSummary {
         name: node.name.clone(),
         id: node.id,

@@ -56,13 +56,13 @@ impl Program for Lent<'_> {
 }
 
 /// An agent or the surveyor.
-enum Post<'a> {
+enum SurveyNode<'a> {
     Agent(Box<Agent>),
     Surveyor(Box<Surveyor<Lent<'a>>>),
 }
 
 any_machine! {
-    impl Machine for Post<'_> {
+    impl Machine for SurveyNode<'_> {
         type Event = Option<SurveyorEvent>;
 
         Agent(agent) => agent.poll_event().map(|_| None),
@@ -79,7 +79,7 @@ pub struct Took {
     pub time: Option<Duration>,
 }
 
-impl Observer<Post<'_>, Cloud> for Took {
+impl Observer<SurveyNode<'_>, Cloud> for Took {
     fn event(&mut self, seen: Seen, event: Option<SurveyorEvent>) {
         match event {
             Some(SurveyorEvent::Finished(_)) => self.jobs += 1,
@@ -109,12 +109,12 @@ pub fn survey(
     let agents = (1..=spec.hosts).map(|number| world.address(NodeIndex(number))).collect();
     let config = SurveyorConfig::default();
     let surveyor = Surveyor::new(config, spec.seed | 1, agents, Lent(program), origin);
-    world.add(Post::Surveyor(Box::new(surveyor)), host(0));
+    world.add(SurveyNode::Surveyor(Box::new(surveyor)), host(0));
     let most = u64::from(rate_hz) * u64::from(spec.hosts);
     let allowed = AgentConfig::default().probes_per_second_max.max(most);
     for number in 1..=spec.hosts {
         let config = AgentConfig { probes_per_second_max: allowed, ..AgentConfig::default() };
-        world.add(Post::Agent(Box::new(Agent::new(config))), host(number));
+        world.add(SurveyNode::Agent(Box::new(Agent::new(config))), host(number));
     }
     let mut took = Took::default();
     while took.time.is_none() && !stop() {

@@ -46,7 +46,7 @@ pub(crate) struct WriterState {
 
 /// What the writer's thread is given: the shape of the recording, and who takes its messages beside
 /// the store.
-pub(crate) struct TapePlan {
+pub(crate) struct RecordingPlan {
     /// Trees of the run: streams of the recording.
     pub(crate) trees: u32,
     /// Nanoseconds to add to the run's time for time since 1970.
@@ -62,8 +62,8 @@ pub(crate) struct TapePlan {
 }
 
 /// The files of a recording while they are written.
-struct TapeWriter<'a> {
-    tape: RecordingWriter<'a>,
+struct RecordingThread<'a> {
+    recording: RecordingWriter<'a>,
     frames: FrameLog<'a>,
     utc: Option<UtcLog<'a>>,
     tables: Option<Box<dyn TableLog + 'a>>,
@@ -79,19 +79,19 @@ struct TapeWriter<'a> {
     last_at: Option<i64>,
 }
 
-impl TapeWriter<'_> {
+impl RecordingThread<'_> {
     fn take_release(&mut self, release: &Release, at: SyncTime) -> Result<(), StoreError> {
         let at = i64::try_from(at.nanos()).unwrap_or(i64::MAX).saturating_add(self.epoch_ns);
         for (number, bytes) in (release.first_message..).zip(release.messages.clone()) {
             if let Some(recent) = &mut self.recent {
                 recent.push(release.stream, at, release.format, &bytes);
             }
-            self.tape.push(release.stream, number, at, release.format, &bytes)?;
+            self.recording.push(release.stream, number, at, release.format, &bytes)?;
             if let Some(tables) = &mut self.tables {
                 tables.push(TakenMessage {
                     stream: release.stream,
                     number,
-                    indexed_ns: self.tape.indexed_ns(),
+                    indexed_ns: self.recording.indexed_ns(),
                     time_ns: at,
                     format: release.format,
                     bytes: &bytes,
@@ -106,17 +106,17 @@ impl TapeWriter<'_> {
     /// Shows all messages and their rows to readers. Returns whether rows of messages of an earlier
     /// process are still to be made.
     fn show(&mut self) -> Result<bool, StoreError> {
-        self.tape.show()?;
+        self.recording.show()?;
         self.tables.as_mut().map_or(Ok(false), |tables| tables.show())
     }
 
     /// Begins a commit when it is due, and notes the one before when it is done. At the end of the
     /// recording, waits for both.
     fn commit(&mut self, has_ended: bool) -> Result<(), StoreError> {
-        let messages = self.tape.messages();
+        let messages = self.recording.messages();
         if let Some(begun) = self.begun.take() {
             let is_far_behind = messages - begun.messages() >= UNCOMMITTED_MAX;
-            if !has_ended && !is_far_behind && !self.tape.is_flushed(&begun) {
+            if !has_ended && !is_far_behind && !self.recording.is_flushed(&begun) {
                 self.begun = Some(begun);
                 return Ok(());
             }
@@ -126,7 +126,7 @@ impl TapeWriter<'_> {
         if !has_ended && !is_due && messages - self.begun_messages < FLUSH_MESSAGES {
             return Ok(());
         }
-        let begun = self.tape.begin_flush()?;
+        let begun = self.recording.begin_flush()?;
         if let Some(tables) = &mut self.tables {
             tables.show()?;
         }
@@ -146,25 +146,25 @@ impl TapeWriter<'_> {
 
     fn end_commit(&self, begun: BegunFlush) -> Result<(), StoreError> {
         let messages = begun.messages();
-        self.tape.end_flush(begun)?;
+        self.recording.end_flush(begun)?;
         self.state.kept.store(messages, Ordering::Release);
         Ok(())
     }
 }
 
 /// Stores messages until the channel closes.
-pub(crate) fn write_tape(
+pub(crate) fn write_recording(
     store: &Store,
-    plan: TapePlan,
+    plan: RecordingPlan,
     from: &Receiver<(Release, SyncTime)>,
     state: &WriterState,
 ) -> Result<(), StoreError> {
     let stopping = &state.is_stopping;
-    let tape = RecordingWriter::new(store, NAME, plan.trees, Level::Local)?;
+    let recording = RecordingWriter::new(store, NAME, plan.trees, Level::Local)?;
     let clock = plan.clock.map(|clock| UtcLog::new(store, NAME, clock, stopping));
     let tables = plan.open_tables.map(|open| open(store, NAME, stopping));
-    let mut writer = TapeWriter {
-        tape: tape.stopping_with(stopping),
+    let mut writer = RecordingThread {
+        recording: recording.stopping_with(stopping),
         frames: FrameLog::new(store, NAME, plan.trees, stopping)?,
         utc: clock.transpose()?,
         tables: tables.transpose()?,
