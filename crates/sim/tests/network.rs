@@ -1,6 +1,6 @@
 //! Network models: the cloud's delays, and that a switch with priorities fits the trait.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::common::{US, heard, ms, probes_on, quiet};
@@ -88,6 +88,19 @@ fn waits_have_the_distribution_that_was_asked_for() {
             assert!((is / wants - 1.0).abs() < 0.07, "{q} of {wanted:?}: {is} ns, {wants} ns");
         }
     }
+}
+
+#[test]
+fn sprayed_packets_have_the_delays_of_several_paths() {
+    let delays = |sprayed_paths| {
+        let spread = Spread { direction: 0.2, ..Spread::default() };
+        let profile = CloudProfile { spread, sprayed_paths, ..CloudProfile::constant(100 * US) };
+        let mut cloud = cloud(profile, 2);
+        let left = || (0..400).map(|number| number * 1_000);
+        let came = arrivals(&mut cloud, (0, 1), left());
+        came.iter().zip(left()).map(|(came, left)| came - left).collect::<BTreeSet<u64>>()
+    };
+    assert_eq!([1, 4].map(|paths| delays(paths).len()), [1, 4]);
 }
 
 /// The review's artefact A: 534 us at 1,000 packets a second were 1,330 us at 5,000.

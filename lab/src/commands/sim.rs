@@ -31,8 +31,8 @@ use evenfall_multicast_service::publisher::MESSAGE_BYTES_MAX;
 use evenfall_multicast_service::report::{Report, RunInfo};
 use evenfall_studies::tables::overlay::Effort;
 use evenfall_studies::tables::{
-    Table, clock_parts, clocks, consensus as consensus_study, hedging, hold, overlay, replacement,
-    rivals, sensitivity, time, trading as trading_study,
+    Table, clock_parts, clocks, consensus as consensus_study, hedging, hold, orders, overlay,
+    replacement, rivals, sensitivity, time, trading as trading_study,
 };
 use serde_json::Value;
 
@@ -90,8 +90,9 @@ enum Name {
     Modes,
     /// The published runs of 1,000 receivers and more, and variants of 100.
     Scale,
-    /// A copy made by a switch, two machines for each participant, and the shapes that a linear
-    /// cost picks, beside unicast and trees.
+    /// A copy made by a switch, two machines for each participant, packets sprayed over paths, and
+    /// the shapes that a linear cost picks, beside unicast and trees. Then whose order is first at
+    /// the exchange: CloudEx, Jasper, DBO and first come.
     Rivals,
     /// Every published curve of the multicast beside ours, and the error of each.
     Figures,
@@ -453,7 +454,8 @@ fn study_of_tables(
         Name::Rivals => {
             let participants = args.receivers.first().copied().unwrap_or(100);
             let ways = rivals::table(effort, participants, progress);
-            Ok(vec![ways, rivals::shapes_by_cost(effort, &[100, 1_000], progress)])
+            let shapes = rivals::shapes_by_cost(effort, &[100, 1_000], progress);
+            Ok(vec![ways, shapes, orders::table(effort, participants, progress)])
         }
         _ => return None,
     })

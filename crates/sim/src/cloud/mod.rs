@@ -147,8 +147,24 @@ impl CloudSender {
 impl CloudMap {
     #[inline]
     fn path(&self, from: HostIndex, to: HostIndex) -> Path {
+        self.numbered_path(from, to, 0)
+    }
+
+    #[inline]
+    fn numbered_path(&self, from: HostIndex, to: HostIndex, number: u64) -> Path {
         let ends = |host: HostIndex| (host, &self.seats[host.0 as usize].ends);
-        self.paths.path(ends(from), ends(to))
+        self.paths.path(ends(from), ends(to), number)
+    }
+
+    /// The path that a packet takes at a time: one of several where packets are sprayed.
+    #[inline]
+    fn path_of(&self, packet: &Packet, at: u64) -> Path {
+        let (from, to) = (packet.from_host, packet.to_host);
+        match u64::from(self.profile.sprayed_paths) {
+            0 | 1 => self.path(from, to),
+            // A nanosecond is as good a coin as any, and needs no state.
+            paths => self.numbered_path(from, to, mix(at ^ (u64::from(to.0) << 32)) % paths),
+        }
     }
 
     /// The fate of a packet that has left its card.
@@ -160,7 +176,7 @@ impl CloudMap {
                 None => return Fate::Lost(Loss::Buffer),
             }
         }
-        let path = self.path(packet.from_host, packet.to_host);
+        let path = self.path_of(packet, at);
         let is_burst = self.burst_loss > 0 && self.paths.loses(&path, at);
         let loss = if is_burst { self.burst_loss } else { self.random_loss };
         at += self.seats[packet.from_host.0 as usize].slowing.at(at);

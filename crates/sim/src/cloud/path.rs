@@ -25,6 +25,7 @@ mod salt {
     pub(super) const LOSS: u64 = 0x6c_6f_73_73;
     pub(super) const ROUTE: u64 = 0x72_6f_75_74;
     pub(super) const INGRESS: u64 = 0x69_6e;
+    pub(super) const SPRAY: u64 = 0x73_70_72_61;
 }
 
 const SQRT_3: f64 = 1.732_050_807_568_877_2;
@@ -125,14 +126,22 @@ impl Paths {
         }
     }
 
-    /// The path from one host to another.
+    /// The path from one host to another. Sprayed packets have paths with numbers above 0.
     #[inline]
-    pub(super) fn path(&self, from: (HostIndex, &Ends), to: (HostIndex, &Ends)) -> Path {
+    pub(super) fn path(
+        &self,
+        from: (HostIndex, &Ends),
+        to: (HostIndex, &Ends),
+        number: u64,
+    ) -> Path {
         let ((from, sender), (to, receiver)) = (from, to);
         let hash = |a: u32, b: u32| {
             mix(self.seed ^ (u64::from(a) << 32 | u64::from(b)).wrapping_mul(GOLDEN))
         };
-        let key = hash(from.0, to.0);
+        let mut key = hash(from.0, to.0);
+        if number > 0 {
+            key = mix(key ^ salt::SPRAY ^ number.wrapping_mul(GOLDEN));
+        }
         let mut scale = scale_of(sender.send * receiver.receive);
         if let Some(direction) = &self.direction {
             scale = scaled(scale, direction.sample(mix(key ^ salt::DIRECTION)));

@@ -40,6 +40,10 @@ pub struct CloudProfile {
     /// longer queue is dropped. The files of models have no such number, because nobody states it:
     /// 10 ms is a guess, and the feeds of the studies stay far below the limit.
     pub flow_queue: Duration,
+    /// Paths from one host to another over which its packets are sprayed. Each packet takes one of
+    /// them by chance, with the delays and losses of that path, so that packets overtake each
+    /// other. With 1 path, or 0, the packets of a pair stay in order.
+    pub sprayed_paths: u32,
     /// Delay between two nodes of one host.
     pub loopback: Duration,
     /// The longest queue at a sender's card, as a time. A sender with a longer queue waits.
@@ -183,6 +187,7 @@ impl CloudProfile {
             loss: PathLoss::default(),
             flow_bits_per_s: 0,
             flow_queue: Duration::from_millis(10),
+            sprayed_paths: 1,
             loopback: Duration::from_micros(5),
             send_queue: Duration::from_millis(1),
         }

@@ -8,6 +8,7 @@ pub mod consensus;
 pub mod figures;
 pub mod hedging;
 pub mod hold;
+pub mod orders;
 pub mod overlay;
 pub mod replacement;
 pub mod rivals;
