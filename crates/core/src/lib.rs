@@ -9,6 +9,7 @@
 //! | [`forward`] | [`Forward`]: state with which a port sends datagrams on without asking |
 //! | [`durable`] | [`Durable`]: writes that a machine asks for and does not wait for |
 //! | [`journal`] | [`Journal`](journal::Journal): a machine's log of records on its disk, with retries |
+//! | [`frame_memory`] | [`FrameMemory`]: memory for the bytes of frames, which is used again |
 //! | [`hedging`] | [`Hedging`]: extra copies of a message, for overlay, planner and commands |
 //! | [`storage`] | [`Disk`] and [`Objects`]: the two places in which a store keeps bytes |
 //! | [`histogram`] | [`Histogram`] that merges up a tree, [`Summary`] that commands print |
@@ -27,6 +28,7 @@
 pub mod cipher;
 pub mod durable;
 pub mod forward;
+pub mod frame_memory;
 pub mod hedging;
 pub mod histogram;
 pub mod journal;
@@ -47,6 +49,7 @@ pub mod user_key;
 pub use cipher::Cipher;
 pub use durable::{Durable, Write, WriteId};
 pub use forward::{Forward, ForwardCounters, ForwardId, Forwarder};
+pub use frame_memory::FrameMemory;
 pub use hedging::{Hedging, HedgingError};
 pub use histogram::{Histogram, SparseHistogram, Summary, nearest_rank};
 pub use machine::{

@@ -3,6 +3,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`allocations`] | the allocations of a thread, counted |
 //! | [`clock`] | [`MonotonicClock`](clock::MonotonicClock), [`SyncSource`](clock::SyncSource) |
 //! | [`check`] | what of the host delays a feed, and what mends it |
 //! | [`interrupt`] | SIGINT and SIGTERM as a flag and a wake-up |
@@ -24,6 +25,7 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("evenfall-host knows Linux only: clocks, namespaces, eventfd");
 
+pub mod allocations;
 pub mod check;
 pub mod clock;
 mod error;

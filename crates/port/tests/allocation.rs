@@ -1,33 +1,13 @@
-//! Once it is warm, sending allocates nothing, and receiving allocates nothing per datagram.
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicU64, Ordering};
+//! Once it is warm, a driver allocates nothing: neither to send nor to receive.
 
 use bytes::Bytes;
 use evenfall_core::{Class, Destination, GroupId, Head, Install, Transmit};
+use evenfall_host::allocations::{CountingAllocator, count_of_thread};
 use evenfall_port::udp::UdpDriver;
 use evenfall_port::{Options, Port};
 
-struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: every call goes to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promises are those of this function.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises are those of this function.
-        unsafe { System.dealloc(pointer, layout) };
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 #[test]
 fn a_warm_driver_does_not_allocate() {
@@ -43,7 +23,7 @@ fn a_warm_driver_does_not_allocate() {
     let (mut before, mut datagrams) = (0, 0);
     for round in 0..400 {
         if round == 200 {
-            before = ALLOCATIONS.load(Ordering::Relaxed);
+            before = count_of_thread();
             datagrams = 0;
         }
         for number in 0..[1, 40, 7, 64][round % 4] {
@@ -59,16 +39,16 @@ fn a_warm_driver_does_not_allocate() {
             arrivals.clear();
         }
     }
-    let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    let allocations = count_of_thread() - before;
     println!("{allocations} allocations for {datagrams} datagrams received");
-    // The allocations are owners of handed-over buffers and shares of fresh chunks, one for many
-    // datagrams.
-    assert!(allocations * 20 < datagrams, "{allocations} for {datagrams}");
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    // The kernel may coalesce otherwise than it did before, so that a receiver needs its first
+    // chunk or one buffer more.
+    assert!(allocations <= 20, "{allocations} for {datagrams}");
+    let before = count_of_thread();
     for _ in 0..64 {
         let (to, head) = (Destination::Group(GroupId(1)), Head::new(b"head"));
         sender.send(0, Transmit::new(Class::Live, to, head, body.clone())).unwrap();
     }
     sender.flush();
-    assert_eq!(ALLOCATIONS.load(Ordering::Relaxed) - before, 0, "sending allocates");
+    assert_eq!(count_of_thread() - before, 0, "sending allocates");
 }

@@ -34,7 +34,7 @@ pub fn forge(key: Option<&SharedKey>, fixed: &Fixed, hop: &Hop, body: &[u8]) -> 
     let mut seal = Seal::new(key);
     let fixed = Fixed { key_id: seal.key_id(), ..*fixed };
     let body = match fixed.kind.is_frame() {
-        true => seal.seal(&fixed, body.into()),
+        true => seal.seal(&fixed, body),
         false => Bytes::copy_from_slice(body),
     };
     [&seal.header(End::Everybody, &fixed, hop, &body)[..], &body].concat().into()

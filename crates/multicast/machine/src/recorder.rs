@@ -330,7 +330,7 @@ impl Recorder {
             deadline: archived.deadline,
             format: archived.format,
         };
-        let body = out.seal.seal(&fixed, body);
+        let body = out.seal.seal(&fixed, &body);
         Frame { fixed, flags: 0, body }
     }
 

@@ -6,14 +6,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use evenfall_core::{
-    Arrival, Class, Clock, ClockReading, Destination, EndKeys, Format, GroupId, Install, Machine,
-    Malformed, MasterKey, NodeId, Reader, SyncTime, Timestamp, Transmit,
+    Arrival, Class, Clock, ClockReading, Destination, EndKeys, Format, FrameMemory, GroupId,
+    Install, Machine, Malformed, MasterKey, NodeId, Reader, SyncTime, Timestamp, Transmit,
 };
 
 use crate::admission::{Admission, GuestList, Run};
-use crate::config::{Config, Mode};
+use crate::config::{Config, Mode, Repair};
 use crate::control::{
     Beacon, Join, Peer, Place, Reason, Report, Role, Tally, Worst, decode_pair, decode_ranges,
     decode_verdict, encode_pair, encode_verdict,
@@ -45,7 +45,7 @@ mod voted;
 
 use self::directory::MemberDirectory;
 use self::rotation::KeyRotation;
-use self::sampling::SampleCredit;
+use self::sampling::{SampleCredit, SampledFrame, SampledFrames};
 use self::voted::Voted;
 
 pub use self::directory::{MemberState, MemberStatus};
@@ -64,25 +64,19 @@ struct Open {
 /// of the seal.
 const BODY_BYTES_MAX: usize = 65_507 - HEADER_BYTES - crate::seal::TAG_BYTES;
 
-/// The state of a sampled frame, which the root keeps until receivers have reported the frame's
-/// delay.
-#[derive(Clone, Copy, Debug)]
-struct SampledFrame {
-    /// How long the frame was to be held, if it had a deadline.
-    hold_ns: Option<u32>,
-    messages: u16,
-    load: LoadClass,
-    /// Whether the frame was late, once that is known.
-    was_late: Option<bool>,
+/// Bytes of a chunk of memory for frames.
+const CHUNK_BYTES: usize = 65_536;
+
+/// Memory for the frames that the ring keeps. Up to a sixteenth of a chunk is left over where the
+/// next frame does not fit, and the frames that leave the ring may still wait to be sent.
+fn frame_memory(ring: &Repair) -> FrameMemory {
+    let chunks = ring.ring_bytes / CHUNK_BYTES;
+    FrameMemory::new(CHUNK_BYTES, chunks + chunks / 16 + 16)
 }
 
 /// Frames a second whose releases receivers report: a thousand in ten seconds, of which ten lie
 /// beyond the 99th percentile.
 const TIMED_PER_SECOND: u32 = 100;
-/// Sampled frames that are remembered: four seconds at the default rate. A later report of a frame
-/// does not count.
-const SAMPLED_MAX: usize = 8_192;
-
 /// The root of one tree.
 pub struct Root {
     config: Config,
@@ -111,7 +105,7 @@ pub struct Root {
     fairness: LiveFairness,
     directory: MemberDirectory,
     /// Hold and messages of the frames whose overall latency is not yet known.
-    sampled_frames: BTreeMap<u64, SampledFrame>,
+    sampled_frames: SampledFrames,
     ended: bool,
     finished: bool,
     beat: u64,
@@ -144,7 +138,8 @@ impl Root {
         key: Option<&SharedKey>,
         now: Timestamp,
     ) -> Self {
-        Self::sealing(config, (me, stream), run, Seal::new(key), now)
+        let seal = Seal::new(key).with_memory(frame_memory(&config.repair));
+        Self::sealing(config, (me, stream), run, seal, now)
     }
 
     fn sealing(
@@ -193,7 +188,7 @@ impl Root {
             timing: SampleCredit::new(now),
             fairness: LiveFairness::default(),
             directory: MemberDirectory::default(),
-            sampled_frames: BTreeMap::new(),
+            sampled_frames: SampledFrames::default(),
             ended: false,
             finished: false,
             beat: 0,
@@ -368,7 +363,7 @@ impl Root {
             self.last_deadline = self.last_deadline.max(origin + hold).min(latest);
             self.last_deadline
         });
-        let Open { body, count, format } = core::mem::take(&mut self.open);
+        let Open { mut body, count, format } = core::mem::take(&mut self.open);
         let fixed = Fixed {
             kind: Kind::Data,
             class: Class::Live,
@@ -386,23 +381,29 @@ impl Root {
         if let Some(signing) = &mut self.signing {
             signing.add(now, &fixed, &body);
         }
-        self.dispatch(now, fixed, body, load);
+        self.dispatch(now, fixed, &body, load);
+        // The next frame is built in the same memory.
+        body.clear();
+        self.open.body = body;
         if self.signing.as_ref().is_some_and(|signing| signing.is_full()) {
             self.sign_waiting(now);
         }
     }
 
     /// Sends a frame, or asks the voters first.
-    fn dispatch(&mut self, now: Timestamp, fixed: Fixed, body: BytesMut, load: LoadClass) {
+    fn dispatch(&mut self, now: Timestamp, fixed: Fixed, body: &[u8], load: LoadClass) {
         self.next_frame += 1;
         match &mut self.voted {
-            Some(voted) => voted.propose(now, Draft::new(fixed, body.freeze()), load),
+            Some(voted) => {
+                let draft = Draft::new(fixed, Bytes::copy_from_slice(body));
+                voted.propose(now, draft, load);
+            }
             None => self.send(now, fixed, body, load),
         }
     }
 
     /// Seals a frame and sends it to the children.
-    fn send(&mut self, now: Timestamp, fixed: Fixed, body: BytesMut, load: LoadClass) {
+    fn send(&mut self, now: Timestamp, fixed: Fixed, body: &[u8], load: LoadClass) {
         let flags = if fixed.kind == Kind::Data { self.sample(now, &fixed, load) } else { 0 };
         let frame = self.keep(fixed, flags, body);
         if !self.view.children.is_empty() {
@@ -415,8 +416,8 @@ impl Root {
     }
 
     /// Seals a frame, keeps it for repair and tells the owner.
-    fn keep(&mut self, fixed: Fixed, flags: u8, body: BytesMut) -> Frame {
-        self.note_signature(&fixed, &body);
+    fn keep(&mut self, fixed: Fixed, flags: u8, body: &[u8]) -> Frame {
+        self.note_signature(&fixed, body);
         self.follow_run_keys(&fixed);
         let body = self.out.seal.seal(&fixed, body);
         let frame = Frame { fixed, flags, body };
@@ -435,10 +436,7 @@ impl Root {
         }
         let hold = fixed.deadline.map(|deadline| saturating_ns(deadline.since(fixed.origin)));
         let sampled = SampledFrame { hold_ns: hold, messages: fixed.count, load, was_late: None };
-        self.sampled_frames.insert(fixed.sequence, sampled);
-        if self.sampled_frames.len() > SAMPLED_MAX {
-            self.sampled_frames.pop_first();
-        }
+        self.sampled_frames.push_frame(fixed.sequence, sampled);
         // Releases of the rehearsal concern nobody.
         let is_timed = fixed.count > 0 && self.timing.choose(now, TIMED_PER_SECOND);
         if is_timed { SAMPLED | TIMED } else { SAMPLED }
@@ -627,7 +625,7 @@ impl Root {
                     self.assign(to, &place);
                 }
                 Action::Probe(to) => {
-                    let body = bytes::Bytes::copy_from_slice(&now.nanos().to_le_bytes());
+                    let body = Bytes::copy_from_slice(&now.nanos().to_le_bytes());
                     self.out.control_to(to, Kind::Probe, body);
                 }
                 Action::Removed(peer, reason) => self.removed(peer, reason),

@@ -7,17 +7,16 @@
 //! - a buffer that is at least [`HANDOVER_BYTES`] full is handed out as it is, with every datagram
 //!   a slice of it. The buffer returns to the pool when the last slice is dropped;
 //! - a smaller arrival is copied, right after the previous one, into a *chunk* that many arrivals
-//!   share, without an allocation per arrival;
+//!   share ([`FrameMemory`]), without an allocation per arrival;
 //! - when the buffers and chunks in use reach the stated budget, each arrival is copied into memory
 //!   of exactly its size, and pins nothing else.
 
 use std::collections::VecDeque;
 use std::mem;
 use std::os::fd::RawFd;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::{Bytes, BytesMut};
-use evenfall_core::{Arrival, StampedBy, Timestamp};
+use evenfall_core::{Arrival, FrameMemory, StampedBy, Timestamp};
 
 use crate::sys::{CONTROL_BYTES, Control, RawAddress, checked};
 use crate::{Counters, Options};
@@ -32,29 +31,6 @@ const CHUNK_BYTES: usize = 65_536;
 /// Handing over wins only when one buffer holds many datagrams.
 const HANDOVER_BYTES: usize = 16_384;
 
-/// Free buffers. Arrivals that hold a buffer give it back here.
-type Free = Arc<Mutex<Vec<Box<[u8]>>>>;
-
-/// A buffer that returns to its pool.
-struct Pooled {
-    buffer: Box<[u8]>,
-    filled: usize,
-    free: Free,
-}
-
-impl AsRef<[u8]> for Pooled {
-    fn as_ref(&self) -> &[u8] {
-        &self.buffer[..self.filled]
-    }
-}
-
-impl Drop for Pooled {
-    fn drop(&mut self) {
-        let buffer = mem::take(&mut self.buffer);
-        self.free.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
-    }
-}
-
 /// The kernel's facts about a datagram besides its bytes.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Ancillary {
@@ -68,19 +44,18 @@ pub(super) struct Ancillary {
 }
 
 pub(super) struct Inbox {
-    buffers: Vec<Box<[u8]>>,
+    /// Each has `buffer_bytes` bytes.
+    buffers: Vec<BytesMut>,
+    buffer_bytes: usize,
     names: Vec<RawAddress>,
     controls: Vec<Control>,
     iovecs: Vec<libc::iovec>,
     messages: Vec<libc::mmsghdr>,
-    free: Free,
-    /// Buffers in use or free, without those in `buffers`.
-    extra: usize,
-    extra_max: usize,
-    chunk: BytesMut,
-    /// Chunks that are full and still in use by arrivals, oldest first.
-    retired: VecDeque<BytesMut>,
-    retired_max: usize,
+    /// The rest of each buffer that was handed out, oldest first. The buffer is free again when its
+    /// last datagram is dropped.
+    lent: VecDeque<BytesMut>,
+    lent_max: usize,
+    chunks: FrameMemory,
     /// Turns the kernel's stamps into local times, where the kernel stamps.
     stamps: Option<HostStamps>,
     /// Whether the last batch was not full.
@@ -100,17 +75,15 @@ impl Inbox {
         // Half of the budget is for buffers in use, and half for chunks.
         let half = options.pinned_bytes_max / 2;
         Self {
-            buffers: (0..batch).map(|_| vec![0; bytes].into_boxed_slice()).collect(),
+            buffers: (0..batch).map(|_| BytesMut::zeroed(bytes)).collect(),
+            buffer_bytes: bytes,
             names: vec![RawAddress::zeroed(); batch],
             controls: vec![Control::EMPTY; batch],
             iovecs: Vec::with_capacity(batch),
             messages: Vec::with_capacity(batch),
-            free: Free::default(),
-            extra: 0,
-            extra_max: half / bytes,
-            chunk: BytesMut::with_capacity(CHUNK_BYTES),
-            retired: VecDeque::new(),
-            retired_max: half / CHUNK_BYTES,
+            lent: VecDeque::new(),
+            lent_max: half / bytes,
+            chunks: FrameMemory::new(CHUNK_BYTES, 1 + half / CHUNK_BYTES),
             stamps: options.kernel_timestamps.then(HostStamps::default),
             is_drained: false,
             mark: None,
@@ -236,52 +209,38 @@ impl Inbox {
         if len >= HANDOVER_BYTES
             && let Some(fresh) = self.fresh_buffer()
         {
-            let buffer = mem::replace(&mut self.buffers[at], fresh);
-            let free = Arc::clone(&self.free);
-            return Some(Bytes::from_owner(Pooled { buffer, filled: len, free }));
+            let mut rest = mem::replace(&mut self.buffers[at], fresh);
+            let filled = rest.split_to(len).freeze();
+            // An empty rest takes the whole buffer back.
+            rest.clear();
+            self.lent.push_back(rest);
+            return Some(filled);
         }
-        if self.chunk.capacity() < len && !self.renew_chunk() {
+        let copied = self.chunks.try_copy(&self.buffers[at][..len]);
+        if copied.is_none() {
             counters.copied_out += len.div_ceil(segment) as u64;
-            return None;
         }
-        self.chunk.extend_from_slice(&self.buffers[at][..len]);
-        Some(self.chunk.split().freeze())
+        copied
     }
 
-    fn fresh_buffer(&mut self) -> Option<Box<[u8]>> {
-        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        if free.is_some() {
-            return free;
-        }
-        if self.extra >= self.extra_max {
-            return None;
-        }
-        self.extra += 1;
-        let bytes = self.buffers.first().map_or(COALESCED_BYTES_MAX, |buffer| buffer.len());
-        Some(vec![0; bytes].into_boxed_slice())
-    }
-
-    /// Makes `chunk` empty and whole; `false` when every chunk of the budget is in use.
-    fn renew_chunk(&mut self) -> bool {
-        if self.chunk.try_reclaim(CHUNK_BYTES) {
-            return true;
-        }
-        if let Some(oldest) = self.retired.front_mut()
-            && oldest.try_reclaim(CHUNK_BYTES)
-            && let Some(reclaimed) = self.retired.pop_front()
+    /// A buffer to put in the place of one that is handed out; `None` when the budget is used up.
+    fn fresh_buffer(&mut self) -> Option<BytesMut> {
+        let bytes = self.buffer_bytes;
+        if let Some(oldest) = self.lent.front_mut()
+            && oldest.try_reclaim(bytes)
+            && let Some(mut free) = self.lent.pop_front()
         {
-            let used = mem::replace(&mut self.chunk, reclaimed);
-            self.retired.push_back(used);
-            return true;
+            // SAFETY: the whole memory of the buffer was zeroed when it was made, and `try_reclaim`
+            // made room for `bytes` bytes.
+            unsafe { free.set_len(bytes) };
+            return Some(free);
         }
-        if self.retired.len() >= self.retired_max {
-            // The list rotates, so that an old arrival does not hide the free chunks behind it.
-            self.retired.rotate_left(usize::from(!self.retired.is_empty()));
-            return false;
+        if self.lent.len() < self.lent_max {
+            return Some(BytesMut::zeroed(bytes));
         }
-        let used = mem::replace(&mut self.chunk, BytesMut::with_capacity(CHUNK_BYTES));
-        self.retired.push_back(used);
-        true
+        // The list rotates, so that an old arrival does not hide the free buffers behind it.
+        self.lent.rotate_left(usize::from(!self.lent.is_empty()));
+        None
     }
 }
 

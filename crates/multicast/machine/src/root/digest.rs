@@ -31,7 +31,7 @@ impl Root {
     /// A frame that came by repair long after it was judged, or that never came, does not lengthen
     /// the hold, since no hold helps such a frame. It only counts as late.
     fn judge(&mut self, now: Timestamp, sample: &Sample) {
-        let Some(frame) = self.sampled_frames.get_mut(&sample.sequence) else { return };
+        let Some(frame) = self.sampled_frames.find_frame(sample.sequence) else { return };
         if sample.receivers == 0 && sample.missing == 0 {
             // No receiver reported, so the outcome is unknown.
             return;
@@ -63,7 +63,7 @@ impl Root {
 
     /// Takes the releases of a frame.
     fn time(&mut self, now: Timestamp, spread: &ReleaseSpread) {
-        let Some(frame) = self.sampled_frames.get(&spread.sequence) else { return };
+        let Some(frame) = self.sampled_frames.find_frame(spread.sequence) else { return };
         self.fairness.note_releases(now, frame.hold_ns, spread);
     }
 

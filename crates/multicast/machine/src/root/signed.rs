@@ -36,7 +36,7 @@ impl Root {
             deadline: holds.then_some(self.last_deadline),
             ..Fixed::control(Kind::Signature, self.stream, epoch, self.next_frame)
         };
-        self.dispatch(now, fixed, body, 0);
+        self.dispatch(now, fixed, &body, 0);
     }
 
     /// Remembers a signature that leaves, or that another root made and the voters agreed on.

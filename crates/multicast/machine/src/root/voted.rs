@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use bytes::BytesMut;
 use evenfall_core::{Histogram, Install, Timestamp};
 
 use super::Root;
@@ -124,7 +123,7 @@ impl Root {
         let Some(voted) = &mut self.voted else { return };
         let fixed = *draft.fixed();
         voted.agreed = (fixed.sequence + 1, fixed.first_message + u64::from(fixed.count));
-        let body = BytesMut::from(&draft.body()[..]);
+        let body = draft.body();
         let own = voted.proposed.front().filter(|own| *own.draft.fixed() == fixed);
         if let Some((load, at)) = own.map(|own| (own.load, own.at)) {
             voted.took.record(now.since(at));
