@@ -33,6 +33,8 @@ HOLD_SECONDS = 4
 # scrape later than the page, and drops the alert an evaluation after that.
 UNTRUE_LOOKS_MAX = 4
 HOLD_MAX_SECONDS, ON_TIME_SHARE = 0.4, 0.99
+# By how much the clock of a host steps ahead.
+STEP_NS = 3_600_000_000_000
 
 # What a busy machine does by itself: a rule, and whether the page of a node, beside its page a look earlier, says that the
 # rule is right. All other rules are wrong whenever they fire beside a run without faults.
@@ -107,10 +109,12 @@ def tests_of_rules():
 
 def settings(host, port, quiet):
     # The run goes on after the quiet seconds until all faults were tried.
-    seconds = quiet + START_SECONDS + 4 * ALERT_SECONDS
+    seconds = quiet + START_SECONDS + 6 * ALERT_SECONDS
     text = f'[feed]\nfit = "{seconds}s"\n[feed.synthetic]\nmessages = {500 * seconds}\n'
     # No message may be late on a busy machine, so that messages are lost or late by a fault alone.
     text += f'[multicast.deadline]\nhold_max = "{HOLD_MAX_SECONDS * 1000:.0f}ms"\n'
+    # Faults by files: a host's clock steps, and a receiver's datagrams come later.
+    text += '[run]\nclock = "realtime"\n[clock]\nsteps = "."\n[inject]\nfile = "delays"\n'
     for number, (name, role) in enumerate(ROLES.items()):
         text += f'[[node]]\nname = "{name}"\nid = {number}\nrole = "{role}"\naddress = "{host}:{port + number}"\n'
         text += f'http = "{host}:{port + 10 + number}"\n' + ('record = "ticks"\n' if role == "recorder" else "")
@@ -127,6 +131,10 @@ class Run:
     def path(self, name):
         return os.path.join(self.directory, name)
 
+    def write(self, name, text):
+        with open(self.path(name), "w", encoding="utf8") as out:
+            out.write(text)
+
     def start(self, name, command):
         with open(self.path(f"{name}.log"), "w", encoding="utf8") as log:
             self.processes[name] = subprocess.Popen(command, cwd=self.directory, stdout=log, stderr=log)
@@ -136,12 +144,11 @@ class Run:
         subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
 
     def begin(self):
-        with open(self.path("evenfall.toml"), "w", encoding="utf8") as out:
-            out.write(settings(self.host, self.port, self.quiet))
+        self.write("evenfall.toml", settings(self.host, self.port, self.quiet))
+        self.write("delays", "")
         self.generate("prometheus", "prometheus.yml", "--interval", f"{SCRAPE_SECONDS}s")
         self.generate("alerts", "evenfall-alerts.yml", "--for", f"{HOLD_SECONDS}s")
-        with open(self.path("tests.yml"), "w", encoding="utf8") as out:
-            out.write(tests_of_rules())
+        self.write("tests.yml", tests_of_rules())
         with open(self.path("evenfall-alerts.yml"), encoding="utf8") as rules:
             untried = [line for line in rules if "- alert: " in line and line.split()[-1] not in BAD]
         if untried:
@@ -186,6 +193,11 @@ class Run:
             if process.poll() is not None:
                 with open(self.path(f"{name}.log"), encoding="utf8", errors="replace") as log:
                     raise SystemExit(f"{name} has ended with code {process.returncode}:\n{log.read()[-2000:]}")
+
+    def slow_receiver(self):
+        """Holds the datagrams to and from the second receiver up, by more than the longest hold."""
+        number = list(ROLES).index("receiver-2")
+        self.write("delays", f"* {self.host}:{self.port + number} {1_500_000 * HOLD_MAX_SECONDS:.0f}\n")
 
     def end(self):
         for process in self.processes.values():
@@ -330,15 +342,21 @@ def judge(run, quiet):
         time.sleep(1)
     log.say(f"no alert fires in {quiet} s that is not true")
 
+    def send(node, number):
+        return lambda: run.processes[node].send_signal(number)
+
     faults = [
-        ("the recorder is killed", "recorder", signal.SIGKILL, ("EvenfallNodeGone", "recorder")),
-        ("a receiver stands still", "receiver-1", signal.SIGSTOP, ("EvenfallNodeGone", "receiver-1")),
-        ("the root is killed", "root", signal.SIGKILL, ("EvenfallNoRoot", None)),
+        ("the clock of a receiver's host steps", ("EvenfallClockStepped", "receiver-1"),
+         lambda: run.write("receiver-1.step", str(STEP_NS))),
+        ("a receiver is slow", ("EvenfallReceiverLate", "receiver-2"), run.slow_receiver),
+        ("the recorder is killed", ("EvenfallNodeGone", "recorder"), send("recorder", signal.SIGKILL)),
+        ("a receiver stands still", ("EvenfallNodeGone", "receiver-1"), send("receiver-1", signal.SIGSTOP)),
+        ("the root is killed", ("EvenfallNoRoot", None), send("root", signal.SIGKILL)),
     ]
-    for what, node, number, alert in faults:
+    for what, alert, cause in faults:
         # An alert of the busy machine says nothing about the fault.
         wait_for(f"{words_of(alert)} before {what}", ALERT_SECONDS, lambda: alert not in run.alerts())
-        run.processes[node].send_signal(number)
+        cause()
         log.say(what)
         wait_for(f"{what}: {words_of(alert)}", ALERT_SECONDS, lambda: run.is_firing(alert))
         log.say(f"{words_of(alert)} fires")
