@@ -11,11 +11,16 @@
  * fragments, IP options, VLANs, buffers of several datagrams (gso_segs > 1), and datagrams without
  * a checksum.
  *
+ * The host drops a packet for another hardware address and a packet with a wrong checksum of IP,
+ * and so neither is sent on. The checksum of UDP covers all bytes and is not looked at: the sum of
+ * a copy is wrong where that of the arrival was, so that each child drops its copy.
+ *
  * A buffer of several datagrams has one head and many numbers, so that a program which looks at its
  * first bytes alone would send unseen numbers on unmarked.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
+#include <linux/if_packet.h>
 #include <linux/ip.h>
 #include <linux/udp.h>
 #include <bpf/bpf_endian.h>
@@ -399,7 +404,8 @@ int evenfall_forward(struct __sk_buff *skb)
 {
 	__u32 zero = 0;
 	struct headers h = {};
-	if (skb->protocol != bpf_htons(ETH_P_IP) || skb->vlan_present || skb->gso_segs > 1)
+	if (skb->protocol != bpf_htons(ETH_P_IP) || skb->vlan_present || skb->gso_segs > 1 ||
+	    skb->pkt_type != PACKET_HOST)
 		return NEXT;
 	if (bpf_skb_load_bytes(skb, 0, &h.eth, PAYLOAD))
 		return NEXT;
@@ -407,7 +413,7 @@ int evenfall_forward(struct __sk_buff *skb)
 	if (!setup || h.ip.daddr != setup->address || h.udp.dest != setup->port)
 		return NEXT;
 	if (h.ip.version != 4 || h.ip.ihl != 5 || h.ip.protocol != UDP || !h.udp.check ||
-	    h.ip.frag_off & bpf_htons(FRAGMENT))
+	    h.ip.frag_off & bpf_htons(FRAGMENT) || ip_sum(&h.ip))
 		return NEXT;
 	__u32 datagram = bpf_ntohs(h.udp.len), whole = bpf_ntohs(h.ip.tot_len);
 	if (datagram <= sizeof(h.udp) || whole != datagram + sizeof(h.ip) ||

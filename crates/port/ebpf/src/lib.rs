@@ -40,6 +40,7 @@
 //! | `translate.rs` | a `Forward` as the program reads it |
 //! | `netlink.rs` | interfaces, routes, neighbours |
 //! | `rights.rs` | what a process needs |
+//! | `program_tests.rs` | the first program beside `Forwarder`, packet by packet |
 //!
 //! Limits: four tables of 65,536 numbers, 64 groups of 32 members, IPv4 on Ethernet or loopback.
 //! [`Installed::Ignored`] answers what goes beyond. A process that ends, in whatever way, takes
@@ -47,6 +48,8 @@
 
 mod layout;
 mod netlink;
+#[cfg(test)]
+mod program_tests;
 mod rights;
 mod shared;
 mod translate;
