@@ -2,6 +2,7 @@
 
 use evenfall_runtime::program::Outcome;
 
+use crate::signed::clocks::play_clock_attacks;
 use crate::signed::forgery::play_forgeries;
 use crate::signed::hostile::play_attacks;
 
@@ -9,8 +10,8 @@ use crate::signed::hostile::play_attacks;
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Print a JSON object a line. An attack on messages has attack, checked, got, handed_on,
-    /// counted, named, other_is_whole. A forged control datagram has attack, keys, got, succeeded,
-    /// refused.
+    /// counted, named, other_is_whole. A forged control datagram, and an attack on clocks, has
+    /// attack, keys, got, succeeded, refused.
     #[arg(long)]
     json: bool,
 }
@@ -24,7 +25,7 @@ pub fn main(args: &Args) -> Outcome {
             println!("{} (checked: {}): {}", result.attack, result.checked, result.got);
         }
     }
-    for result in play_forgeries() {
+    for result in play_forgeries().into_iter().chain(play_clock_attacks()) {
         if args.json {
             println!("{}", serde_json::to_string(&result)?);
         } else {

@@ -1,7 +1,8 @@
 //! A signed feed without a network: a root and its receivers, whose datagrams arrive at once.
 //!
-//! [`hostile`] attacks the messages of the feed as a subscriber can that holds the shared key, and
-//! [`forgery`] attacks what nodes and roots say to each other. [`cost`] measures what signing and
+//! [`hostile`] attacks the messages of the feed as a subscriber can that holds the shared key,
+//! [`forgery`] attacks what nodes and roots say to each other, and [`clocks`] attacks the clocks of
+//! other nodes. [`cost`] measures what signing and
 //! checking take.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -20,6 +21,7 @@ use evenfall_multicast_machine::{
 };
 use evenfall_multicast_service::signing::{RootKeys, SigningKey};
 
+pub mod clocks;
 pub mod cost;
 pub mod forgery;
 pub mod hostile;

@@ -51,7 +51,7 @@ fn drive(number: u32, data: &[u8]) {
             3 => keeper.begin_use(),
             _ => {
                 let (from, half) = (u32::from(what >> 3) % NODES, what >> 6 & 1);
-                let kind = if what % 8 == 1 { 4 + (what >> 5 & 1) } else { what % 4 };
+                let kind = if what % 8 == 1 { 4 + (what >> 4 & 3) } else { what % 4 };
                 let window = 2 + u32::from(what >> 7);
                 let mut datagram = Vec::with_capacity(HEADER_BYTES + bytes.len());
                 datagram.extend_from_slice(&MAGIC);

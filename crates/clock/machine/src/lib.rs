@@ -30,7 +30,10 @@
 //! that comes in, the node's clock looks ahead by half of the difference. The assumed bound has a
 //! share for this error ([`Config::asymmetry_share`]), and the proven bound holds in any case.
 //!
-//! Nodes with the key of the run are trusted to stamp honestly, with one exception: a node that
+//! With node keys, each datagram is under a key of its two ends, so that no third node can write a
+//! probe or a verdict. With one key for all nodes, each of them can.
+//!
+//! Nodes with a key of the run are trusted to stamp honestly, with one exception: a node that
 //! tells its neighbours different times is found and left out. A node that moves all its stamps by
 //! the same time is a node with another clock, and harms nobody else. The proven bound of a node
 //! survives one lying neighbour that was not found, and does not survive two. A node that has fewer
@@ -47,6 +50,7 @@
 //! | [`sources`] | UTC out of sources that are vetted against each other |
 //! | [`discipline`] | [`SoftwareClock`]: slewed, never stepped |
 //! | [`wire`] | the datagrams, byte by byte |
+//! | [`forging`] | datagrams of an attacker, for tests |
 //! | [`config`] | every limit, with unit and reason |
 //!
 //! Two clocks, one of which is 5 ms ahead, and a delay of 30 us each way:
@@ -78,7 +82,9 @@ mod band_widening;
 pub mod bound;
 pub mod config;
 pub mod discipline;
+mod ends;
 mod filter;
+pub mod forging;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 pub mod graph;
@@ -96,6 +102,7 @@ pub mod wire;
 pub use bound::{BoundedReading, ClockState, ClockVerdict};
 pub use config::Config;
 pub use discipline::SoftwareClock;
+pub use ends::NeighbourKey;
 pub use mesh::{ClockEdge, Health, MeshSolver};
 pub use pair::{CodedPair, Gap, PairEstimate, PairMeter};
 pub use sources::{Utc, Witness};

@@ -24,6 +24,9 @@
 //! node is left out then, and the other nodes go on by their last verdicts. After the next window
 //! the reference knows by how much its clock has jumped, and takes the jump out of its readings.
 //! The time of the mesh goes on as if the clock had not jumped.
+//!
+//! With node keys ([`Timekeeper::with_node_keys`]) every datagram is under a key of its two ends. A
+//! node asks the reference for the keys that it has with its neighbours before it probes them.
 
 mod neighbour;
 mod reference_state;
@@ -35,14 +38,15 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use evenfall_core::time::nanos;
 use evenfall_core::{
-    Arrival, Class, ClockError, ClockReading, Destination, HEAD_BYTES_MAX, Head, MacKey, Machine,
-    Malformed, Sent, SharedKey, StampedBy, Timestamp, Token, Transmit,
+    Arrival, Class, ClockError, ClockReading, Destination, EndKeys, HEAD_BYTES_MAX, Head, MacKey,
+    Machine, Malformed, NodeId, Sent, SharedKey, StampedBy, Timestamp, Token, Transmit,
 };
 
 use self::neighbour::{Departure, Neighbour, PAIRS_KEPT};
 use self::reference_state::ReferenceState;
+use crate::ends::ClockEnds;
 use crate::sources::{Utc, vet};
-use crate::wire::{Claim, ClockBody, ClockMessage, CodedProbe, REPORT_ESTIMATES};
+use crate::wire::{Claim, ClockBody, ClockMessage, CodedProbe, REPORT_ESTIMATES, stated_sender};
 use crate::{
     BoundedReading, ClockEdge, ClockVerdict, CodedPair, Config, Gap, Health, PairEstimate,
     SoftwareClock, graph,
@@ -71,6 +75,8 @@ const CALL_STEP: f64 = 1.0 / 64.0;
 /// Datagrams in a window by which a node tells the reference that a pair contradicts its bounds.
 /// Each of them may be lost.
 const JUMPS_TOLD: u32 = 4;
+/// Time between two requests of a node for its keys. The reference may be started after the node.
+const ASK_EVERY: Duration = Duration::from_millis(250);
 /// The context in which the key of the clock's datagrams is derived from the shared key.
 const KEY_CONTEXT: &str = "evenfall clock 2026-11 datagrams";
 
@@ -110,7 +116,12 @@ pub enum TimeEvent {
 pub struct Timekeeper {
     config: Config,
     seat: ClockSeat,
+    /// The key of all nodes; not used where there are keys of two ends.
     key: Option<MacKey>,
+    /// The keys of two ends.
+    ends: Option<Box<ClockEnds>>,
+    /// When the node asks for its keys again.
+    ask_at: Option<Timestamp>,
     neighbours: Vec<Neighbour>,
     places: BTreeMap<u32, usize>,
     reference_state: Option<ReferenceState>,
@@ -127,7 +138,8 @@ pub struct Timekeeper {
     probe_at: Option<Timestamp>,
     second_at: Option<(Timestamp, usize)>,
     gap: Duration,
-    out: VecDeque<(SocketAddr, ClockMessage, Option<Token>)>,
+    /// Datagrams by the place that they go to.
+    out: VecDeque<(u32, ClockMessage, Option<Token>)>,
     events: VecDeque<TimeEvent>,
     dropped: u64,
     tells_pairs: bool,
@@ -150,10 +162,7 @@ impl Timekeeper {
         let neighbours: Vec<Neighbour> =
             pairs.iter().filter_map(other).map(|number| Neighbour::new(number, &seat)).collect();
         let places = neighbours.iter().enumerate().map(|(k, n)| (n.number, k)).collect();
-        let key = key.map(|key| {
-            let (id, bytes) = key.derive(KEY_CONTEXT);
-            MacKey::new(id, &bytes)
-        });
+        let key = key.map(Self::shared_code);
         let reference_state = (seat.number == 0).then(|| ReferenceState::new(&config, nodes, now));
         let mut clock = SoftwareClock::new(config.clone());
         if reference_state.is_some() {
@@ -167,6 +176,8 @@ impl Timekeeper {
             clock,
             config,
             key,
+            ends: None,
+            ask_at: None,
             places,
             reference_state,
             source: None,
@@ -185,6 +196,22 @@ impl Timekeeper {
             neighbours,
             seat,
         }
+    }
+
+    /// Puts every datagram under a key of its two ends. The reference needs the master key. `ids`
+    /// are the ids of all nodes by their places, and `nonce` is a random number for this life of
+    /// the node.
+    ///
+    /// # Panics
+    /// When the places have not one id each.
+    #[must_use]
+    pub fn with_node_keys(mut self, keys: EndKeys, ids: Vec<NodeId>, nonce: u64) -> Self {
+        let nodes = self.seat.addresses.len() as u32;
+        assert_eq!(ids.len(), nodes as usize, "a place has one id");
+        let pairs = graph::pairs(nodes, graph::degree(nodes), self.seat.run);
+        self.ends = Some(Box::new(ClockEnds::new(keys, ids, self.seat.number, &pairs, nonce)));
+        self.ask_at = self.probe_at.filter(|_| self.seat.number > 0);
+        self
     }
 
     /// Gives a [`TimeEvent::Pair`] for every pair of probes that is completed after this call.
@@ -250,6 +277,17 @@ impl Timekeeper {
         self.clock.begin_use();
     }
 
+    /// The code under the shared key.
+    pub(crate) fn shared_code(key: &SharedKey) -> MacKey {
+        let (id, bytes) = key.derive(KEY_CONTEXT);
+        MacKey::new(id, &bytes)
+    }
+
+    /// All keys of two ends that this node knows.
+    pub(crate) fn known_keys(&self) -> impl Iterator<Item = &MacKey> {
+        self.ends.iter().flat_map(|ends| ends.known_keys())
+    }
+
     /// Whether the last solve left this node out: its clock has left its proven bound, or tells
     /// different neighbours different times.
     pub fn is_left_out(&self) -> bool {
@@ -261,7 +299,11 @@ impl Timekeeper {
         self.dropped
     }
 
-    fn queue(&mut self, to: SocketAddr, number: u32, body: ClockBody, token: Option<Token>) {
+    fn queue(&mut self, to: u32, number: u32, body: ClockBody, token: Option<Token>) {
+        // The key of a neighbour may be on its way.
+        if self.ends.as_ref().is_some_and(|ends| !ends.reaches(to)) {
+            return;
+        }
         if self.out.len() == QUEUE_MAX {
             self.out.pop_front();
             self.dropped += 1;
@@ -289,16 +331,31 @@ impl Timekeeper {
         let (heard_number, heard) = neighbour.heard;
         let probe = CodedProbe { second, sent: now, departed, heard_number, heard };
         let token = (k as u64) << 33 | u64::from(number) << 1 | u64::from(second);
-        let address = neighbour.address;
-        self.queue(address, number, ClockBody::Probe(probe), Some(Token(token)));
+        let to = neighbour.number;
+        self.queue(to, number, ClockBody::Probe(probe), Some(Token(token)));
     }
 
-    fn take_probe(&mut self, k: usize, number: u32, probe: &CodedProbe, arrival: &Arrival) {
+    fn take_probe(
+        &mut self,
+        k: usize,
+        number: u32,
+        probe: &CodedProbe,
+        arrival: &Arrival,
+    ) -> Result<(), Malformed> {
         let tolerance = self.config.tolerance;
         let neighbour = &mut self.neighbours[k];
+        let is_proven = match &self.ends {
+            Some(_) => neighbour.admit(number, probe),
+            None => Some(true),
+        };
+        let old = Malformed { what: "a probe of an earlier time", offset: 20 };
+        let is_proven = is_proven.ok_or(old)?;
         let mut told: [Option<(bool, CodedPair)>; 2] = [None; 2];
         let mut defies = false;
         neighbour.arrived(number, probe, arrival.received);
+        if !is_proven {
+            return Ok(());
+        }
         // The stamps of departure of the pair before complete what came in.
         if let Some(pair) = neighbour.completed(number.wrapping_sub(1), probe.departed) {
             if let Some(meter) = &mut neighbour.meter {
@@ -320,7 +377,7 @@ impl Timekeeper {
             if self.reference_state.is_some() {
                 self.accuse(0, other);
             } else {
-                self.queue(self.seat.addresses[0], other, ClockBody::Jump, None);
+                self.queue(0, other, ClockBody::Jump { window: self.window }, None);
             }
         }
         let neighbour = &mut self.neighbours[k];
@@ -328,6 +385,30 @@ impl Timekeeper {
             let number = neighbour.number;
             let event = |(ours, pair)| TimeEvent::Pair(number, ours, pair);
             self.events.extend(told.into_iter().flatten().map(event));
+        }
+        Ok(())
+    }
+
+    /// The key of a datagram, by the sender that it names.
+    fn key_of_sender(&self, datagram: &[u8]) -> Result<Option<MacKey>, Malformed> {
+        let Some(ends) = &self.ends else { return Ok(self.key.clone()) };
+        let what = "from a node that has no key with this node";
+        let key = ends.key_with(stated_sender(datagram)?);
+        key.map(Some).ok_or(Malformed { what, offset: 16 })
+    }
+
+    /// The number that the reference has to repeat before this node believes its windows.
+    fn unanswered(&self) -> Option<u64> {
+        self.ends.as_ref().and_then(|ends| ends.unanswered())
+    }
+
+    /// Gives a node the keys that it has with its neighbours.
+    fn answer(&mut self, node: u32, nonce: u64) {
+        // Requests that somebody recorded and sends again must not crowd out verdicts.
+        let has_room = self.out.len() < QUEUE_MAX / 2;
+        let keys = self.ends.as_ref().filter(|_| has_room).and_then(|ends| ends.answer(node));
+        if let Some(keys) = keys {
+            self.queue(node, self.window, ClockBody::Keys { nonce, keys }, None);
         }
     }
 
@@ -354,14 +435,13 @@ impl Timekeeper {
             self.file(0, source, &estimates);
             return;
         }
-        let reference = self.seat.addresses[0];
         let mut parts: Vec<Vec<_>> =
             estimates.chunks(REPORT_ESTIMATES).map(<[_]>::to_vec).collect();
         if parts.is_empty() {
             parts.push(Vec::new());
         }
         for estimates in parts {
-            self.queue(reference, window, ClockBody::Report { source, estimates }, None);
+            self.queue(0, window, ClockBody::Report { source, estimates }, None);
         }
     }
 
@@ -417,7 +497,7 @@ impl Timekeeper {
             self.clock.hold();
             self.events.push_back(TimeEvent::LeftOut);
         } else {
-            self.queue(self.seat.addresses[node as usize], self.window, ClockBody::LeftOut, None);
+            self.queue(node, self.window, ClockBody::LeftOut, None);
         }
     }
 
@@ -463,7 +543,7 @@ impl Timekeeper {
                 self.adopt(now, verdict, utc.claim);
             } else {
                 let body = ClockBody::Verdict { verdict, base_ns: self.base_ns, utc: utc.claim };
-                self.queue(self.seat.addresses[number], window, body, None);
+                self.queue(number as u32, window, body, None);
             }
         }
         self.events.push_back(TimeEvent::Solved(health, utc));
@@ -475,6 +555,7 @@ impl Timekeeper {
         let soonest = |at: Timestamp, within: Duration| at.min(now + within);
         self.probe_at = self.probe_at.map(|at| soonest(at, self.gap));
         self.second_at = self.second_at.map(|(at, k)| (soonest(at, self.config.spacing), k));
+        self.ask_at = self.ask_at.map(|at| soonest(at, ASK_EVERY));
         let Some(reference_state) = &mut self.reference_state else { return };
         reference_state.close_at = soonest(reference_state.close_at, self.config.window);
         reference_state.solve_at = reference_state.solve_at.map(|at| soonest(at, REPORT_WAIT));
@@ -495,7 +576,8 @@ impl Machine for Timekeeper {
 
     fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
         self.mind_own_jump(now);
-        let message = ClockMessage::decode(&arrival.datagram, self.key.as_ref())?;
+        let key = self.key_of_sender(&arrival.datagram)?;
+        let message = ClockMessage::decode(&arrival.datagram, key.as_ref())?;
         let stranger = Malformed { what: "not of this run", offset: 8 };
         if message.run != self.seat.run
             || self.seat.addresses.get(message.from as usize) != Some(&arrival.from)
@@ -505,8 +587,11 @@ impl Machine for Timekeeper {
         match message.body {
             ClockBody::Probe(probe) => {
                 let k = *self.places.get(&message.from).ok_or(stranger)?;
-                self.take_probe(k, message.number, &probe, &arrival);
+                return self.take_probe(k, message.number, &probe, &arrival);
             }
+            // A node that has just begun cannot tell present windows from recorded ones.
+            ClockBody::Close | ClockBody::Verdict { .. } | ClockBody::LeftOut
+                if self.unanswered().is_some() => {}
             ClockBody::Close if message.from == 0 => self.close(arrival.received, message.number),
             ClockBody::Report { source, estimates } if message.number == self.window => {
                 self.file(message.from, source, &estimates);
@@ -523,7 +608,18 @@ impl Machine for Timekeeper {
                 }
                 self.adopt(now, verdict, utc);
             }
-            ClockBody::Jump => self.accuse(message.from, message.number),
+            // The call that ends a window may be on its way to the node.
+            ClockBody::Jump { window } if self.window.wrapping_sub(window) <= 1 => {
+                self.accuse(message.from, message.number);
+            }
+            ClockBody::KeyRequest { nonce } => self.answer(message.from, nonce),
+            ClockBody::Keys { nonce, keys } if message.from == 0 => {
+                let ends = self.ends.as_mut();
+                if ends.is_some_and(|ends| ends.take_answer(nonce, &keys)) {
+                    self.ask_at = None;
+                    self.window = self.window.max(message.number);
+                }
+            }
             ClockBody::LeftOut if message.from == 0 && message.number == self.window => {
                 self.clock.hold();
                 self.events.push_back(TimeEvent::LeftOut);
@@ -548,6 +644,10 @@ impl Machine for Timekeeper {
             // the budget.
             self.probe_at = Some(now + self.gap);
         }
+        if let Some(nonce) = self.unanswered().filter(|_| self.ask_at.is_some_and(|at| at <= now)) {
+            self.ask_at = Some(now + ASK_EVERY);
+            self.queue(0, 0, ClockBody::KeyRequest { nonce }, None);
+        }
         let Some(reference_state) = &mut self.reference_state else { return };
         if reference_state.solve_at.is_some_and(|at| at <= now) {
             self.solve(now);
@@ -559,8 +659,8 @@ impl Machine for Timekeeper {
             reference_state.closed = now;
             let window = self.window.saturating_add(1);
             self.close(now, window);
-            for number in 1..self.seat.addresses.len() {
-                self.queue(self.seat.addresses[number], window, ClockBody::Close, None);
+            for number in 1..self.seat.addresses.len() as u32 {
+                self.queue(number, window, ClockBody::Close, None);
             }
         }
     }
@@ -609,7 +709,13 @@ impl Machine for Timekeeper {
                 own.asked[(token & 1) as usize] = now;
             }
         }
-        let bytes = message.encode(self.key.as_ref());
+        let key = match &self.ends {
+            // Only datagrams to nodes with a key are queued.
+            Some(ends) => Some(ends.key_with(to)?),
+            None => self.key.clone(),
+        };
+        let to = self.seat.addresses[to as usize];
+        let bytes = message.encode(key.as_ref());
         let (head, body) = if bytes.len() <= HEAD_BYTES_MAX {
             (Head::new(&bytes), Bytes::new())
         } else {
@@ -628,6 +734,6 @@ impl Machine for Timekeeper {
         let probe = self.probe_at.filter(|_| second.is_none());
         let close = reference_state.map(|reference_state| reference_state.close_at);
         let solve = reference_state.and_then(|reference_state| reference_state.solve_at);
-        [second, probe, close, solve].into_iter().flatten().min()
+        [second, probe, self.ask_at, close, solve].into_iter().flatten().min()
     }
 }

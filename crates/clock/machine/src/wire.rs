@@ -32,13 +32,26 @@
 //!
 //! left out (kind 4; number: of the window): no body
 //!
-//! jump (kind 5; number: of the neighbour): no body
+//! jump (kind 5; number: of the neighbour)
+//! 32        36
+//!  | window |
+//!
+//! key request (kind 6; number: 0)
+//! 32       40
+//!  | nonce |
+//!
+//! keys (kind 7; number: of the window)
+//! 32       40
+//!  | nonce | up to 56 keys of 20 bytes:
+//!    | neighbour 4 | masked key 16 |
 //! ```
 //!
 //! `sent` is the time before the system call. `departed` are the stamps of the pair before this
 //! pair, or zero without a stamp. `heard` are the arrivals of the receiver's pair with the heard
 //! number, and zero says that nothing was heard. A source bound of all ones says that there is no
-//! source.
+//! source. The window of a jump is the sender's last window, so that a jump of an earlier window is
+//! not believed again. Kinds 6 and 7 are sent where every datagram is under a key of its two ends.
+//! `docs/wire/clock.md` explains them.
 
 use core::time::Duration;
 
@@ -46,21 +59,27 @@ use bytes::{BufMut, Bytes, BytesMut};
 use evenfall_core::time::nanos;
 use evenfall_core::{MacKey, Malformed, Reader, Timestamp};
 
-use crate::{ClockState, ClockVerdict, PairEstimate};
+use crate::{ClockState, ClockVerdict, NeighbourKey, PairEstimate};
 
 /// First bytes of every datagram.
 pub const MAGIC: [u8; 2] = *b"EK";
 /// Version of this layout.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// Bytes in front of the body.
 pub const HEADER_BYTES: usize = 32;
 /// Bytes of a probe.
 pub const PROBE_BYTES: usize = 76;
 /// Estimates of one report, which then has 1,168 bytes and fits every path.
 pub const REPORT_ESTIMATES: usize = 14;
+/// Keys of one datagram, which then has 1,160 bytes and fits every path. A node has 16 neighbours
+/// at most, as long as there are fewer than 65,536 nodes.
+pub const KEYS_MAX: usize = 56;
 /// The bound in a datagram without a claim.
 const NO_BOUND: u64 = u64::MAX;
 const MAC_OFFSET: usize = 24;
+const FROM_OFFSET: usize = 16;
+/// Bytes of a key.
+pub(crate) const KEY_BYTES: usize = 16;
 
 /// A claim about another time: the correction of a clock, and the bound on the error of the
 /// corrected clock.
@@ -113,7 +132,22 @@ pub enum ClockBody {
     /// "Your clock is left out": from the reference, to a node whose probes fit no clock.
     LeftOut,
     /// "My clock or the clock of this neighbour has jumped": from a node to the reference.
-    Jump,
+    Jump {
+        /// The last window of the node.
+        window: u32,
+    },
+    /// "Which keys do I have with my neighbours?": from a node to the reference.
+    KeyRequest {
+        /// A random number, which the answer repeats.
+        nonce: u64,
+    },
+    /// Keys of a node with its neighbours, from the reference to that node.
+    Keys {
+        /// The number of the request.
+        nonce: u64,
+        /// The keys that the node cannot derive itself.
+        keys: Vec<NeighbourKey>,
+    },
 }
 
 /// A datagram.
@@ -228,11 +262,53 @@ fn verdict(r: &mut Reader<'_>, state: ClockState) -> Result<ClockVerdict, Malfor
     if verdict.standing_ns < 0.0 { Err(r.malformed("a bound below zero")) } else { Ok(verdict) }
 }
 
+/// Checks the bytes in front of the kind.
+fn check_version(r: &mut Reader<'_>) -> Result<(), Malformed> {
+    if r.take(2)? != MAGIC {
+        return Err(Malformed { what: "not a datagram of the clock", offset: 0 });
+    }
+    if r.u8()? != VERSION {
+        return Err(Malformed { what: "another version of the clock", offset: 2 });
+    }
+    Ok(())
+}
+
+/// The place that a datagram names as its sender. Only the check of its code shows whether that is
+/// true.
+pub(crate) fn stated_sender(datagram: &[u8]) -> Result<u32, Malformed> {
+    let mut r = Reader::new(datagram);
+    check_version(&mut r)?;
+    r.take(FROM_OFFSET - 3)?;
+    r.u32()
+}
+
+fn put_keys(out: &mut BytesMut, keys: &[NeighbourKey]) {
+    assert!(keys.len() <= KEYS_MAX, "a node has fewer neighbours");
+    for key in keys {
+        out.put_u32_le(key.neighbour);
+        out.put_slice(&key.masked);
+    }
+}
+
+fn read_keys(r: &mut Reader<'_>) -> Result<Vec<NeighbourKey>, Malformed> {
+    let mut keys = Vec::new();
+    while r.finish().is_err() {
+        if keys.len() == KEYS_MAX {
+            return Err(r.malformed("more keys than a node has neighbours"));
+        }
+        let neighbour = r.u32()?;
+        let mut masked = [0; KEY_BYTES];
+        masked.copy_from_slice(r.take(KEY_BYTES)?);
+        keys.push(NeighbourKey { neighbour, masked });
+    }
+    Ok(keys)
+}
+
 impl ClockMessage {
     /// The datagram.
     ///
     /// # Panics
-    /// When a report has more than [`REPORT_ESTIMATES`].
+    /// When a report has more than [`REPORT_ESTIMATES`], or there are more than [`KEYS_MAX`] keys.
     pub fn encode(&self, key: Option<&MacKey>) -> Bytes {
         let (kind, half) = match &self.body {
             ClockBody::Probe(probe) => (0, u8::from(probe.second)),
@@ -240,7 +316,9 @@ impl ClockMessage {
             ClockBody::Report { .. } => (2, 0),
             ClockBody::Verdict { verdict, .. } => (3, verdict.state as u8),
             ClockBody::LeftOut => (4, 0),
-            ClockBody::Jump => (5, 0),
+            ClockBody::Jump { .. } => (5, 0),
+            ClockBody::KeyRequest { .. } => (6, 0),
+            ClockBody::Keys { .. } => (7, 0),
         };
         let mut out = BytesMut::with_capacity(PROBE_BYTES);
         out.put_slice(&MAGIC);
@@ -257,7 +335,13 @@ impl ClockMessage {
                 }
                 out.put_u32_le(probe.heard_number);
             }
-            ClockBody::Close | ClockBody::LeftOut | ClockBody::Jump => {}
+            ClockBody::Close | ClockBody::LeftOut => {}
+            ClockBody::Jump { window } => out.put_u32_le(*window),
+            ClockBody::KeyRequest { nonce } => out.put_u64_le(*nonce),
+            ClockBody::Keys { nonce, keys } => {
+                out.put_u64_le(*nonce);
+                put_keys(&mut out, keys);
+            }
             ClockBody::Report { source, estimates } => {
                 assert!(estimates.len() <= REPORT_ESTIMATES, "the sender divides reports");
                 put_claim(&mut out, *source);
@@ -283,12 +367,7 @@ impl ClockMessage {
     /// impossible values.
     pub fn decode(datagram: &[u8], key: Option<&MacKey>) -> Result<Self, Malformed> {
         let mut r = Reader::new(datagram);
-        if r.take(2)? != MAGIC {
-            return Err(Malformed { what: "not a datagram of the clock", offset: 0 });
-        }
-        if r.u8()? != VERSION {
-            return Err(Malformed { what: "another version of the clock", offset: 2 });
-        }
+        check_version(&mut r)?;
         let kind = r.u8()?;
         if r.u8()? != MacKey::id_of(key) {
             return Err(Malformed { what: "sealed under another key, or none", offset: 4 });
@@ -329,7 +408,9 @@ impl ClockMessage {
                 ClockBody::Verdict { verdict, base_ns: r.i64()?, utc: claim(&mut r)? }
             }
             (4, 0) => ClockBody::LeftOut,
-            (5, 0) => ClockBody::Jump,
+            (5, 0) => ClockBody::Jump { window: r.u32()? },
+            (6, 0) => ClockBody::KeyRequest { nonce: r.u64()? },
+            (7, 0) => ClockBody::Keys { nonce: r.u64()?, keys: read_keys(&mut r)? },
             _ => return Err(Malformed { what: "unknown kind of datagram", offset: 3 }),
         };
         r.finish()?;
@@ -373,6 +454,7 @@ mod tests {
         };
         let claim = Some(Claim { offset_ns: 7, bound_ns: 0 });
         let estimates = vec![(3, estimate); REPORT_ESTIMATES];
+        let keys = vec![NeighbourKey { neighbour: 5, masked: [9; KEY_BYTES] }; KEYS_MAX];
         let bodies = [
             ClockBody::Probe(probe),
             ClockBody::Close,
@@ -380,7 +462,10 @@ mod tests {
             ClockBody::Report { source: claim, estimates },
             ClockBody::Verdict { verdict, base_ns: i64::MIN, utc: claim },
             ClockBody::LeftOut,
-            ClockBody::Jump,
+            ClockBody::Jump { window: 8 },
+            ClockBody::KeyRequest { nonce: 1 << 63 },
+            ClockBody::Keys { nonce: 3, keys: vec![] },
+            ClockBody::Keys { nonce: 3, keys },
         ];
         bodies.map(|body| ClockMessage { run: 1 << 60, from: 2, number: 9, body }).to_vec()
     }
@@ -424,8 +509,12 @@ mod tests {
             let bytes = message.encode(None);
             for end in 0..bytes.len() {
                 let cut = ClockMessage::decode(&bytes[..end], None);
-                let whole_estimates = end >= 48 && (end - 48).is_multiple_of(80);
-                assert!(cut.is_err() || whole_estimates, "{end} bytes of {message:?}");
+                // Reports and keys have as many entries as there are bytes.
+                let is_whole = match &message.body {
+                    ClockBody::Keys { .. } => end >= 40 && (end - 40).is_multiple_of(20),
+                    _ => end >= 48 && (end - 48).is_multiple_of(80),
+                };
+                assert!(cut.is_err() || is_whole, "{end} bytes of {message:?}");
             }
             for _ in 0..2_000 {
                 let mut bytes = bytes.to_vec();

@@ -8,33 +8,46 @@ use evenfall_clock_machine::{
     BoundedReading, ClockSeat, ClockState, Config, TimeEvent, Timekeeper,
 };
 use evenfall_core::{
-    Arrival, ClockError, ClockReading, Destination, Machine, Sent, SharedKey, StampedBy, Timestamp,
+    Arrival, ClockError, ClockReading, Destination, EndKeys, Machine, MasterKey, NodeId, Sent,
+    SharedKey, StampedBy, Timestamp,
 };
 
 /// Delay of every datagram: 30 us.
 const DELAY_NS: u64 = 30_000;
 
+/// A datagram, and its sender and receiver.
+pub(crate) type Carried = (usize, usize, Vec<u8>);
+
 /// Nodes whose clocks are set apart and run at different rates.
-struct Bench {
-    nodes: Vec<Timekeeper>,
+pub(crate) struct Bench {
+    pub(crate) nodes: Vec<Timekeeper>,
     addresses: Vec<SocketAddr>,
     clocks: Vec<(u64, f64)>,
-    now: u64,
-    wire: BTreeMap<(u64, u64), (usize, usize, Vec<u8>)>,
+    pub(crate) now: u64,
+    wire: BTreeMap<(u64, u64), Carried>,
     sent: u64,
     bits: Vec<u64>,
     events: Vec<(usize, TimeEvent)>,
+    /// Datagrams that each node refused.
+    pub(crate) refused: Vec<u64>,
+    /// All datagrams that were carried.
+    pub(crate) carried: Vec<Carried>,
 }
 
 impl Bench {
-    fn new(count: u32, key: Option<&SharedKey>) -> Self {
+    pub(crate) fn new(count: u32, key: Option<&SharedKey>) -> Self {
+        Self::begun(count, key, 9)
+    }
+
+    /// Nodes that were started in this second.
+    pub(crate) fn begun(count: u32, key: Option<&SharedKey>, started: u32) -> Self {
         let addresses: Vec<SocketAddr> = (0..count)
             .map(|n| format!("10.0.0.{}:7000", n + 1).parse().expect("an address"))
             .collect();
         let clocks: Vec<(u64, f64)> =
             (0..u64::from(count)).map(|n| (1 << (40 + n), 1e-5 * n as f64)).collect();
         let node = |number: u32| {
-            let seat = ClockSeat { addresses: addresses.clone(), number, run: 77, started: 9 };
+            let seat = ClockSeat { addresses: addresses.clone(), number, run: 77, started };
             Timekeeper::new(
                 Config::default(),
                 seat,
@@ -45,6 +58,8 @@ impl Bench {
         Self {
             nodes: (0..count).map(node).collect(),
             bits: vec![0; count as usize],
+            refused: vec![0; count as usize],
+            carried: Vec::new(),
             addresses,
             clocks,
             now: 0,
@@ -54,7 +69,32 @@ impl Bench {
         }
     }
 
-    fn local(&self, n: usize, at: u64) -> Timestamp {
+    /// Puts all datagrams under keys of their two ends. Ids fall where places rise, and numbers of
+    /// lives begin behind `lives`.
+    pub(crate) fn with_node_keys(mut self, master: &MasterKey, lives: u64) -> Self {
+        let ids: Vec<NodeId> = (0..self.nodes.len() as u32).map(|n| NodeId(100 - n)).collect();
+        let keyed = |(n, node): (usize, Timekeeper)| {
+            let keys = match n {
+                0 => EndKeys::Root(master.clone()),
+                n => EndKeys::Node(master.node(ids[n])),
+            };
+            node.with_node_keys(keys, ids.clone(), lives + n as u64)
+        };
+        self.nodes = core::mem::take(&mut self.nodes).into_iter().enumerate().map(keyed).collect();
+        self
+    }
+
+    /// A datagram arrives at a node. Returns whether the node refused it.
+    pub(crate) fn inject(&mut self, (from, to, bytes): Carried) -> bool {
+        let local = self.local(to, self.now);
+        let arrival = Arrival::new(self.addresses[from], bytes.into(), local, StampedBy::Kernel);
+        let is_refused = self.nodes[to].handle(local, arrival).is_err();
+        self.refused[to] += u64::from(is_refused);
+        self.drain(to);
+        is_refused
+    }
+
+    pub(crate) fn local(&self, n: usize, at: u64) -> Timestamp {
         let (origin, rate) = self.clocks[n];
         Timestamp::from_nanos(origin + at + (rate * at as f64) as u64)
     }
@@ -85,7 +125,7 @@ impl Bench {
         }
     }
 
-    fn run(&mut self, until: u64) {
+    pub(crate) fn run(&mut self, until: u64) {
         loop {
             let timers = (0..self.nodes.len()).filter_map(|n| Some((self.due(n)?, n))).min();
             let packet = self.wire.keys().next().copied();
@@ -100,24 +140,20 @@ impl Bench {
                 return;
             }
             self.now = at;
-            let n = if let Some(n) = n {
+            if let Some(n) = n {
                 let local = self.local(n, at);
                 self.nodes[n].handle_timeout(local);
-                n
+                self.drain(n);
             } else {
-                let (_, (from, to, bytes)) = self.wire.pop_first().expect("a packet");
-                let local = self.local(to, at);
-                let arrival =
-                    Arrival::new(self.addresses[from], bytes.into(), local, StampedBy::Kernel);
-                self.nodes[to].handle(local, arrival).expect("well formed");
-                to
-            };
-            self.drain(n);
+                let (_, carried) = self.wire.pop_first().expect("a packet");
+                self.carried.push(carried.clone());
+                self.inject(carried);
+            }
         }
     }
 
     /// The error of a node's clock, and its reading.
-    fn error(&self, n: usize) -> (i64, BoundedReading) {
+    pub(crate) fn error(&self, n: usize) -> (i64, BoundedReading) {
         let local = self.local(n, self.now);
         let reading = self.nodes[n].read(local);
         let shown = local.nanos() as i64 + reading.offset_ns;
@@ -141,6 +177,7 @@ fn all_nodes_find_the_time_of_the_reference_within_three_windows() {
             assert!(error.unsigned_abs() <= reading.assumed_ns.expect("measured"));
             assert!(n == 0 || proven >= DELAY_NS, "no bound is below the delay");
         }
+        assert!(bench.refused.iter().all(|refused| *refused == 0), "{:?}", bench.refused);
     }
 }
 

@@ -11,8 +11,8 @@ use evenfall_clock_machine::{
     BoundedReading, ClockSeat, ClockState, Config, TimeEvent, Timekeeper,
 };
 use evenfall_core::{
-    Arrival, ClockError, ClockReading, Machine, Malformed, Sent, SharedKey, Timestamp, Transmit,
-    math,
+    Arrival, ClockError, ClockReading, EndKeys, Machine, Malformed, NodeId, Sent, SharedKey,
+    Timestamp, Transmit, math,
 };
 use evenfall_host::clock::{ClockWatch, SyncSource};
 use evenfall_port::cpu_meter::CpuMeter;
@@ -63,6 +63,8 @@ pub struct Standing {
     pub utc_bound_ns: Option<u64>,
     /// Windows in which this node was told its time.
     pub windows: u64,
+    /// Datagrams that were refused: forged, recorded at an earlier time, or not of this run.
+    pub refused: u64,
     /// Nodes that tell different times to different neighbours; known at the reference.
     pub liars: Vec<u32>,
     /// Nodes that no probe of the last window reached; known at the reference.
@@ -112,6 +114,8 @@ impl Standing {
         }
         let help = "Windows in which the node was told its time.";
         m.counter("clock_windows_total", help, 0, self.windows);
+        let help = "Datagrams of the clock that were refused.";
+        m.counter("clock_refused_total", help, 0, self.refused);
         let help = "Bits a second that the node sends for its clock.";
         m.gauge("clock_sent_bits_per_second", help, 0, self.sent_bits_s as f64);
         let help = "Share of a core that the clock takes, with its system calls.";
@@ -274,6 +278,17 @@ impl ClockMesh {
         }
     }
 
+    /// Puts every datagram of the clock under a key of its two ends. The reference needs the master
+    /// key. `ids` are the ids of all nodes by their places, and `nonce` is a random number.
+    ///
+    /// # Panics
+    /// When the places have not one id each.
+    #[must_use]
+    pub fn with_node_keys(mut self, keys: EndKeys, ids: Vec<NodeId>, nonce: u64) -> Self {
+        self.keeper = self.keeper.with_node_keys(keys, ids, nonce);
+        self
+    }
+
     /// The last state of the mesh.
     pub fn view(&self) -> MeshView {
         self.view.clone()
@@ -357,6 +372,7 @@ impl Machine for ClockMesh {
     fn handle(&mut self, now: Timestamp, mut arrival: Arrival) -> Result<(), Malformed> {
         arrival.received = self.plant.shown(arrival.received);
         let done = self.keeper.handle(self.plant.shown(now), arrival);
+        self.standing.refused += u64::from(done.is_err());
         self.take_events(now);
         done
     }

@@ -1,7 +1,6 @@
 //! What a node remembers of a neighbour: the pairs that are on their way, and those that came in.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 
 use evenfall_core::Timestamp;
 
@@ -31,7 +30,6 @@ impl Departure {
 #[derive(Debug)]
 pub(super) struct Neighbour {
     pub(super) number: u32,
-    pub(super) address: SocketAddr,
     /// Only the end with the lower number has a meter.
     pub(super) meter: Option<PairMeter>,
     pub(super) next: u32,
@@ -44,13 +42,15 @@ pub(super) struct Neighbour {
     pub(super) used: (u32, u32),
     /// Pairs of probes in this window that contradict the proven bounds of the last window.
     pub(super) defying: u32,
+    /// Whether `heard` and `arrivals` are of this life of the neighbour and of this node. Known
+    /// only where datagrams are under keys of two ends.
+    is_proven: bool,
 }
 
 impl Neighbour {
     pub(super) fn new(number: u32, seat: &ClockSeat) -> Self {
         Self {
             number,
-            address: seat.addresses[number as usize],
             meter: (seat.number < number).then(PairMeter::default),
             next: seat.started.wrapping_mul(PAIRS_PER_SECOND_MAX),
             departures: VecDeque::new(),
@@ -58,7 +58,51 @@ impl Neighbour {
             heard: (0, [Timestamp::ZERO; 2]),
             used: (0, 0),
             defying: 0,
+            is_proven: false,
         }
+    }
+
+    /// Refuses a probe that the neighbour made at an earlier time. Returns whether the probe may
+    /// complete a pair: `None` when the probe is refused, `Some(false)` when the neighbour has
+    /// heard nothing yet, so that the probe proves nothing.
+    ///
+    /// The neighbour tells which pair of this node it heard last. It cannot know the number of a
+    /// pair that this node has not sent, so a probe that tells of one of the last pairs is new.
+    pub(super) fn admit(&mut self, number: u32, probe: &CodedProbe) -> Option<bool> {
+        let nothing = [Timestamp::ZERO; 2];
+        let behind = self.heard.0.wrapping_sub(number);
+        let is_newer = self.heard.1 == nothing || behind == 0 || behind > u32::MAX / 2;
+        if probe.heard[0] == Timestamp::ZERO {
+            // The neighbour has begun. Its pairs are answered, so that it can prove the next ones.
+            if self.is_proven && !is_newer {
+                return None;
+            }
+            if !is_newer {
+                self.forget_arrivals();
+            }
+            self.is_proven = false;
+            return Some(false);
+        }
+        if !self.departures.iter().any(|own| own.number == probe.heard_number) {
+            return None;
+        }
+        if !self.is_proven {
+            // What came before may have been an old probe of a neighbour that had begun then.
+            self.arrivals.clear();
+            if !is_newer {
+                self.forget_arrivals();
+            }
+            self.is_proven = true;
+        } else if !is_newer && behind > PAIRS_KEPT as u32 {
+            return None;
+        }
+        Some(true)
+    }
+
+    /// Forgets what the neighbour sent.
+    fn forget_arrivals(&mut self) {
+        self.arrivals.clear();
+        self.heard = (0, [Timestamp::ZERO; 2]);
     }
 
     pub(super) fn arrived(&mut self, number: u32, probe: &CodedProbe, at: Timestamp) {

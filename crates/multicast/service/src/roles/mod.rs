@@ -363,7 +363,14 @@ impl Process {
             let plant = settings.clock.plant(node.id.0, now);
             let key = process.base.key.as_ref();
             let source = auto(false).0.stepped_by(steps.as_deref());
-            let mesh = ClockMesh::new(&settings.clock, member, key, Some(source), (now, plant));
+            let mut mesh = ClockMesh::new(&settings.clock, member, key, Some(source), (now, plant));
+            if let Some(keys) = &process.keys {
+                let ids = settings.timed().iter().map(|node| node.id).collect();
+                let nonce = evenfall_host::random::number().map_err(|error| {
+                    file_error("the random numbers of the system".as_ref(), error)
+                })?;
+                mesh = mesh.with_node_keys(keys.clone(), ids, nonce);
+            }
             process.time = Some(mesh.view());
             process.base.driver.set_sidecar(mesh.sidecar());
             process.await_time()?;
