@@ -379,8 +379,8 @@ impl Canopus {
             Some(of) => {
                 let value = bytes.slice(HEAD_BYTES..);
                 for part in parts::cut(of, &value, 0, usize::MAX, datagram_bytes) {
-                    let bytes = ReplicaMessage::Part(part).encode(self.me, self.digest);
-                    self.outbox.push_datagram(to, bytes.into());
+                    let head = wire::part_head(&part, self.me, self.digest);
+                    self.outbox.push_transmit(to, head, part.bytes);
                 }
             }
         }
@@ -499,8 +499,11 @@ impl Machine for Canopus {
 
     fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
         // Values that are kept share the bytes of this copy, and do not keep a large buffer of the
-        // port alive.
-        let datagram = Bytes::copy_from_slice(&arrival.datagram);
+        // port alive. The bytes of a part are copied to their place in the value.
+        let datagram = match wire::is_part(&arrival.datagram) {
+            true => arrival.datagram,
+            false => Bytes::copy_from_slice(&arrival.datagram),
+        };
         let (from, message) = ReplicaMessage::decode(&datagram, self.digest)?;
         // Without a key anybody on this host may send anything. What does not come from the address
         // that the tree has for the node is not of the node.
@@ -615,9 +618,10 @@ impl Machine for Canopus {
             return self.journal.poll_timeout();
         }
         let next_start = self.progress.last_start + self.config.cycle_every;
-        let starts = self.may_begin()
-            && self.is_due()
-            && self.progress.started < self.progress.committed + self.config.pipeline;
+        // The cheapest question comes first: drivers ask after every input.
+        let starts = self.progress.started < self.progress.committed + self.config.pipeline
+            && self.may_begin()
+            && self.is_due();
         let start = starts.then_some(next_start);
         [self.beat.tick_at, start, self.ballots_at()].into_iter().flatten().min()
     }

@@ -33,34 +33,45 @@ pub fn cut(
     })
 }
 
-/// One value of which some parts are there.
+/// Bytes that a value gets room for when its first part comes. Longer values grow with their parts,
+/// so that a length that is only claimed takes little memory.
+const ROOM_BYTES_MAX: usize = 256 << 10;
+
+/// One value of which some parts are there. Parts come in order nearly always, and each is then
+/// copied once, to its place in the value.
 #[derive(Debug, Default)]
 struct Gathering {
     length: u32,
-    parts: BTreeMap<u32, Bytes>,
-    bytes: usize,
+    /// The bytes from the first on, up to the first gap.
+    whole: Vec<u8>,
+    /// The parts behind the first gap, by their offsets.
+    beyond: BTreeMap<usize, Bytes>,
 }
 
 impl Gathering {
-    /// How many bytes there are without a gap.
-    fn contiguous(&self) -> usize {
-        let mut end = 0;
-        for (offset, bytes) in &self.parts {
-            if *offset as usize > end {
-                break;
-            }
-            end = end.max(*offset as usize + bytes.len());
-        }
-        end
+    fn new(length: u32) -> Self {
+        let whole = Vec::with_capacity((length as usize).min(ROOM_BYTES_MAX));
+        Self { length, whole, beyond: BTreeMap::new() }
     }
 
-    fn joined(&self) -> Bytes {
-        let mut whole: Vec<u8> = Vec::with_capacity(self.length as usize);
-        for (offset, bytes) in &self.parts {
-            let known = whole.len() - *offset as usize;
-            whole.extend_from_slice(bytes.get(known..).unwrap_or_default());
+    fn add_part(&mut self, offset: usize, bytes: &[u8]) {
+        let known = self.whole.len();
+        if offset > known {
+            let is_longer = |part: &Bytes| part.len() >= bytes.len();
+            if !self.beyond.get(&offset).is_some_and(is_longer) {
+                // The datagram may be a small slice of a large buffer.
+                self.beyond.insert(offset, Bytes::copy_from_slice(bytes));
+            }
+            return;
         }
-        whole.into()
+        self.whole.extend_from_slice(bytes.get(known - offset..).unwrap_or_default());
+        while let Some(next) = self.beyond.first_entry()
+            && *next.key() <= self.whole.len()
+        {
+            let (offset, bytes) = next.remove_entry();
+            let known = self.whole.len() - offset;
+            self.whole.extend_from_slice(bytes.get(known..).unwrap_or_default());
+        }
     }
 }
 
@@ -76,27 +87,18 @@ impl ValueParts {
     pub fn take(&mut self, part: ValuePart) -> Option<Bytes> {
         let gathering = self.gatherings.entry(part.of).or_default();
         if gathering.length != part.length {
-            *gathering = Gathering { length: part.length, ..Gathering::default() };
+            *gathering = Gathering::new(part.length);
         }
-        let is_longer = |known: &Bytes| known.len() >= part.bytes.len();
-        if gathering.parts.get(&part.offset).is_some_and(is_longer) {
+        gathering.add_part(part.offset as usize, &part.bytes);
+        if gathering.whole.len() < gathering.length as usize {
             return None;
         }
-        // The datagram may be a small slice of a large buffer.
-        let bytes = Bytes::copy_from_slice(&part.bytes);
-        gathering.bytes += bytes.len();
-        let shorter = gathering.parts.insert(part.offset, bytes);
-        gathering.bytes -= shorter.map_or(0, |shorter| shorter.len());
-        let length = gathering.length as usize;
-        if gathering.bytes < length || gathering.contiguous() < length {
-            return None;
-        }
-        self.gatherings.remove(&part.of).map(|gathering| gathering.joined())
+        self.gatherings.remove(&part.of).map(|gathering| gathering.whole.into())
     }
 
     /// How many bytes of a value are there without a gap.
     pub fn contiguous(&self, of: Whole) -> usize {
-        self.gatherings.get(&of).map_or(0, Gathering::contiguous)
+        self.gatherings.get(&of).map_or(0, |gathering| gathering.whole.len())
     }
 
     /// Forgets values that nobody waits for any more.

@@ -158,14 +158,19 @@ pub(crate) struct Outbox {
 
 impl Outbox {
     pub(crate) fn push_datagram(&mut self, to: Destination, bytes: Bytes) {
-        let is_long = self.bytes + bytes.len() > TRANSMIT_BYTES_MAX;
+        self.push_transmit(to, Head::new(&bytes[..HEAD_BYTES]), bytes.slice(HEAD_BYTES..));
+    }
+
+    /// As [`push_datagram`](Self::push_datagram), with a body that is a part of a longer value.
+    pub(crate) fn push_transmit(&mut self, to: Destination, head: Head, body: Bytes) {
+        let transmit = Transmit::new(Class::Live, to, head, body);
+        let is_long = self.bytes + transmit.len() > TRANSMIT_BYTES_MAX;
         if self.transmits.len() >= TRANSMITS_MAX || is_long {
             self.dropped += 1;
             return;
         }
-        self.bytes += bytes.len();
-        let (head, body) = (Head::new(&bytes[..HEAD_BYTES]), bytes.slice(HEAD_BYTES..));
-        self.transmits.push_back(Transmit::new(Class::Live, to, head, body));
+        self.bytes += transmit.len();
+        self.transmits.push_back(transmit);
     }
 
     pub(crate) fn pop_datagram(&mut self) -> Option<Transmit> {

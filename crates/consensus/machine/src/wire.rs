@@ -43,7 +43,7 @@
 //! ```
 
 use bytes::Bytes;
-use evenfall_core::{Malformed, NodeId, Reader};
+use evenfall_core::{Head, Malformed, NodeId, Reader};
 
 use crate::group::DurableReport;
 use crate::{
@@ -149,6 +149,8 @@ pub struct ValuePart {
 
 /// Bytes of a datagram that say its kind and its sender.
 pub(crate) const HEAD_BYTES: usize = 16;
+/// The place of the kind in a datagram.
+const KIND_AT: usize = 3;
 
 /// Bytes of a PART datagram in front of the part.
 pub const PART_HEAD_BYTES: usize = HEAD_BYTES + 25;
@@ -207,13 +209,21 @@ impl ReplicaMessage {
         }
     }
 
+    /// About how many bytes the message has beside its fixed fields: with less room a long message
+    /// would be copied again and again while it grows.
+    fn request_bytes(&self) -> usize {
+        match self {
+            Self::Entry(proposal) => proposal.set.requests.as_bytes().len(),
+            Self::State(state) => state.bytes() + 32 * state.sets.len(),
+            Self::Part(part) => part.bytes.len(),
+            _ => 0,
+        }
+    }
+
     /// The datagram.
     pub fn encode(&self, from: NodeId, tree: u64) -> Vec<u8> {
-        let mut out = Vec::with_capacity(64);
-        out.extend(MAGIC.to_le_bytes());
-        out.extend([VERSION, self.kind()]);
-        out.extend(from.0.to_le_bytes());
-        out.extend(tree.to_le_bytes());
+        let mut out = Vec::with_capacity(64 + self.request_bytes());
+        put_head(&mut out, self.kind(), from, tree);
         match self {
             Self::Status(status) => put_status(&mut out, status),
             Self::Entry(proposal) => put_proposal(&mut out, proposal),
@@ -297,6 +307,26 @@ impl ReplicaMessage {
     }
 }
 
+fn put_head(out: &mut Vec<u8>, kind: u8, from: NodeId, tree: u64) {
+    out.extend(MAGIC.to_le_bytes());
+    out.extend([VERSION, kind]);
+    out.extend(from.0.to_le_bytes());
+    out.extend(tree.to_le_bytes());
+}
+
+/// Whether a datagram is a part, if it is of this protocol.
+pub(crate) fn is_part(datagram: &[u8]) -> bool {
+    datagram.get(KIND_AT) == Some(&kind::PART)
+}
+
+/// The bytes of a PART datagram in front of the part. The part itself is not copied.
+pub(crate) fn part_head(part: &ValuePart, from: NodeId, tree: u64) -> Head {
+    let mut out = Vec::with_capacity(PART_HEAD_BYTES);
+    put_head(&mut out, kind::PART, from, tree);
+    put_part_head(&mut out, part);
+    Head::new(&out)
+}
+
 /// The value that a multi-part message carries; `None` for messages that fit one datagram.
 pub(crate) fn whole_of(message: &ReplicaMessage) -> Option<Whole> {
     match message {
@@ -309,6 +339,11 @@ pub(crate) fn whole_of(message: &ReplicaMessage) -> Option<Whole> {
 }
 
 fn put_part(out: &mut Vec<u8>, part: &ValuePart) {
+    put_part_head(out, part);
+    out.extend_from_slice(&part.bytes);
+}
+
+fn put_part_head(out: &mut Vec<u8>, part: &ValuePart) {
     let (whole, cycle, of, under) = match part.of {
         Whole::Entry(owner, incarnation, cycle) => (kind::ENTRY, cycle, owner.0, incarnation),
         Whole::State(cycle, vnode) => (kind::STATE, cycle, vnode.0.into(), 0),
@@ -317,7 +352,6 @@ fn put_part(out: &mut Vec<u8>, part: &ValuePart) {
     out.push(whole);
     out.extend(cycle.to_le_bytes());
     [of, under, part.length, part.offset].iter().for_each(|word| out.extend(word.to_le_bytes()));
-    out.extend_from_slice(&part.bytes);
 }
 
 fn part(r: &mut Reader<'_>, bytes: &Bytes) -> Result<ValuePart, Malformed> {
