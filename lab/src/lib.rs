@@ -6,6 +6,7 @@
 //! | [`controller`] | rules and counters of real switches by OpenFlow |
 //! | [`fanout`] | the cost of a copy of a message |
 //! | [`product`] | where the program evenfall is, for instruments that measure its processes |
+//! | [`receiving`] | what a message costs a receiver, and how often a role calls the allocator |
 //! | [`signed`] | a signed feed under attack, and what signatures cost |
 //! | [`sockets`] | bulk reads over TCP through namespaces of this machine |
 #![forbid(unsafe_code)]
@@ -13,9 +14,16 @@
 #[macro_use]
 extern crate evenfall_runtime;
 
+use evenfall_host::allocations::CountingAllocator;
+
 pub mod commands;
 pub mod controller;
 pub mod fanout;
 pub mod product;
+pub mod receiving;
 pub mod signed;
 pub mod sockets;
+
+/// Measurements of a frame tell how often the allocator was called.
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;

@@ -6,6 +6,7 @@ mod files;
 mod mpi;
 mod ports;
 mod rank;
+mod receive;
 mod shuffle;
 mod signing;
 mod store;
@@ -38,6 +39,8 @@ enum Command {
     Fanout(Fanout),
     /// Processor time of a hop by each kind of port, beside bare calls of the kernel.
     Ports(ports::Args),
+    /// Processor time and calls of the allocator that a message takes of a receiver.
+    Receive(receive::Args),
     /// Processor time that signatures take at a root and at a receiver.
     Signing(signing::Args),
     /// Records per second that the store takes, and how fast it gives them back.
@@ -96,6 +99,7 @@ pub fn main(args: &Args) -> Outcome {
     match &args.command {
         Command::Fanout(args) => fanout(args),
         Command::Ports(args) => ports::main(args),
+        Command::Receive(args) => receive::main(args),
         Command::Signing(args) => signing::main(args),
         Command::Store(args) => self::store::main(args),
         Command::Files(args) => files::main(args),
