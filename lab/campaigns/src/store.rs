@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenfall_core::{Objects, Prng};
+use evenfall_core::Prng;
 use evenfall_sim::campaign::{Outline, Trap};
 use evenfall_sim::{
     Campaign, DiskFaults, Fault, FaultKind, NodeIndex, ObjectFaults, Plan, Rates, Run, SimDisk,
@@ -46,10 +46,9 @@ use evenfall_store_format::journal::{Batch, Origin};
 use evenfall_store_format::layout::{
     DataChunk, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, chunk_name, segment_place,
 };
-use evenfall_store_format::metadata::{MetadataNode, encode_block};
-use evenfall_store_format::publication::{
-    End, as_it_is, publish, published_segments, put_block, tail_name_of,
-};
+use evenfall_store_format::metadata::MetadataNode;
+use evenfall_store_format::pack::PackedEnd;
+use evenfall_store_format::publication::published_segments;
 use evenfall_store_format::reader::resume;
 use evenfall_store_format::volume::PartialSegment;
 use evenfall_store_format::{
@@ -58,7 +57,6 @@ use evenfall_store_format::{
 };
 
 use self::hand::Hand;
-use self::objects::block_name;
 use self::reading::{Local, everything, retry};
 use self::second::Second;
 
@@ -97,8 +95,10 @@ named_variants! {
         /// A put of a metadata block overwrites any present block, so a late put undoes its
         /// successor.
         BlockUnconditional,
-        /// All tails of a life have one name, so a late put undoes its successor.
-        TailInOnePlace,
+        /// All packs of a life have one name, so a put undoes its predecessor.
+        PackInOnePlace,
+        /// A pack is removed before the blocks that do not name it any more are put.
+        PackDroppedEarly,
         /// A part of the disk that cannot be read at present counts as empty.
         ReadErrorIsEmptiness,
         /// An object that a listing leaves out counts as lost.
@@ -174,8 +174,10 @@ struct Stream {
     published: MetadataNode,
     /// The metadata block as the present life of the node put it last.
     block: Option<Bytes>,
-    /// Tails that the present life of the node has tried to put.
-    generation: u32,
+    /// The parts in which the present life of the node has put the end.
+    packed: PackedEnd,
+    /// Packs that a block may name for the stream.
+    held: BTreeSet<String>,
     clock: i64,
     /// Segments that have rotted, and segments of which a crash took records that nobody was
     /// promised.
@@ -216,6 +218,8 @@ struct Scene {
     streams: Vec<Stream>,
     outcome: Outcome,
     config: VolumeConfig,
+    /// Number of the pack that was put last.
+    packs: u32,
     /// Limit of appended bytes. With most seeds a run fills segments, and with some seeds it fills
     /// chunks.
     append_bytes_max: u64,
@@ -242,7 +246,8 @@ impl Campaign for Store {
             (Mutant::CopiedTooEarly, Check::True, 0..200),
             (Mutant::CopyWithoutSync, Check::Replicated, 0..200),
             (Mutant::BlockUnconditional, Check::Published, 0..200),
-            (Mutant::TailInOnePlace, Check::Published, 0..200),
+            (Mutant::PackInOnePlace, Check::Published, 0..200),
+            (Mutant::PackDroppedEarly, Check::Published, 0..200),
             (Mutant::ReadErrorIsEmptiness, Check::Works, 0..200),
             (Mutant::ListingTrusted, Check::Published, 0..200),
             (Mutant::WipesBehindDamage, Check::Durable, 0..400),
@@ -312,7 +317,7 @@ impl Scene {
             let published = MetadataNode { file: FileId(file), ..MetadataNode::default() };
             let (truth, clock) = (Vec::new(), 0);
             let (local, object, replica) = (0, 0, 0);
-            let (block, generation) = (None, 0);
+            let (block, packed, held) = (None, PackedEnd::default(), BTreeSet::new());
             let stream = Stream {
                 appender,
                 schema,
@@ -322,7 +327,8 @@ impl Scene {
                 replica,
                 published,
                 block,
-                generation,
+                packed,
+                held,
                 clock,
                 lost: BTreeSet::new(),
                 gone: BTreeSet::new(),
@@ -345,8 +351,7 @@ impl Scene {
         let faults = [Fault::Disk(NodeIndex(0), disk_faults), Fault::Objects(object_faults)];
         let faults = faults.map(|fault| (SimTime::ZERO, fault)).to_vec();
         let plan = Plan { seed, knobs: vec![], kinds: vec![], rates: Rates::default(), faults };
-        let outcome = Outcome::default();
-        let waiting = VecDeque::new();
+        let (outcome, waiting) = (Outcome::default(), VecDeque::new());
         let append_bytes_max = columns::append_bytes_max(seed);
         let story = None;
         let scene = Self {
@@ -360,6 +365,7 @@ impl Scene {
             streams,
             outcome,
             config,
+            packs: 0,
             append_bytes_max,
             story,
         };
@@ -577,36 +583,6 @@ impl Scene {
         }
     }
 
-    fn publish(&mut self) {
-        let at = self.prng.below(self.streams.len() as u64) as usize;
-        let stream = &mut self.streams[at];
-        let end = End::of(&stream.appender, 0);
-        let mut local = Local {
-            appender: Some(&stream.appender),
-            volume: &self.volume,
-            waiting: &self.waiting,
-            objects: &self.objects,
-        };
-        stream.generation += u32::from(self.mutant != Some(Mutant::TailInOnePlace));
-        let (done, generation) = (&stream.published, stream.generation);
-        let published = publish(&self.objects, &mut local, &end, done, generation, &as_it_is);
-        let Ok(node) = published else { return };
-        let (name, block) = (block_name(&node, at), encode_block(1, at as u32, &[node]));
-        let put = match self.mutant {
-            Some(Mutant::BlockUnconditional) => self.objects.put(&name, block).map_err(Into::into),
-            _ => put_block(&self.objects, &name, &mut stream.block, &block),
-        };
-        if put.is_ok() || self.mutant == Some(Mutant::PublishedTooEarly) {
-            // No reader uses the previous tail any more. Its removal may come late, or never.
-            if tail_name_of(&stream.published) != tail_name_of(&node) {
-                let _ = self.objects.delete(&tail_name_of(&stream.published));
-            }
-            stream.published = node;
-            stream.object = node.records;
-            self.outcome.object += 1;
-        }
-    }
-
     /// Removes chunks from the disk that the objects have.
     fn evict(&mut self) {
         for stream in &self.streams {
@@ -736,7 +712,7 @@ impl Scene {
         };
         let appender = Appender::resume(file, token, stream.schema.clone(), resumption);
         stream.appender = appender.map_err(works)?;
-        (stream.block, stream.generation) = (None, 0);
+        (stream.block, stream.packed) = (None, PackedEnd::default());
         // Rebuilt segments are readable from now on.
         self.waiting.extend(rebuilt);
         let (volume, waiting, objects) = (&self.volume, &self.waiting, &self.objects);

@@ -55,6 +55,11 @@ pub struct Serve {
     /// on, uploaded chunks leave the disk.
     #[arg(long, default_value_t = limits().local_bytes_max)]
     local_bytes: u64,
+    /// Bytes of chunks that are uploaded to the objects in a second. Without it, uploads have no
+    /// limit.
+    #[arg(long, value_name = "BYTES", conflicts_with = "no_objects",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    upload_bytes_per_s: Option<u64>,
     /// Bytes of recent segments kept in memory for readers.
     #[arg(long, default_value_t = limits().cache_bytes)]
     cache_bytes: u64,
@@ -113,6 +118,7 @@ impl Serve {
             users_file: self.users.clone(),
             memory_bytes: self.memory_bytes,
             local_bytes: self.local_bytes,
+            upload_bytes_per_s: self.upload_bytes_per_s,
             chunks: storage.chunks,
             cache_bytes: self.cache_bytes,
             keep_bytes: self.keep_bytes,

@@ -108,7 +108,7 @@ fn recording_that_was_killed_holds_the_beginning_of_the_feed() {
     let recorded = Recorded::prepare(4_000);
     let mut demo = recorded.demo(&["--fit", "8s"]);
     let objects = recorded.dir.join("objects");
-    // The test waits for a publication of a second of messages, with tails, metadata and the
+    // The test waits for a publication of a second of messages, with packs, metadata and the
     // catalogue, while the feed still runs.
     eventually("a publication", || {
         let published = store(&objects, &["read", "feed", "--objects"]).out.lines().count();

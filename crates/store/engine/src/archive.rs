@@ -180,7 +180,7 @@ pub struct ChunkReader<'a> {
 }
 
 impl<'a> ChunkReader<'a> {
-    /// A reader over these chunks and these segments of a tail.
+    /// A reader over these chunks and these segments of an end.
     pub fn new(bucket: &'a Bucket, tail: BTreeMap<(Kind, u32), Bytes>) -> Self {
         Self { bucket, tail, parts: Parts::default() }
     }
@@ -304,9 +304,9 @@ impl PublishedEnd {
             if !matches!(opened, Err(Error::Damaged { .. })) {
                 break opened?;
             }
-            // A tail is deleted two publications after the publication that put it.
+            // A pack is deleted some time after the last block that named it.
             let newer = node_of(bucket, entry)?.ok_or_else(unknown)?;
-            if newer.tail_generation == node.tail_generation {
+            if newer == node {
                 break opened?;
             }
             node = newer;

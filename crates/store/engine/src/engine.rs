@@ -40,6 +40,7 @@ use self::encoder::Encodings;
 use self::non_primary::NonPrimaryFiles;
 use self::replication::Replication;
 use super::names::membership::Membership;
+use super::publisher::PackPublisher;
 use super::uploads::{Uploads, restore_names};
 use super::{
     Bucket, Directory, Level, Names, NamesError, NotLoopback, StoreDisk, StoreError, Wait,
@@ -96,7 +97,8 @@ type CacheShard = Mutex<Cache<(FileId, Kind, u32), Bytes>>;
 
 /// The state that all threads of a store share. Locks are taken in this order: `naming_turn` or
 /// `adoption_turn`, `flush_turn`, `volume`, the maps of files, a file's `appender`, `queue`.
-/// Publications take `blocks`, a file's `published`, its `appender`.
+/// Publications take the packs of `publisher`, a block of `blocks`, a file's `published`, its
+/// `packed`, its `appender`.
 pub(super) struct Shared {
     /// Whether the store was opened to read. A store that was opened to read claims, writes and
     /// uploads nothing.
@@ -129,13 +131,14 @@ pub(super) struct Shared {
     /// Whether the file system ran low at the last look.
     is_disk_low: AtomicBool,
     pub(super) uploads: Uploads,
+    pub(super) publisher: PackPublisher,
     encodings: Encodings,
     replication: Option<Replication>,
     /// The files of other nodes that readers of this node read.
     others: NonPrimaryFiles,
     /// Blocks of metadata as this life has last put them. A thread that writes a block holds the
-    /// lock.
-    pub(super) blocks: Mutex<BTreeMap<u32, Option<Bytes>>>,
+    /// lock of the block.
+    pub(super) blocks: Mutex<BTreeMap<u32, Arc<Mutex<Option<Bytes>>>>>,
     /// Blocks of earlier lives that are known to be in the object store.
     pub(super) blocks_seen: Mutex<BTreeSet<String>>,
     /// Blocks of earlier lives by name, read ahead of the files that are adopted.
@@ -401,16 +404,22 @@ impl Store {
         (first, ticket): (u64, u64),
         level: Level,
     ) -> Result<(), StoreError> {
-        let reached = self.reach(file, ticket, level);
+        let reached = self.reach(file, first, ticket, level);
         reached.map_err(|why| StoreError::Unreached { first, level, why: Box::new(why) })
     }
 
-    fn reach(&self, file: &StoreFile, ticket: u64, level: Level) -> Result<(), StoreError> {
+    fn reach(
+        &self,
+        file: &StoreFile,
+        first: u64,
+        ticket: u64,
+        level: Level,
+    ) -> Result<(), StoreError> {
         for wait in level.waits() {
             match wait {
                 Wait::Commit => self.shared.await_commit(ticket)?,
                 Wait::Copy => self.shared.await_copy(file, ticket)?,
-                Wait::Objects => self.publish(file)?,
+                Wait::Objects => self.shared.await_published(file, first)?,
             }
         }
         // Only a node that is still the primary acknowledges the records.
@@ -616,6 +625,7 @@ impl Shared {
             is_disk_full: AtomicBool::new(false),
             is_disk_low: AtomicBool::new(false),
             uploads: Uploads::default(),
+            publisher: PackPublisher::default(),
             encodings: Encodings::default(),
             others: NonPrimaryFiles::new(config.cache_bytes),
             replication: config.replica.map(|to| Replication::new(to, config.replica_key.clone())),

@@ -7,7 +7,7 @@
 //!            disk thread: commit + sync ──────> acknowledged: local
 //!                 │       chunks, sync, checkpoint
 //!                 v
-//!            upload thread: full chunks, and tails now and then ──> acknowledged: object
+//!            upload thread: full chunks, and packs of the ends ──> acknowledged: object
 //! ```
 //!
 //! An append takes the lock of its own file. An append takes the shared queue only when a segment
@@ -22,6 +22,7 @@
 //! | [`level`] | [`Level`]: words, wire numbers and waits of the levels |
 //! | [`directory`], [`bucket`], [`names`] | the disk, the objects and the names of files |
 //! | `parts`, `uploads` | downloads of chunks from the objects, several at once, and uploads |
+//! | `publisher` | packs with the ends of many files, for readers and acknowledgements at `object` |
 //! | [`source`] | one way of reading for a store and an archive |
 //! | [`cluster_source`] | any file of a cluster: from objects, and newer records from the primary |
 //! | [`export`] | records as text |
@@ -53,6 +54,7 @@ pub mod level;
 pub mod names;
 mod parts;
 pub mod protocol;
+mod publisher;
 mod read_part;
 pub mod seal;
 pub mod source;

@@ -15,6 +15,7 @@ use evenfall_core::{Objects as _, StorageError};
 use evenfall_host::whole_file::read_up_to;
 use evenfall_store_format::layout::{SEGMENT_BYTES, SEGMENTS_PER_CHUNK, parse_chunk_name};
 use evenfall_store_format::metadata::decode_block;
+use evenfall_store_format::pack::check_pack;
 use evenfall_store_format::publication::check_tail;
 use evenfall_store_format::volume::{Finding, Verification, verify};
 use evenfall_store_format::{FileId, Kind, segment};
@@ -233,6 +234,7 @@ pub fn verify_objects(bucket: &Bucket, seen: &mut Verification) -> Result<(), St
         seen.bytes += bytes.len() as u64;
         let wrong = match name.as_bytes().first() {
             Some(b'D' | b'I') => check_chunk(&name, &bytes, &mut seen.segments),
+            Some(b'P') => check_pack(&bytes, &name).map(drop).map_err(|e| e.to_string()),
             Some(b'T') => check_tail(&bytes, &name).map(drop).map_err(|e| e.to_string()),
             Some(b'M') => decode_block(&bytes, &name).map(drop).map_err(|e| e.to_string()),
             Some(b'S') => parse_catalog(&name, &bytes).map(drop).map_err(|e| e.to_string()),

@@ -1,22 +1,24 @@
-//! Uploads chunks and tails into the object store.
+//! Uploads chunks into the object store, the oldest first, and names what is published there: in
+//! blocks of metadata and in the catalogue. `publisher` puts the ends of files.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use evenfall_core::{Objects as _, StorageError};
 use evenfall_store_format::cache::Interest;
 use evenfall_store_format::layout::{
-    DataChunk, SEGMENT_BYTES, block_name, catalog_name, tail_name,
+    CHUNK_BYTES, DataChunk, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, block_name, catalog_name, tail_name,
 };
 use evenfall_store_format::metadata::{MetadataNode, NODES_PER_BLOCK, decode_block, encode_block};
-use evenfall_store_format::publication::{End, gather_chunk, publish, put_block, put_chunk};
+use evenfall_store_format::publication::{gather_chunk, put_block, put_chunk};
 use evenfall_store_format::{Error, FileId, Kind};
 
 use super::archive;
 use super::engine::{Shared, StoreFile};
+use super::publisher::is_changed;
 use super::{Bucket, Names, StoreError, lock};
 
 /// The setting of a directory that was begun while its bucket did not answer.
@@ -47,16 +49,16 @@ pub(super) fn restore_names(
 /// Pause after a failed request.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// Tails of an earlier life that are deleted besides its last tail. That life kept one tail for
-/// readers, and another may come from a failed try.
+/// Tails of an earlier version that are deleted besides its last tail. That version kept one tail
+/// for readers, and another may come from a failed try.
 const TAILS_BEFORE: u32 = 2;
 
-/// Requests under way at once when many files are published. With eight requests, a publication
-/// takes the time of a few. Each request may hold the bytes of a chunk and of a tail.
+/// Requests under way at once, for uploads and for publications of many files. Each upload holds
+/// the bytes of a chunk. At 100 ms for a request, eight uploads at once move 300 MB/s.
 const AT_ONCE: usize = 8;
 
 /// Calls `each` on every item from a few threads. The results are in the order of the items.
-fn in_parallel<T: Sync, R: Send>(items: &[T], each: impl Fn(&T) -> R + Sync) -> Vec<R> {
+pub(super) fn in_parallel<T: Sync, R: Send>(items: &[T], each: impl Fn(&T) -> R + Sync) -> Vec<R> {
     if items.len() < 2 {
         return items.iter().map(each).collect();
     }
@@ -79,10 +81,76 @@ fn in_parallel<T: Sync, R: Send>(items: &[T], each: impl Fn(&T) -> R + Sync) -> 
     all.into_iter().map(|(_, result)| result).collect()
 }
 
+/// Chunks of a file that are objects.
+#[derive(Debug, Default)]
+pub(crate) struct UploadedChunks {
+    /// All chunks before this one are objects. Some may be in no publication yet.
+    pub(crate) first_missing: u32,
+    /// Chunks behind it that are objects too, because several are uploaded at once.
+    ahead: BTreeSet<u32>,
+}
+
+impl UploadedChunks {
+    /// A file of which the chunks before this one are objects.
+    pub(crate) fn new(first_missing: u32) -> Self {
+        Self { first_missing, ahead: BTreeSet::new() }
+    }
+
+    fn has_chunk(&self, chunk: u32) -> bool {
+        chunk < self.first_missing || self.ahead.contains(&chunk)
+    }
+
+    /// Adds a chunk. Returns the chunks that have no missing chunk before them from now on.
+    fn add_chunk(&mut self, chunk: u32) -> std::ops::Range<u32> {
+        let before = self.first_missing;
+        if chunk >= before {
+            self.ahead.insert(chunk);
+        }
+        while self.ahead.remove(&self.first_missing) {
+            self.first_missing += 1;
+        }
+        before..self.first_missing
+    }
+}
+
+/// The pace of uploads under a limit of bytes per second. Times are since the upload thread began.
+#[derive(Debug)]
+struct UploadPace {
+    bytes_per_s: Option<u64>,
+    /// When the bytes so far are within the limit.
+    free_at: Duration,
+}
+
+impl UploadPace {
+    fn new(bytes_per_s: Option<u64>) -> Self {
+        Self { bytes_per_s, free_at: Duration::ZERO }
+    }
+
+    /// How long the next upload has to wait.
+    fn wait(&self, now: Duration) -> Duration {
+        self.free_at.saturating_sub(now)
+    }
+
+    /// Uploads that may begin at once: what the limit lets through in a second, and at least one.
+    fn at_once(&self) -> usize {
+        let Some(limit) = self.bytes_per_s else { return AT_ONCE };
+        usize::try_from(limit / CHUNK_BYTES as u64).unwrap_or(AT_ONCE).clamp(1, AT_ONCE)
+    }
+
+    fn count_bytes(&mut self, now: Duration, bytes: u64) {
+        let Some(limit) = self.bytes_per_s else { return };
+        let ns = u128::from(bytes) * 1_000_000_000 / u128::from(limit.max(1));
+        let takes = Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX));
+        self.free_at = self.free_at.max(now).saturating_add(takes);
+    }
+}
+
 #[derive(Default)]
 struct Due {
-    /// Chunks that are full and synced.
-    chunks: VecDeque<(FileId, u32)>,
+    /// Chunks that are full and synced, the oldest first.
+    chunks: VecDeque<DataChunk>,
+    /// Chunks that are being uploaded.
+    under_way: usize,
     /// Chunks that are objects and still on the disk, the oldest first.
     uploaded: VecDeque<(FileId, u32)>,
 }
@@ -97,7 +165,8 @@ pub(super) struct Uploads {
 
 impl Uploads {
     pub(super) fn waiting(&self) -> u64 {
-        lock(&self.due).chunks.len() as u64
+        let due = lock(&self.due);
+        (due.chunks.len() + due.under_way) as u64
     }
 
     pub(super) fn errors(&self) -> u64 {
@@ -110,7 +179,7 @@ impl Uploads {
 
     /// The chunk is full and synced, and in columns if it will ever be.
     pub(super) fn is_due(&self, chunk: DataChunk) {
-        lock(&self.due).chunks.push_back((chunk.file, chunk.number));
+        lock(&self.due).chunks.push_back(chunk);
         self.wake.notify_one();
     }
 
@@ -122,94 +191,110 @@ impl Uploads {
     pub(super) fn pop_uploaded(&self) -> Option<(FileId, u32)> {
         lock(&self.due).uploaded.pop_front()
     }
-}
 
-/// Whether the objects have fewer records of the file than the store.
-fn is_changed(file: &StoreFile) -> bool {
-    !file.is_listed.load(Relaxed) || lock(&file.published).records != file.records()
+    /// Waits for chunks for a while, and takes the oldest of them.
+    fn take_due(&self, count: usize, is_stopping: &dyn Fn() -> bool) -> Vec<DataChunk> {
+        let wait = |due: &mut Due| due.chunks.is_empty() && !is_stopping();
+        let waited = self.wake.wait_timeout_while(lock(&self.due), RETRY, wait);
+        let mut due = waited.unwrap_or_else(PoisonError::into_inner).0;
+        due.under_way = count.min(due.chunks.len());
+        let taken = due.under_way;
+        due.chunks.drain(..taken).collect()
+    }
+
+    /// Ends the uploads that were taken. A chunk that failed goes to the end of the queue, so that
+    /// a fenced file does not delay the others. Returns how many have failed.
+    fn end_uploads(&self, failed: Vec<DataChunk>) -> u64 {
+        let count = failed.len() as u64;
+        let mut due = lock(&self.due);
+        due.under_way = 0;
+        due.chunks.extend(failed);
+        count
+    }
 }
 
 impl Shared {
     pub(super) fn run_uploads(&self) {
-        let mut published_at = Instant::now();
+        let begun = Instant::now();
+        let mut published_at = begun;
+        let mut pace = UploadPace::new(self.config.upload_bytes_per_s);
         while !self.is_stopping() {
-            let next = {
-                let due = lock(&self.uploads.due);
-                let wait = |due: &mut Due| due.chunks.is_empty() && !self.is_stopping();
-                let waited = self.uploads.wake.wait_timeout_while(due, RETRY, wait);
-                waited.unwrap_or_else(|e| e.into_inner()).0.chunks.front().copied()
-            };
             if self.names.check_lease().is_err() {
                 std::thread::sleep(RETRY);
                 continue;
             }
-            if let Some((file, chunk)) = next {
-                let done = self.upload(file, chunk);
-                let mut due = lock(&self.uploads.due);
-                due.chunks.pop_front();
-                if done.is_err() {
-                    // The chunk goes to the end of the queue, so that a fenced file does not delay
-                    // the others.
-                    due.chunks.push_back((file, chunk));
-                    drop(due);
-                    self.upload_failed();
-                }
+            let wait = pace.wait(begun.elapsed());
+            if wait.is_zero() {
+                self.upload_due(&mut pace, begun);
+            } else {
+                std::thread::sleep(wait.min(RETRY));
             }
             if published_at.elapsed() > self.config.publish_every {
-                let published = self.publish_changed(&self.our_files(), &|| !self.is_stopping());
+                let mut files = self.our_files();
+                // With a limit, the ends of files do not overtake their chunks.
+                if self.config.upload_bytes_per_s.is_some() {
+                    files.retain(|file| !lacks_chunks(file));
+                }
+                let published = self.publish_changed(&files, &|| !self.is_stopping());
                 if published.and_then(|()| self.trim_all()).is_err() {
-                    self.upload_failed();
+                    self.uploads_failed(1);
                 }
                 published_at = Instant::now();
             }
         }
     }
 
-    fn upload_failed(&self) {
-        self.uploads.errors.fetch_add(1, Relaxed);
+    /// Uploads the chunks that are due, several at once.
+    fn upload_due(&self, pace: &mut UploadPace, begun: Instant) {
+        let taken = self.uploads.take_due(pace.at_once(), &|| self.is_stopping());
+        let done = in_parallel(&taken, |chunk| self.upload(*chunk));
+        let mut failed = Vec::new();
+        for (chunk, done) in taken.into_iter().zip(done) {
+            match done {
+                Ok(bytes) => pace.count_bytes(begun.elapsed(), bytes),
+                Err(_) => failed.push(chunk),
+            }
+        }
+        let count = self.uploads.end_uploads(failed);
+        if count > 0 {
+            self.uploads_failed(count);
+        }
+    }
+
+    fn uploads_failed(&self, count: u64) {
+        self.uploads.errors.fetch_add(count, Relaxed);
         std::thread::sleep(RETRY);
     }
 
-    fn upload(&self, id: FileId, chunk: u32) -> Result<(), StoreError> {
-        let Some(file) = self.file_of(id) else { return Ok(()) };
+    /// Uploads a chunk. Returns its bytes.
+    fn upload(&self, chunk: DataChunk) -> Result<u64, StoreError> {
+        let (id, number) = (chunk.file, chunk.number);
+        let Some(file) = self.file_of(id) else { return Ok(0) };
         let bucket = self.bucket.as_ref().ok_or(StoreError::NoObjects)?;
-        let _published = lock(&file.published);
+        // A deletion waits until the lock is given back.
+        let _uploading = file.uploading.read().unwrap_or_else(PoisonError::into_inner);
         let is_ours = file.check_ours().is_ok() && self.check_kept(&file).is_ok();
-        if file.uploaded.load(Relaxed) > chunk || !is_ours {
-            return Ok(());
+        if lock(&file.uploaded).has_chunk(number) || !is_ours {
+            return Ok(0);
         }
         self.see_catalog()?;
         let mut segments = self.segments(&file, Interest::Passing);
-        let bytes = gather_chunk(&mut segments, (Kind::Data, id, chunk))?;
-        let form =
-            |kind: Kind, of: DataChunk, raw: &Bytes| self.uploaded_form(&file, kind, of, raw);
-        put_chunk(bucket, (Kind::Data, id, chunk), file.entry.token, &bytes, &form)?;
-        if file.uploaded.load(Relaxed) == chunk {
-            file.uploaded.store(chunk + 1, Relaxed);
-            self.uploads.is_uploaded(id, chunk);
-        }
-        Ok(())
+        let raw = gather_chunk(&mut segments, (Kind::Data, id, number))?;
+        let stored = AtomicU64::new(0);
+        let form = |kind: Kind, of: DataChunk, raw: &Bytes| {
+            let bytes = self.uploaded_form(&file, kind, of, raw);
+            stored.store(bytes.len() as u64, Relaxed);
+            bytes
+        };
+        put_chunk(bucket, (Kind::Data, id, number), file.entry.token, &raw, &form)?;
+        self.note_uploaded(&file, number);
+        Ok(stored.load(Relaxed))
     }
 
-    /// Publishes each of these files that has changed, block by block, as long as `goes_on` is
-    /// true.
-    pub(super) fn publish_changed(
-        &self,
-        files: &[Arc<StoreFile>],
-        goes_on: &dyn Fn() -> bool,
-    ) -> Result<(), StoreError> {
-        let mut blocks: BTreeMap<u32, Vec<&StoreFile>> = BTreeMap::new();
-        for file in files.iter().filter(|file| is_changed(file)) {
-            blocks.entry(file.entry.slot / NODES_PER_BLOCK as u32).or_default().push(file);
-        }
-        let mut done = Ok(());
-        for (block, files) in blocks {
-            if !goes_on() {
-                break;
-            }
-            done = done.and(self.publish_block(block, &files));
-        }
-        done
+    /// Notes that a chunk is an object.
+    pub(super) fn note_uploaded(&self, file: &StoreFile, chunk: u32) {
+        let uploaded = lock(&file.uploaded).add_chunk(chunk);
+        uploaded.for_each(|chunk| self.uploads.is_uploaded(file.id, chunk));
     }
 
     /// The error of a stop that has not published these files.
@@ -221,39 +306,6 @@ impl Shared {
         let name = "the objects".to_owned();
         let what = format!("they lack records of {behind} files, which the next opening publishes");
         Err(StorageError::Unavailable { name, what }.into())
-    }
-
-    pub(super) fn publish(&self, file: &StoreFile) -> Result<(), StoreError> {
-        self.publish_block(file.entry.slot / NODES_PER_BLOCK as u32, &[file])
-    }
-
-    /// Publishes tails, then the block of metadata, and then, once in the life of a primary, the
-    /// entries of the catalogue. A file that fails does not delay the others.
-    fn publish_block(&self, block: u32, files: &[&StoreFile]) -> Result<(), StoreError> {
-        self.see_catalog()?;
-        self.check_objects(block, files)?;
-        self.commit_first(files);
-        let tails = in_parallel(files, |file| self.publish_tail(file));
-        let mut done = Ok(());
-        let mut ready = Vec::new();
-        for (file, published) in files.iter().zip(tails) {
-            match published {
-                Ok(()) => ready.push(*file),
-                Err(error) => done = done.and(Err(error)),
-            }
-        }
-        if ready.is_empty() {
-            return done;
-        }
-        if let Err(error) = self.put_block(block) {
-            // No reader sees the publication yet, whatever the records state.
-            ready.iter().for_each(|file| file.is_listed.store(false, Relaxed));
-            return Err(error);
-        }
-        in_parallel(&ready, |file| self.drop_tails(file));
-        let unlisted = |file: &&StoreFile| !file.is_listed.load(Relaxed);
-        let unlisted: Vec<&StoreFile> = ready.into_iter().filter(unlisted).collect();
-        done.and(self.list(block, &unlisted))
     }
 
     /// A directory that was begun while its bucket did not answer knows no files of the bucket. It
@@ -277,73 +329,23 @@ impl Shared {
 
     /// A store that was opened without its objects must have them by now, or report that they are
     /// lost. New objects of this life are useless without the chunks of earlier lives.
-    fn check_objects(&self, block: u32, files: &[&StoreFile]) -> Result<(), StoreError> {
+    pub(super) fn check_objects(&self, file: &StoreFile) -> Result<(), StoreError> {
         let bucket = self.bucket.as_ref().ok_or(StoreError::NoObjects)?;
-        for file in files.iter().filter(|file| !file.is_listed.load(Relaxed)) {
-            let name = block_name(file.token_before, block);
-            if file.token_before == 0 || lock(&self.blocks_seen).contains(&name) {
-                continue;
-            }
-            if bucket.get(&name, 0, 1)?.is_none() {
-                return Err(archive::absent(&name, file.id).into());
-            }
-            lock(&self.blocks_seen).insert(name);
+        let name = block_name(file.token_before, file.entry.slot / NODES_PER_BLOCK as u32);
+        let is_new = file.token_before == 0 || file.is_listed.load(Relaxed);
+        if is_new || lock(&self.blocks_seen).contains(&name) {
+            return Ok(());
         }
+        if bucket.get(&name, 0, 1)?.is_none() {
+            return Err(archive::absent(&name, file.id).into());
+        }
+        lock(&self.blocks_seen).insert(name);
         Ok(())
-    }
-
-    /// Makes sure that the journal has the records that are published next. While the disk is
-    /// whole, a reopened store then needs nothing from the objects. A disk that refuses writes does
-    /// not keep records from the objects, and the next life then asks the objects.
-    fn commit_first(&self, files: &[&StoreFile]) {
-        let behind = |file: &&&StoreFile| file.durable.load(Relaxed) < file.records();
-        let tickets = files.iter().filter(behind).map(|file| self.queue(file, Vec::new(), true));
-        if let Some(ticket) = tickets.max() {
-            let _ = self.await_commit(ticket);
-        }
-    }
-
-    fn publish_tail(&self, file: &StoreFile) -> Result<(), StoreError> {
-        let bucket = self.bucket.as_ref().ok_or(StoreError::NoObjects)?;
-        let mut published = lock(&file.published);
-        self.check_kept(file)?;
-        let end = End::of(&lock(&file.appender), file.first());
-        let mut segments = self.segments(file, Interest::Passing);
-        let chunks = file.uploaded.load(Relaxed);
-        let done = MetadataNode { data_chunks: chunks, ..*published };
-        let generation = {
-            let mut tails = lock(&file.tails);
-            tails.last += 1;
-            tails.last
-        };
-        let form = |kind: Kind, of: DataChunk, raw: &Bytes| self.uploaded_form(file, kind, of, raw);
-        *published = publish(bucket, &mut segments, &end, &done, generation, &form)?;
-        file.uploaded.store(published.data_chunks, Relaxed);
-        (chunks..published.data_chunks).for_each(|c| self.uploads.is_uploaded(file.id, c));
-        Ok(())
-    }
-
-    /// Deletes the tails that no reader follows any more. A tail that cannot be deleted now is
-    /// tried again with the next publication.
-    fn drop_tails(&self, file: &StoreFile) {
-        let Some(bucket) = &self.bucket else { return };
-        let current = lock(&file.published).tail_generation;
-        let mut tails = lock(&file.tails);
-        if tails.current != current {
-            (tails.kept, tails.current) = (tails.current, current);
-        }
-        while tails.gone + 1 < tails.kept {
-            let name = tail_name(file.id, file.entry.token, tails.gone + 1);
-            if bucket.delete(&name).is_err() {
-                return;
-            }
-            tails.gone += 1;
-        }
     }
 
     /// Puts files into the catalogue, and notes in the names that this life has published these
     /// files. Then removes the publications of the previous life, which nothing names any more.
-    fn list(&self, block: u32, files: &[&StoreFile]) -> Result<(), StoreError> {
+    pub(super) fn list(&self, block: u32, files: &[&StoreFile]) -> Result<(), StoreError> {
         if files.is_empty() {
             return Ok(());
         }
@@ -360,7 +362,7 @@ impl Shared {
             bucket.delete(&catalog_name(file.id, file.token_before))?;
             // The newest generation was read last. Older generations come from earlier tries and
             // publications.
-            let newest = file.generation_before;
+            let Some(newest) = file.tail_before else { return Ok(()) };
             (newest.saturating_sub(TAILS_BEFORE)..=newest).try_for_each(|generation| {
                 bucket.delete(&tail_name(file.id, file.token_before, generation))
             })
@@ -368,7 +370,10 @@ impl Shared {
         removed.into_iter().collect::<Result<(), _>>()?;
         files.iter().for_each(|file| file.is_listed.store(true, Relaxed));
         let before: BTreeSet<u32> = later.iter().map(|file| file.token_before).collect();
-        before.into_iter().try_for_each(|token| self.drop_block(block, token))
+        before.into_iter().try_for_each(|token| {
+            self.drop_block(block, token)?;
+            self.drop_packs_of(token)
+        })
     }
 
     /// Removes a block of an earlier life once this life has published each of its files.
@@ -391,8 +396,9 @@ impl Shared {
     pub(super) fn put_block(&self, block: u32) -> Result<(), StoreError> {
         let bucket = self.bucket.as_ref().ok_or(StoreError::NoObjects)?;
         let first = block * NODES_PER_BLOCK as u32;
-        // Writers take turns, so that an older block never follows a newer block.
-        let mut blocks = lock(&self.blocks);
+        let last = Arc::clone(lock(&self.blocks).entry(block).or_default());
+        // Writers of a block take turns, so that an older block never follows a newer one.
+        let mut last = lock(&last);
         let none = MetadataNode::default();
         let mut nodes = vec![none; NODES_PER_BLOCK];
         for file in self.our_files() {
@@ -410,6 +416,16 @@ impl Shared {
         // The block is kept before it is put. A later life then finds here at least as much as the
         // objects have, and knows without them whether its disk has everything.
         self.names.local().keep_block(&name, Some(&bytes))?;
-        Ok(put_block(bucket, &name, blocks.entry(block).or_default(), &bytes)?)
+        Ok(put_block(bucket, &name, &mut last, &bytes)?)
     }
 }
+
+/// Whether a chunk of the file is full, kept by retention, and no object yet.
+fn lacks_chunks(file: &StoreFile) -> bool {
+    let (layout, records) = (file.layout(), file.records());
+    let chunk_of = |record| layout.full_segments(record) / SEGMENTS_PER_CHUNK;
+    lock(&file.uploaded).first_missing.max(chunk_of(file.first())) < chunk_of(records)
+}
+
+#[cfg(test)]
+mod tests;

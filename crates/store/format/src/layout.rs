@@ -8,7 +8,7 @@
 //! record n      segment n / R, slot n % R          R = (16,384 - 32) / record length
 //! segment s     chunk s / 256, byte (s % 256) * 16,384 of it
 //! chunk c       D-<file id>-<c>   data             I-<file id>-<c>   index
-//! tail          T-<file id>-<token>-<generation>   metadata block    M-<token>-<block>
+//! pack          P-<token>-<number>                 metadata block    M-<token>-<block>
 //! catalogue     S-<file id>-<token>
 //! ```
 
@@ -119,10 +119,20 @@ pub fn parse_chunk_name(name: &str) -> Option<(Kind, FileId, u32)> {
     (parts.next().is_none() && chunk_name(kind, file, chunk) == name).then_some((kind, file, chunk))
 }
 
-/// The name of the tail object, which has the records that do not fill a chunk yet. The token is
-/// part of the name, so that an old primary cannot replace what a new primary wrote. The generation
-/// is part of the name, so that a put that lands late cannot replace the tail of a later put.
-/// Earlier versions had no generation, and their metadata has zero.
+/// The name of a pack, which has the ends of files that fill no chunk yet. The token is part of the
+/// name, so that an old primary cannot replace what a new primary wrote. Each try to put a pack has
+/// a number of its own, so that a put that lands late cannot replace the pack of a later put.
+pub fn pack_name(token: u32, number: u32) -> String {
+    format!("{}{number:08x}", packs_prefix(token))
+}
+
+/// The beginning of the names of a life's packs.
+pub fn packs_prefix(token: u32) -> String {
+    format!("P-{token:08x}-")
+}
+
+/// The name of the object in which earlier versions put the end of one file. Still earlier versions
+/// had no generation, and their metadata has zero.
 pub fn tail_name(file: FileId, token: u32, generation: u32) -> String {
     match generation {
         0 => format!("T-{file}-{token:08x}"),

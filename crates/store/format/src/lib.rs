@@ -21,7 +21,8 @@
 //! | [`messages`] | messages of recordings as values of columns, and back |
 //! | [`volume`] | one disk: journal, chunks, checkpoints, recovery, verification |
 //! | [`metadata`] | the published state of each file, in blocks of nodes |
-//! | [`publication`] | writes chunks, tails and metadata to the object store, and reads them |
+//! | [`pack`] | the ends of many files in one object |
+//! | [`publication`] | writes chunks and metadata to the object store, and reads what is published |
 //! | [`ordering`] | sorts late records and drops duplicates before an append |
 //! | [`cache`] | the cache of segments in memory |
 //! | [`age_clock`] | the clock by which ages count, and which no step of the wall clock moves |
@@ -70,6 +71,7 @@ pub mod layout;
 pub mod messages;
 pub mod metadata;
 pub mod ordering;
+pub mod pack;
 pub mod publication;
 pub mod reader;
 pub mod retention;

@@ -13,15 +13,18 @@
 //! 12  block       u32                 14  aggregates   u16     48  index nodes         u32
 //! 16  nodes       u32                 16  records      u64     52  tail segments       u32
 //! 20  zero                            24  time of last i64     56  tail generation     u32
-//!                                                              60  zero
-//! 28  crc32c      u32  of all else
-//! 32  nodes ...
+//! 28  crc32c      u32  of all else                             60  five parts: pack, offset
+//! 32  nodes ...                                                    and bytes, u32 each
 //! ```
+//!
+//! Version 1 had no parts: the end of a file was an object of its own, the tail. Nodes of version 1
+//! are still read.
 
 use bytes::Bytes;
 
 use crate::error::{Error, Result};
 use crate::layout::{FileId, SEGMENT_BYTES};
+use crate::pack::{PARTS_MAX, PackPart};
 
 /// Bytes of a node.
 pub const NODE_BYTES: usize = 128;
@@ -31,8 +34,8 @@ pub const NODES_PER_BLOCK: usize = (SEGMENT_BYTES - HEADER_BYTES) / NODE_BYTES;
 const HEADER_BYTES: usize = 32;
 /// The first bytes of a block.
 const MAGIC: &[u8; 4] = b"EFMB";
-/// Version of the layout of a block.
-const VERSION: u8 = 1;
+/// Version of the layout of a block. Version 1 is read too.
+const VERSION: u8 = 2;
 
 /// The published state of a file in the object store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,14 +60,21 @@ pub struct MetadataNode {
     pub index_chunks: u32,
     /// Written index nodes. The nodes after the last full chunk are in the tail.
     pub index_nodes: u32,
-    /// Segments in the tail object.
+    /// Segments in the tail object of version 1.
     pub tail_segments: u32,
-    /// Generation of the tail. Earlier versions, which had one tail name for all generations, have
-    /// zero.
+    /// Generation of that tail. Still earlier versions, which had one tail name for all
+    /// generations, have zero.
     pub tail_generation: u32,
+    /// The parts of packs that have the segments which no chunk has, older parts first.
+    pub parts: [PackPart; PARTS_MAX],
 }
 
 impl MetadataNode {
+    /// The parts in packs.
+    pub fn packed_parts(&self) -> impl Iterator<Item = PackPart> {
+        self.parts.iter().copied().filter(|part| part.bytes > 0)
+    }
+
     fn write(&self, out: &mut [u8]) {
         out[..8].copy_from_slice(&self.file.0.to_le_bytes());
         out[8..12].copy_from_slice(&self.token.to_le_bytes());
@@ -82,6 +92,10 @@ impl MetadataNode {
         ];
         for (count, out) in counts.iter().zip(out[40..60].chunks_exact_mut(4)) {
             out.copy_from_slice(&count.to_le_bytes());
+        }
+        let words = self.parts.iter().flat_map(|part| [part.pack, part.offset, part.bytes]);
+        for (word, out) in words.zip(out[60..120].chunks_exact_mut(4)) {
+            out.copy_from_slice(&word.to_le_bytes());
         }
     }
 
@@ -102,6 +116,10 @@ impl MetadataNode {
             index_nodes: word(48),
             tail_segments: word(52),
             tail_generation: word(56),
+            parts: std::array::from_fn(|part| {
+                let at = 60 + 12 * part;
+                PackPart { pack: word(at), offset: word(at + 4), bytes: word(at + 8) }
+            }),
         }
     }
 }
@@ -142,7 +160,7 @@ pub fn decode_block(bytes: &[u8], place: &str) -> Result<Vec<MetadataNode>> {
     if word(28) != checksum(bytes) {
         return Err(Error::damaged(place, "wrong checksum"));
     }
-    if bytes[4] != VERSION {
+    if !(1..=VERSION).contains(&bytes[4]) {
         return Err(Error::Version { place: place.into(), version: bytes[4] });
     }
     let count = word(16) as usize;
@@ -167,6 +185,7 @@ mod tests {
             last_ns: -1,
             tail_segments: 9,
             tail_generation: 3,
+            parts: std::array::from_fn(|at| PackPart { pack: 7, offset: at as u32, bytes: 9 }),
             ..MetadataNode::default()
         };
         let nodes: Vec<_> = (0..NODES_PER_BLOCK as u64).map(node).collect();

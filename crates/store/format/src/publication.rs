@@ -1,17 +1,18 @@
-//! Publishes a file to the object store, and reads it from there without the disk.
+//! Publishes files to the object store, and reads them from there without the disk.
 //!
 //! Full chunks become objects that never change, with the names of the local files. The records
-//! that fill no chunk go into a tail object of the primary. The metadata node is put last and
-//! states how far chunks and tail reach. A reader that follows the node therefore never reads a
-//! partial publication, and needs no listing. Every step can be repeated.
+//! that fill no chunk go into packs, which many files share ([`pack`](crate::pack)). The metadata
+//! node is put last and states how far the chunks reach, and which parts of packs have the rest. A
+//! reader that follows the node therefore never reads a partial publication, and needs no listing.
+//! Every step can be repeated.
 //!
 //! One primary: a put whose answer did not come in time may land after the put that followed it.
-//! Each try to publish a tail has a generation of its own in the tail's name. The metadata node
-//! states the generation, so no reader reads a late tail. A block of metadata is put only where
-//! none is, or in the place of the bytes that were put last ([`put_block`]), so a late block does
-//! nothing.
+//! Each try to put a pack has a number of its own in the pack's name. The metadata node states the
+//! numbers, so no reader reads a late pack. A block of metadata is put only where none is, or in
+//! the place of the bytes that were put last ([`put_block`]), so a late block does nothing. A pack
+//! is deleted only after the blocks that do not name it any more are put.
 //!
-//! Two primaries: the tail, the metadata and the catalogue of a primary carry the primary's token
+//! Two primaries: the packs, the metadata and the catalogue of a primary carry the primary's token
 //! in their names. A put of an old primary that lands late therefore changes an object that nobody
 //! reads any more. Chunks are the exception, because readers compute their names. A chunk is put
 //! only where no chunk is. An equal chunk that is there comes from an earlier try of this primary.
@@ -20,6 +21,9 @@
 //! with a higher token shows that this primary has lost its lease. A put of the old primary that is
 //! still under way changes nothing, because its condition no longer holds: a chunk is there, or the
 //! chunk has other bytes.
+//!
+//! Earlier versions put the end of each file as an object of its own, the tail, again and again.
+//! Such tails are still read:
 //!
 //! ```text
 //! tail object:  "EFTL" v  first data u32  data u32  first index u32  index u32  crc32c | segments
@@ -37,9 +41,10 @@ use crate::error::{Error, Result};
 use crate::index::Node;
 use crate::layout::{
     CHUNK_BYTES, DataChunk, FileId, Kind, Layout, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, chunk_name,
-    segment_place, tail_name,
+    pack_name, segment_place, tail_name,
 };
 use crate::metadata::MetadataNode;
+use crate::pack::{PARTS_MAX, PackPart, decode_part};
 use crate::reader::{Segments, Snapshot};
 use crate::schema::Schema;
 use crate::segment::{self, Sealed};
@@ -175,18 +180,18 @@ pub fn gather_chunk(
     Ok(bytes.freeze())
 }
 
-/// Publishes a file up to `end`, beginning at the state `done`. The caller must put the returned
-/// node into its block, and readers see the publication from then on. `generation` must be greater
-/// than the generation of every earlier attempt of this life, also of failed attempts.
+/// Puts the chunks of a file that are full at `end`, beginning at the state `done`. Returns the
+/// node of the end, which names no parts yet: [`PackedEnd`](crate::pack::PackedEnd) makes and names
+/// them. The caller must put the node with its parts into the file's block, and readers see the
+/// publication from then on.
 ///
 /// # Errors
 /// [`Error::Fenced`]; the errors of a segment or of the object store. The call may be repeated.
-pub fn publish(
+pub fn publish_chunks(
     objects: &impl Objects,
     segments: &mut dyn Segments,
     end: &End,
     done: &MetadataNode,
-    generation: u32,
     form: &Form<'_>,
 ) -> Result<MetadataNode> {
     let (file, at) = (end.at.file, &end.at);
@@ -199,8 +204,12 @@ pub fn publish(
         records: at.records,
         last_ns: end.last_ns,
         first: at.first,
+        data_chunks: done.data_chunks,
+        index_chunks: done.index_chunks,
         index_nodes: at.nodes,
-        ..*done
+        tail_segments: 0,
+        tail_generation: 0,
+        parts: [PackPart::default(); PARTS_MAX],
     };
     let kept = at.layout.full_segments(at.first) / SEGMENTS_PER_CHUNK;
     for (kind, count, chunks, kept) in [
@@ -214,48 +223,11 @@ pub fn publish(
             *chunks += 1;
         }
     }
-    let (bytes, count) = encode_tail(segments, end, &node)?;
-    // Readers do not read the tail when the node states no tail segments, so an empty tail is not
-    // put.
-    if count > 0 {
-        objects.put(&tail_name(file, end.token, generation), bytes)?;
-    }
-    (node.tail_segments, node.tail_generation) = (count, generation);
     Ok(node)
 }
 
-fn encode_tail(
-    segments: &mut dyn Segments,
-    end: &End,
-    node: &MetadataNode,
-) -> Result<(Bytes, u32)> {
-    let (file, at) = (end.at.file, &end.at);
-    let data = node.data_chunks * SEGMENTS_PER_CHUNK..at.layout.full_segments(at.records);
-    let index = node.index_chunks * SEGMENTS_PER_CHUNK..at.nodes;
-    let mut bytes = BytesMut::zeroed(TAIL_HEADER_BYTES);
-    let mut counts = [0u32; 2];
-    let parts =
-        [(Kind::Data, data.clone(), &end.open_data), (Kind::Index, index.clone(), &end.open_index)];
-    for (count, (kind, range, open)) in counts.iter_mut().zip(parts) {
-        *count = range.len() as u32 + u32::from(open.is_some());
-        for number in range {
-            bytes.put(segments.segment(kind, file, number)?);
-        }
-        bytes.extend(open.clone());
-    }
-    bytes[..4].copy_from_slice(TAIL_MAGIC);
-    bytes[4] = segment::VERSION;
-    let words = [data.start, counts[0], index.start, counts[1]];
-    for (word, out) in words.iter().zip(bytes[8..24].chunks_exact_mut(4)) {
-        out.copy_from_slice(&word.to_le_bytes());
-    }
-    let crc = crc32c::crc32c(&bytes[..28]);
-    bytes[28..32].copy_from_slice(&crc.to_le_bytes());
-    Ok((bytes.freeze(), counts[0] + counts[1]))
-}
-
-/// The name of the tail to which a node refers.
-pub fn tail_name_of(node: &MetadataNode) -> String {
+/// The name of the tail to which a node of version 1 refers.
+fn tail_name_of(node: &MetadataNode) -> String {
     tail_name(node.file, node.token, node.tail_generation)
 }
 
@@ -273,8 +245,16 @@ impl<'a, O: Objects> Publication<'a, O> {
     /// # Errors
     /// [`Error::Damaged`] when objects are missing or not whole; [`Error::Storage`].
     pub fn open(objects: &'a O, node: MetadataNode) -> Result<Self> {
-        if node.tail_segments == 0 {
-            return Ok(Self { objects, node, tail: BTreeMap::new() });
+        let mut tail = BTreeMap::new();
+        // A later part has the later form of a segment that was open in an earlier part.
+        for part in node.packed_parts() {
+            let name = pack_name(node.token, part.pack);
+            let bytes = objects.get(&name, part.offset.into(), part.bytes as usize)?;
+            let bytes = bytes.ok_or_else(|| Error::damaged(&name, "there is no such object"))?;
+            tail.extend(decode_part(&bytes, node.file, &name)?);
+        }
+        if !tail.is_empty() || node.tail_segments == 0 {
+            return Ok(Self { objects, node, tail });
         }
         let name = tail_name_of(&node);
         let bytes = objects.get(&name, 0, TAIL_HEADER_BYTES + TAIL_SEGMENTS_MAX * SEGMENT_BYTES)?;
@@ -290,14 +270,14 @@ impl<'a, O: Objects> Publication<'a, O> {
     pub fn snapshot(&self, schema: &Schema) -> Result<Snapshot> {
         let (layout, geometry) = (schema.layout()?, schema.geometry()?);
         let file = self.node.file;
-        let short = || Error::damaged(tail_name_of(&self.node), "it is an older one");
+        let short = || Error::damaged(self.end_name(), "it is an older one");
         let full = layout.full_segments(self.node.records);
         let open = (self.node.records - layout.first_record(full)) as usize;
         let mut tail = Bytes::new();
         if open > 0 {
             let bytes = self.fetch(Kind::Data, full)?;
             let header = segment::expect(&bytes, Kind::Data, file, full)?;
-            // The tail may be newer than the node, and is never older.
+            // The end may be newer than the node, and is never older.
             if (header.count as usize) < open {
                 return Err(short());
             }
@@ -323,13 +303,18 @@ impl<'a, O: Objects> Publication<'a, O> {
 }
 
 impl<O: Objects> Publication<'_, O> {
-    /// The segments of the tail.
+    /// The segments that are in no chunk.
     pub fn into_tail(self) -> BTreeMap<(Kind, u32), Bytes> {
         self.tail
     }
 
-    /// A segment of the tail, or of a chunk: a tail may be younger than the node, and its first
-    /// segments may be in a chunk by now.
+    /// The object that has the last segments, for an error.
+    fn end_name(&self) -> String {
+        let last = self.node.packed_parts().last();
+        last.map_or_else(|| tail_name_of(&self.node), |part| pack_name(self.node.token, part.pack))
+    }
+
+    /// A segment of the end, or of a chunk.
     fn fetch(&self, kind: Kind, number: u32) -> Result<Bytes> {
         if let Some(bytes) = self.tail.get(&(kind, number)) {
             return Ok(bytes.clone());
@@ -398,7 +383,7 @@ fn decode_tail(bytes: &Bytes, file: FileId, name: &str) -> Result<BTreeMap<(Kind
     Ok(tail)
 }
 
-/// Checks a tail object. Returns its number of segments.
+/// Checks a tail object of version 1. Returns its number of segments.
 ///
 /// # Errors
 /// [`Error::Damaged`], [`Error::Version`].
@@ -407,4 +392,33 @@ pub fn check_tail(bytes: &Bytes, name: &str) -> Result<usize> {
     let file = file.and_then(|digits| u64::from_str_radix(digits, 16).ok());
     let file = file.ok_or_else(|| Error::damaged(name, "not the name of a tail"))?;
     Ok(decode_tail(bytes, FileId(file), name)?.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tails of earlier versions are read, so the test has their bytes.
+    #[test]
+    fn a_tail_of_an_earlier_version_reads_and_every_flipped_byte_is_found() {
+        let mut appender = Appender::new(FileId(5), 1, Arc::new(Schema::opaque(8))).unwrap();
+        appender.append(&7i64.to_le_bytes(), &mut Vec::new()).unwrap();
+        let open = appender.partial().unwrap();
+        let mut tail = BytesMut::zeroed(TAIL_HEADER_BYTES);
+        tail[..4].copy_from_slice(TAIL_MAGIC);
+        tail[4] = segment::VERSION;
+        tail[12..16].copy_from_slice(&1u32.to_le_bytes());
+        let crc = crc32c::crc32c(&tail[..28]);
+        tail[28..32].copy_from_slice(&crc.to_le_bytes());
+        tail.put(open.clone());
+        let name = tail_name(FileId(5), 1, 2);
+        assert_eq!(check_tail(&tail.clone().freeze(), &name), Ok(1));
+        let read = decode_tail(&tail.clone().freeze(), FileId(5), &name).unwrap();
+        assert_eq!(read.get(&(Kind::Data, 0)), Some(&open));
+        for at in (0..tail.len()).step_by(7) {
+            let mut flipped = tail.clone();
+            flipped[at] ^= 4;
+            assert!(check_tail(&flipped.freeze(), &name).is_err(), "byte {at}");
+        }
+    }
 }

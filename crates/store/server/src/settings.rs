@@ -63,6 +63,9 @@ pub struct StoreSettings {
     pub memory_bytes: u64,
     /// Bytes of chunks on the local disk beyond which appends are refused.
     pub local_bytes: u64,
+    /// Bytes of chunks that are uploaded in a second. Without it, uploads have no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upload_bytes_per_s: Option<u64>,
     /// Form of whole chunks: `columns` (Parquet files) or `raw`.
     pub chunks: ChunkForm,
     /// Bytes of recent segments kept in memory for readers.
@@ -97,6 +100,7 @@ impl Default for StoreSettings {
             users_file: None,
             memory_bytes: limits.memory_bytes_max,
             local_bytes: limits.local_bytes_max,
+            upload_bytes_per_s: None,
             chunks: limits.chunks,
             cache_bytes: limits.cache_bytes,
             keep_bytes: None,
@@ -126,6 +130,7 @@ impl StoreSettings {
         config.time_ahead_max = self.time_ahead;
         config.memory_bytes_max = self.memory_bytes;
         config.local_bytes_max = self.local_bytes;
+        config.upload_bytes_per_s = self.upload_bytes_per_s;
         config.chunks = self.chunks;
         config.layouts = message_layouts();
         config.cache_bytes = self.cache_bytes;
@@ -141,6 +146,9 @@ impl StoreSettings {
         }
         if self.connections == 0 {
             return wrong("store.connections", "must be 1 at least");
+        }
+        if self.upload_bytes_per_s == Some(0) {
+            return wrong("store.upload_bytes_per_s", "must be 1 at least");
         }
         if self.chunks == ChunkForm::Columns && chunk_codec().is_none() {
             return wrong("store.chunks", "columns are not in this build, build the feature arrow");

@@ -57,6 +57,9 @@ pub struct StoreConfig {
     pub layouts: InstalledLayouts,
     /// How often records that fill no chunk are published.
     pub publish_every: Duration,
+    /// Limit of the bytes of chunks that are uploaded in a second. Appends at `object` put what
+    /// they wait for without it.
+    pub upload_bytes_per_s: Option<u64>,
     /// The retention of files that have none of their own.
     pub keep: Retention,
     /// How far a record's time may lie ahead of the clock. A batch with a later record is refused.
@@ -142,6 +145,7 @@ impl StoreConfig {
             chunks: ChunkForm::default(),
             layouts: None,
             publish_every: Duration::from_secs(10),
+            upload_bytes_per_s: None,
             keep: Retention::default(),
             time_ahead_max: TIME_AHEAD_MAX,
             clock: wall_clock_ns,

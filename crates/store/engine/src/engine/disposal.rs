@@ -268,8 +268,9 @@ impl Shared {
         }
         if let Some(bucket) = &self.bucket {
             archive::remove_catalog(bucket, file.id, file.entry.token)?;
-            // When this lock is taken, all publications under way have ended.
-            drop(lock(&file.published));
+            // When these locks are taken, uploads and publications under way have ended.
+            drop(file.uploading.write());
+            self.release_packs(file);
             self.put_block(file.entry.slot / NODES_PER_BLOCK as u32)?;
         }
         self.flush_beside(false)?;

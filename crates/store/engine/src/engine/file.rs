@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
 use evenfall_store_format::layout::Layout;
@@ -11,21 +11,9 @@ use evenfall_store_format::retention::Retention;
 use evenfall_store_format::{Appender, FileId, Schema};
 
 use crate::append_watch::FileSignals;
+use crate::publisher::PackedFile;
+use crate::uploads::UploadedChunks;
 use crate::{Entry, Listed, StoreError, lock};
-
-/// Generations of a file's tails in the object store.
-#[derive(Debug, Default)]
-pub(crate) struct Tails {
-    /// Generation of the last try, whether or not it succeeded.
-    pub(crate) last: u32,
-    /// Generation of the publication that readers follow.
-    pub(crate) current: u32,
-    /// Generations after `gone` and before `kept` are needed by no reader. A reader may have
-    /// followed the publication before the current publication, so the earlier publication is kept.
-    pub(crate) kept: u32,
-    /// Generations up to this one are deleted.
-    pub(crate) gone: u32,
-}
 
 /// How long retention waits for a reader. A client that has stopped reading keeps old chunks on the
 /// disk no longer than this.
@@ -73,11 +61,14 @@ pub struct StoreFile {
     pub(crate) signals: FileSignals,
     /// The published part of the file, as the last publication states it.
     pub(crate) published: Mutex<MetadataNode>,
-    /// The tails that this life has put. The tails change while `published` is locked.
-    pub(crate) tails: Mutex<Tails>,
-    /// Full chunks that are objects. Some may be in no publication yet. The number changes while
-    /// `published` is locked.
-    pub(crate) uploaded: AtomicU32,
+    /// The parts that this life has put. They change while `published` is locked.
+    pub(crate) packed: Mutex<PackedFile>,
+    /// Records that a block of metadata of this life states.
+    pub(crate) shown: AtomicU64,
+    /// Full chunks that are objects.
+    pub(crate) uploaded: Mutex<UploadedChunks>,
+    /// Uploads of chunks under way. A deletion waits for them.
+    pub(crate) uploading: RwLock<()>,
     /// First record that is kept.
     pub(super) first: AtomicU64,
     /// The readers of the file.
@@ -91,8 +82,8 @@ pub struct StoreFile {
     pub(crate) is_listed: AtomicBool,
     /// Token of the last publication before this life; zero for none.
     pub(crate) token_before: u32,
-    /// Generation of the tail that the previous life published.
-    pub(crate) generation_before: u32,
+    /// Generation of the tail that the previous life published, when it was of an earlier version.
+    pub(crate) tail_before: Option<u32>,
     /// Records that survive a crash of this node, as far as an append has waited for them.
     pub durable: AtomicU64,
     /// Whether the file has records that no append waits for, and the disk thread knows.
@@ -119,9 +110,11 @@ impl StoreFile {
             durable: AtomicU64::new(appender.records()),
             appender: Mutex::new(appender),
             signals: FileSignals::default(),
-            uploaded: AtomicU32::new(published.data_chunks),
-            tails: Mutex::new(Tails::default()),
-            generation_before: published.tail_generation,
+            packed: Mutex::default(),
+            shown: AtomicU64::new(0),
+            uploaded: Mutex::new(UploadedChunks::new(published.data_chunks)),
+            uploading: RwLock::new(()),
+            tail_before: (published.tail_segments > 0).then_some(published.tail_generation),
             published: Mutex::new(published),
             first: AtomicU64::new(entry.first),
             pins: Mutex::default(),
@@ -147,7 +140,7 @@ impl StoreFile {
         }
     }
 
-    pub(super) fn layout(&self) -> Layout {
+    pub(crate) fn layout(&self) -> Layout {
         lock(&self.appender).layout()
     }
 

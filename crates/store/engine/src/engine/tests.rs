@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use evenfall_store_format::layout::{DataChunk, chunk_name};
+use evenfall_store_format::layout::{DataChunk, chunk_name, packs_prefix};
 
 use super::*;
 use crate::names::Claimed;
@@ -109,12 +109,12 @@ fn an_append_that_is_taken_and_does_not_reach_its_level_is_not_to_be_repeated() 
     let store = open(config(path.path(), objects.path()));
     let file = store.create("a", &Schema::opaque(16)).unwrap();
     store.append(&file, &records(0..100), Level::Object).unwrap();
-    let tail = Blocked::at(objects.path().join("T-0000000000000001-00000001-00000002"));
+    let pack = Blocked::at(objects.path().join("P-00000001-00000002"));
     let unreached = store.append(&file, &records(100..200), Level::Object).unwrap_err();
     assert!(!unreached.is_retryable(), "{unreached}");
     assert!(unreached.to_string().contains("records from 100 on are taken"), "{unreached}");
     assert_eq!(file.records(), 200);
-    tail.lift();
+    pack.lift();
     store.append(&file, &records(200..300), Level::Object).unwrap();
     assert!(all_of(&store, "a") == records(0..300));
 }
@@ -385,7 +385,7 @@ fn a_restart_asks_no_objects_when_the_disk_is_whole() {
 }
 
 #[test]
-fn lives_and_publications_leave_no_tails_behind() {
+fn lives_leave_no_packs_behind() {
     let (path, objects) = directories();
     let mut end = 0;
     for _ in 0..3 {
@@ -397,8 +397,10 @@ fn lives_and_publications_leave_no_tails_behind() {
         }
         let names = std::fs::read_dir(objects.path()).unwrap();
         let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        let tails: Vec<_> = names.filter(|name| name.starts_with("T-")).collect();
-        assert_eq!(tails.len(), 2, "the one that is read, and the one before it: {tails:?}");
+        let packs: Vec<_> = names.filter(|name| name.starts_with("P-")).collect();
+        let ours = packs_prefix(store.shared.names.token());
+        assert!(packs.iter().all(|name| name.starts_with(&ours)), "{packs:?}");
+        assert_eq!(packs.len(), 5, "one that is named, and others for readers: {packs:?}");
         drop((file, store));
     }
 }

@@ -249,9 +249,9 @@ fn a_file_that_cannot_be_taken_over_yet_keeps_back_no_other_and_is_tried_again()
         }
         let new = backend.open(second.path());
         drop(old);
-        let tail = objects.path().join("T-0000000000000001-00000001-00000001");
-        let elsewhere = tail.with_extension("gone");
-        std::fs::rename(&tail, &elsewhere).expect("a lost object");
+        let pack = objects.path().join("P-00000001-00000001");
+        let elsewhere = pack.with_extension("gone");
+        std::fs::rename(&pack, &elsewhere).expect("a lost object");
         let mut failed = Vec::new();
         eventually("a takeover of the others", || {
             failed = new.take_over().expect("names").failed;
@@ -260,7 +260,7 @@ fn a_file_that_cannot_be_taken_over_yet_keeps_back_no_other_and_is_tried_again()
         assert_eq!(failed.len(), 1, "{failed:?}");
         assert_eq!(failed[0].0, "a");
         assert!(new.file("c").is_ok() && new.file("a").is_err());
-        std::fs::rename(&elsewhere, &tail).expect("the object");
+        std::fs::rename(&elsewhere, &pack).expect("the object");
         let taken = new.take_over().expect("names");
         assert_eq!((taken.files, taken.failed.len()), (1, 0));
         let file = new.file("a").expect("the file");
