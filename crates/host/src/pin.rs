@@ -2,6 +2,7 @@
 
 use std::io;
 use std::mem;
+use std::sync::OnceLock;
 
 use crate::sys::checked;
 use crate::{Error, quota};
@@ -31,11 +32,28 @@ pub fn available_cores() -> Vec<usize> {
     cores.filter(|core| unsafe { libc::CPU_ISSET(*core, &set) }).collect()
 }
 
-/// Confines the calling thread to these cores.
+/// The cores of this process before any of its threads was confined.
+static CORES_BEFORE: OnceLock<Vec<usize>> = OnceLock::new();
+
+/// Confines the calling thread, and the threads that it starts later, to these cores.
 ///
 /// # Errors
 /// When none of the cores exists, or this process may not use them.
 pub fn to_cores(cores: &[usize]) -> Result<(), Error> {
+    CORES_BEFORE.get_or_init(available_cores);
+    confine_thread(cores)
+}
+
+/// Lets the calling thread run on all cores that the process had before its first
+/// [`to_cores`]. A thread that writes files must not take the core of the thread that started it.
+pub fn to_all_cores() {
+    if let Some(cores) = CORES_BEFORE.get() {
+        // A thread that stays where it is does the same work.
+        let _ = confine_thread(cores);
+    }
+}
+
+fn confine_thread(cores: &[usize]) -> Result<(), Error> {
     // SAFETY: a CPU set is an array of integers, for which zero is a value.
     let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
     for core in cores.iter().filter(|core| **core < libc::CPU_SETSIZE as usize) {
@@ -104,9 +122,16 @@ mod tests {
         let first = all[0];
         let pinned = std::thread::spawn(move || {
             to_cores(&[first]).unwrap();
-            available_cores()
+            let pinned = available_cores();
+            let heir = std::thread::spawn(|| {
+                let inherited = available_cores();
+                to_all_cores();
+                (inherited, available_cores())
+            });
+            (pinned, heir.join().unwrap())
         });
-        assert_eq!(pinned.join().unwrap(), [first]);
+        let (pinned, heir) = pinned.join().unwrap();
+        assert_eq!((pinned, heir), (vec![first], (vec![first], all.clone())));
         assert_eq!(available_cores(), all);
     }
 

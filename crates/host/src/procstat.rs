@@ -41,6 +41,16 @@ pub fn this_process() -> Result<ProcessUsage, Error> {
     Ok(ProcessUsage { cpu: process_cpu(), resident_bytes: resident("self")? })
 }
 
+/// The most resident memory that this process has had, bytes; zero when `/proc` is missing. The
+/// kernel keeps the number, so that nobody has to look often.
+pub fn resident_bytes_max() -> u64 {
+    let status = text("/proc/self/status").unwrap_or_default();
+    let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kibibytes = most.and_then(|most| most.split_whitespace().next()?.parse::<u64>().ok());
+    let present = || this_process().map_or(0, |usage| usage.resident_bytes);
+    kibibytes.map_or_else(present, |kibibytes| kibibytes * 1_024)
+}
+
 /// Usage of another process.
 ///
 /// # Errors

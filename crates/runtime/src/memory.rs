@@ -13,10 +13,13 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::iter;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use evenfall_core::Timestamp;
-use evenfall_host::procstat;
+use evenfall_host::clock::MonotonicClock;
+use evenfall_host::{pin, procstat};
 
 /// Time between two rows at the start.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -68,6 +71,46 @@ impl MemoryLog {
         let seconds = now.since(self.start).as_secs_f64();
         let (resident, cpu) = (usage.resident_bytes, usage.cpu.as_secs_f64());
         self.out.write_all(format!("{seconds:.3},{resident},{cpu:.3}\n").as_bytes()).ok();
+    }
+}
+
+/// Writes the file of this process until it is dropped, in a thread of its own: a look at `/proc`
+/// takes tens of microseconds, in which a release may be due.
+#[derive(Debug)]
+pub struct MemoryWatch {
+    /// `None` once the thread is to end.
+    is_watched: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl MemoryWatch {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// When the process may not start another thread.
+    pub fn start(mut log: MemoryLog) -> io::Result<Self> {
+        let (is_watched, watched) = channel();
+        let work = move || {
+            pin::to_all_cores();
+            loop {
+                log.sample(MonotonicClock::now());
+                if watched.recv_timeout(PERIOD) != Err(RecvTimeoutError::Timeout) {
+                    return;
+                }
+            }
+        };
+        let thread = Some(Builder::new().name("memory".into()).spawn(work)?);
+        Ok(Self { is_watched: Some(is_watched), thread })
+    }
+}
+
+impl Drop for MemoryWatch {
+    fn drop(&mut self) {
+        self.is_watched = None;
+        if let Some(thread) = self.thread.take() {
+            // A thread that panicked has said so.
+            let _ = thread.join();
+        }
     }
 }
 
@@ -151,6 +194,18 @@ mod tests {
         assert!(curve.resident_bytes.iter().all(|bytes| *bytes > 0));
         assert!(read(dir.path(), "nobody").is_none());
     }
+
+    #[test]
+    fn a_watched_process_has_a_row_when_its_watch_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = MemoryLog::create(dir.path(), "root", MonotonicClock::now()).unwrap();
+        let watch = MemoryWatch::start(log).unwrap();
+        drop(watch);
+        let curve = read(dir.path(), "root").unwrap();
+        assert!(curve.resident_bytes[0] > 0 && curve.seconds.len() == 1);
+        assert!(procstat::resident_bytes_max() > 0);
+    }
+
     #[test]
     fn report_keeps_the_peaks_of_a_long_run_in_few_points() {
         let dir = tempfile::tempdir().unwrap();

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use evenfall_core::{Clock, ClockError, ClockReading, Machine, SharedKey, SyncTime, Timestamp};
 use evenfall_host::clock::{ClockWatch, MonotonicClock, SyncSource, auto, clockbound};
-use evenfall_host::{interrupt, pin, procstat, quota};
+use evenfall_host::{interrupt, pin, quota};
 use evenfall_port::choice::{self, PortChoice, TrialLoad};
 use evenfall_port::run::{Dispatch, Loop};
 use evenfall_port::{Options, Port};
 use serde::Serialize;
 
-use crate::memory::MemoryLog;
+use crate::memory::{MemoryLog, MemoryWatch};
 use crate::settings::{CLOCKS, Inject, Io, Node, Run, SettingsError};
 use crate::telemetry::{FilesPage, Orders, Telemetry, TelemetryError};
 
@@ -136,15 +136,14 @@ pub struct Process {
     pub driver: Loop,
     /// The pages of the process over HTTP.
     pub telemetry: Telemetry,
-    memory: Option<MemoryLog>,
+    /// Writes the memory of this process down, from when a role asks for that.
+    _memory: Option<MemoryWatch>,
     clock: Clock,
     /// When the process started. The time tells the process from an earlier process with the same
     /// name.
     pub started: SyncTime,
     watch: Option<ClockWatch>,
     housekeeping_at: Timestamp,
-    /// Largest resident memory seen.
-    pub resident_bytes_max: u64,
 }
 
 /// The loop and the port of a role.
@@ -248,22 +247,22 @@ impl Process {
             _signals: signals,
             driver: Loop::dispatching(process.dispatch),
             telemetry,
-            memory: None,
+            _memory: None,
             started: clock.sync(MonotonicClock::now()),
             clock,
             watch,
             housekeeping_at: MonotonicClock::now(),
-            resident_bytes_max: 0,
         })
     }
 
     /// From now on, the memory of this process is recorded in a file in this directory.
     ///
     /// # Errors
-    /// When the file cannot be created.
+    /// When the file cannot be created, or the thread that writes it cannot be started.
     pub fn log_memory(&mut self, dir: &Path) -> Result<(), ProcessError> {
         let memory = MemoryLog::create(dir, &self.name, MonotonicClock::now());
-        self.memory = Some(memory.map_err(|error| ProcessError::File(dir.to_owned(), error))?);
+        let memory = memory.and_then(MemoryWatch::start);
+        self._memory = Some(memory.map_err(|error| ProcessError::File(dir.to_owned(), error))?);
         Ok(())
     }
 
@@ -337,12 +336,6 @@ impl Process {
             return false;
         }
         self.housekeeping_at = now + HOUSEKEEPING;
-        if let Some(memory) = &mut self.memory {
-            memory.sample(now);
-        }
-        if let Ok(usage) = procstat::this_process() {
-            self.resident_bytes_max = self.resident_bytes_max.max(usage.resident_bytes);
-        }
         true
     }
 }

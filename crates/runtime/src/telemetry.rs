@@ -1,14 +1,19 @@
 //! The pages of a role: `/metrics` for Prometheus, `/healthz`, `/status` and `/clock` as JSON, and
-//! orders to a running role. The role's thread only swaps in a page a few times a second. With the
-//! feature `http` a server in a thread of its own serves the pages. A service that shares its
-//! counts with other threads is asked when a page is read instead (`Telemetry::observe`). So is the
-//! driver of the node's network card, which may take milliseconds to answer (`pages/card.rs`).
+//! orders to a running role. A few times a second the role's thread copies its state, and another
+//! thread makes a page of the copy (`Telemetry::publish_later`). With the feature `http` a server
+//! in a thread of its own serves the pages. A service that shares its counts with other threads is
+//! asked when a page is read instead (`Telemetry::observe`). So is the driver of the node's network
+//! card, which may take milliseconds to answer (`pages/card.rs`).
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+#[cfg(feature = "http")]
+use std::sync::OnceLock;
+#[cfg(feature = "http")]
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use evenfall_core::Histogram;
@@ -105,12 +110,56 @@ struct Page {
     host: Option<Arc<pages::HostMetrics>>,
 }
 
+/// A state of a role as the texts of its pages.
+#[derive(Default)]
+#[cfg_attr(not(feature = "http"), allow(dead_code, reason = "the server alone reads the page"))]
+pub struct PageDraft {
+    metrics: Metrics,
+    status: String,
+    clock: String,
+    ill: Option<String>,
+}
+
+impl PageDraft {
+    /// The texts of a role in this state, whose clock is in this state. `ill` says why the role is
+    /// not well, if it is not.
+    #[cfg(feature = "http")]
+    pub fn new(
+        metrics: Metrics,
+        status: &impl Serialize,
+        clock: &impl Serialize,
+        ill: Option<String>,
+    ) -> Self {
+        let status = serde_json::to_string(status).unwrap_or_default();
+        let clock = serde_json::to_string(clock).unwrap_or_default();
+        Self { metrics, status, clock, ill }
+    }
+
+    /// Nothing, because this build has no pages.
+    #[cfg(not(feature = "http"))]
+    pub fn new(_: Metrics, _: &impl Serialize, _: &impl Serialize, _: Option<String>) -> Self {
+        Self::default()
+    }
+}
+
+/// Makes a page in the thread of pages.
+#[cfg(feature = "http")]
+type PageJob = Box<dyn FnOnce() + Send>;
+
+/// Pages that may wait to be made. A page that finds no room is left out, because a newer one comes
+/// at the next housekeeping.
+#[cfg(feature = "http")]
+const PAGES_WAITING_MAX: usize = 1;
+
 /// The pages of one role. The pages are served if the role has an address.
 #[derive(Default)]
 pub struct Telemetry {
     page: Arc<Mutex<Page>>,
     #[cfg(feature = "http")]
     server: Option<Server>,
+    /// The thread that makes pages, from the first page on; `None` when it could not be started.
+    #[cfg(feature = "http")]
+    maker: OnceLock<Option<SyncSender<PageJob>>>,
 }
 
 fn lock(page: &Mutex<Page>) -> MutexGuard<'_, Page> {
@@ -218,30 +267,69 @@ impl Telemetry {
     #[cfg(feature = "http")]
     pub fn publish(
         &self,
-        mut m: Metrics,
+        metrics: Metrics,
         status: &impl Serialize,
         clock: &impl Serialize,
         ill: Option<String>,
     ) {
-        if let Some(server) = &self.server {
-            m.put_connections([server.turned_away(), server.evicted()]);
-        }
-        let status = serde_json::to_string(status).unwrap_or_default();
-        let clock = serde_json::to_string(clock).unwrap_or_default();
-        let mut page = lock(&self.page);
-        let status = add_member(status, &page.port);
-        (page.metrics, page.status, page.clock, page.ill) = (m.text(), status, clock, ill);
-        page.labels = Metrics { labels: m.labels, families: Vec::new() };
+        let draft = PageDraft::new(metrics, status, clock, ill);
+        put_draft(&self.page, draft, self.server.as_ref().map(count_connections));
     }
 
     /// Publishes the present state, where the pages are served.
     #[cfg(not(feature = "http"))]
     pub fn publish(&self, _: Metrics, _: &impl Serialize, _: &impl Serialize, _: Option<String>) {}
 
+    /// Publishes a state, where the pages are served. Another thread calls `make`, and the role
+    /// goes on.
+    #[cfg(feature = "http")]
+    pub fn publish_later(&self, make: impl FnOnce() -> PageDraft + Send + 'static) {
+        let Some(server) = &self.server else { return };
+        let (page, connections) = (Arc::clone(&self.page), count_connections(server));
+        let job = move || put_draft(&page, make(), Some(connections));
+        match self.maker.get_or_init(start_maker) {
+            Some(to) => drop(to.try_send(Box::new(job))),
+            None => job(),
+        }
+    }
+
+    /// Publishes a state, where the pages are served.
+    #[cfg(not(feature = "http"))]
+    pub fn publish_later(&self, _: impl FnOnce() -> PageDraft + Send + 'static) {}
+
     /// The path and the value of the next order, if an order has come.
     pub fn order(&self) -> Option<(&'static str, String)> {
         lock(&self.page).orders.pop_front()
     }
+}
+
+/// Connections that a server closed at once, and those that made room.
+#[cfg(feature = "http")]
+fn count_connections(server: &Server) -> [u64; 2] {
+    [server.turned_away(), server.evicted()]
+}
+
+/// Puts a draft in the place of the last page.
+#[cfg(feature = "http")]
+fn put_draft(page: &Mutex<Page>, draft: PageDraft, connections: Option<[u64; 2]>) {
+    let PageDraft { mut metrics, status, clock, ill } = draft;
+    connections.into_iter().for_each(|counts| metrics.put_connections(counts));
+    let text = metrics.text();
+    let mut page = lock(page);
+    let status = add_member(status, &page.port);
+    (page.metrics, page.status, page.clock, page.ill) = (text, status, clock, ill);
+    page.labels = Metrics { labels: metrics.labels, families: Vec::new() };
+}
+
+/// Starts the thread that makes pages. It ends with its telemetry.
+#[cfg(feature = "http")]
+fn start_maker() -> Option<SyncSender<PageJob>> {
+    let (to, jobs) = sync_channel::<PageJob>(PAGES_WAITING_MAX);
+    let work = move || {
+        evenfall_host::pin::to_all_cores();
+        jobs.into_iter().for_each(|make| make());
+    };
+    std::thread::Builder::new().name("pages".into()).spawn(work).ok().map(|_| to)
 }
 
 /// Adds a member to a JSON object, and leaves any other text as it is.

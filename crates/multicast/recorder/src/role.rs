@@ -15,8 +15,8 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use evenfall_clock_service::Standing;
 use evenfall_core::{Clock, ClockError, NodeId, SyncTime, Timestamp};
-use evenfall_host::Waker;
 use evenfall_host::clock::{MonotonicClock, SyncSource};
+use evenfall_host::{Waker, procstat};
 use evenfall_multicast_machine::{
     Archived, Begin, ReceiverEvent, ReceiverStatus, Recorder, RecorderStatus, Release, Resume,
     Wanted,
@@ -347,7 +347,7 @@ impl Part<Recorder> for RecorderPart<'_> {
         self.recent.iter().for_each(|recent| recent.add_metrics(&mut text));
         self.duplicates = note_duplicates(process, &receivers, self.duplicates);
         let ill = machines.iter().any(|machine| machine.place().is_none());
-        process.publish(text, &all, ill.then(|| "not in every tree".to_owned()));
+        process.publish(all, ill.then(|| "not in every tree".to_owned()), move |_| text);
     }
 
     fn ended(&mut self, machines: &mut [Recorder]) -> Option<Ended> {
@@ -413,7 +413,7 @@ fn turn(
         lost: delivery.sink.lost,
         trees: machines.iter().map(Recorder::status).collect(),
         malformed: process.base.refused(),
-        resident_bytes_max: process.base.resident_bytes_max,
+        resident_bytes_max: procstat::resident_bytes_max(),
         clock: process.standing(),
         ended: ended.as_ref().map_or_else(ToString::to_string, ToString::to_string),
     };

@@ -44,6 +44,10 @@ use std::time::Duration;
 use evenfall_core::{ClockError, ClockReading, NodeId};
 use evenfall_multicast_report::{Flags, Handed, Lost, Released, Sent};
 
+mod background;
+
+pub use self::background::{LogOutput, LogThread};
+
 /// Name of the file that describes a run.
 pub const RUN_FILE: &str = "run.json";
 /// File name extension of run logs.
@@ -202,7 +206,7 @@ impl Record {
     }
 }
 
-/// Appends records to memory, and writes them to a file when the process is idle.
+/// Appends records to memory, and hands them to its output when the process is idle.
 #[derive(Debug)]
 pub struct Writer<W> {
     out: W,
@@ -218,40 +222,45 @@ pub struct Writer<W> {
 pub struct Written {
     /// Records in the file.
     pub records: u64,
-    /// Times that memory was full and the busy path had to write.
+    /// Times that memory was full and the busy path had to hand it over.
     pub in_a_hurry: u64,
 }
 
-impl Writer<std::fs::File> {
-    /// Creates the log of this node in a run directory: `<name>.evlog`.
+impl Writer<LogThread> {
+    /// Creates the log of this node in a run directory: `<name>.evlog`. A thread writes the file.
     ///
     /// # Errors
     /// The errors of the file system.
     pub fn create(directory: &Path, header: &Header) -> io::Result<Self> {
-        let name = file_name(&header.name);
-        Self::new(std::fs::File::create(directory.join(name))?, header)
+        let mut file = std::fs::File::create(directory.join(file_name(&header.name)))?;
+        file.write_all(&encode_header(header))?;
+        Ok(Self::behind_header(LogThread::start(file)?))
     }
 }
 
-impl<W: Write> Writer<W> {
+impl<W: LogOutput> Writer<W> {
     /// Writes the header. The writer has a buffer of its own, so `out` should have none.
     ///
     /// # Errors
     /// The errors of `out`.
     pub fn new(mut out: W, header: &Header) -> io::Result<Self> {
-        out.write_all(&encode_header(header))?;
-        let pending = Vec::with_capacity(PENDING_BYTES_MAX);
-        Ok(Self { out, pending, records: 0, written_in_a_hurry: 0, failed: None, dropped: 0 })
+        out.put_bytes(&mut encode_header(header).to_vec())?;
+        Ok(Self::behind_header(out))
     }
 
-    /// Appends a record to memory. It writes only when memory is full, which
+    fn behind_header(out: W) -> Self {
+        let pending = Vec::with_capacity(PENDING_BYTES_MAX);
+        Self { out, pending, records: 0, written_in_a_hurry: 0, failed: None, dropped: 0 }
+    }
+
+    /// Appends a record to memory. It hands records over only when memory is full, which
     /// [`Written::in_a_hurry`] counts. A log that cannot be written must not stop the feed. The
     /// first failure is therefore kept for [`finish`](Self::finish), and later records are dropped.
     #[inline]
     pub fn append(&mut self, record: &Record) {
         if self.pending.len() + RECORD_BYTES > PENDING_BYTES_MAX {
             self.written_in_a_hurry += 1;
-            self.write_out();
+            self.hand_over();
         }
         if self.failed.is_some() {
             self.dropped += 1;
@@ -261,18 +270,19 @@ impl<W: Write> Writer<W> {
         self.pending.extend_from_slice(&encode(record));
     }
 
-    /// The process is idle: writes if enough records wait. Returns whether it wrote.
+    /// The process is idle: hands records over if enough of them wait. Returns whether it did.
     pub fn idle(&mut self) -> bool {
         let worth_it = self.pending.len() >= IDLE_BYTES_MIN;
         if worth_it {
-            self.write_out();
+            self.hand_over();
         }
         worth_it
     }
 
-    /// Writes all records.
+    /// Writes all records, and returns when they are written.
     pub fn flush(&mut self) {
-        self.write_out();
+        self.hand_over();
+        self.settle_output();
     }
 
     /// Writes all records and an end record.
@@ -282,7 +292,7 @@ impl<W: Write> Writer<W> {
     pub fn finish(mut self) -> io::Result<Written> {
         let records = self.records;
         self.append(&Record::End(records));
-        self.write_out();
+        self.flush();
         match self.failed {
             None => Ok(Written { records: self.records, in_a_hurry: self.written_in_a_hurry }),
             Some(error) => {
@@ -292,12 +302,18 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    fn write_out(&mut self) {
+    fn hand_over(&mut self) {
         if self.failed.is_none() {
-            let written = self.out.write_all(&self.pending).and_then(|()| self.out.flush());
-            self.failed = written.err();
+            self.failed = self.out.put_bytes(&mut self.pending).err();
         }
+        // Bytes that could not be written are dropped.
         self.pending.clear();
+    }
+
+    fn settle_output(&mut self) {
+        if self.failed.is_none() {
+            self.failed = self.out.settle_bytes().err();
+        }
     }
 }
 

@@ -218,7 +218,7 @@ impl Part<Receiver> for GatewayRole<'_> {
         let why = receiver::explain_illness(machines).map(str::to_owned);
         let why = why.or_else(|| self.explain_failures());
         let status = GatewayStatus { trees: all, gateway: self.summary() };
-        process.publish(page, &status, why);
+        process.publish(status, why, move |_| page);
     }
 
     fn ended(&mut self, _: &mut [Receiver]) -> Option<Ended> {

@@ -13,7 +13,7 @@ use evenfall_feed_formats::Message;
 use evenfall_feed_service::IntakeError;
 use evenfall_feed_service::intake::{FeedStatus, Intake, Next};
 use evenfall_host::clock::MonotonicClock;
-use evenfall_host::interrupt;
+use evenfall_host::{interrupt, procstat};
 use evenfall_multicast_machine::PublishError;
 use evenfall_multicast_sessions::producer::LINES_MAX;
 use evenfall_multicast_sessions::producer::session::{MESSAGE_BYTES_MAX, ProduceRefusal};
@@ -199,7 +199,7 @@ impl<'a> PublisherRun<'a> {
         let ill = self.before.is_none().then(|| "the roots take no messages yet".to_owned());
         let status = [("messages", self.numbered), ("unanswered", unanswered as u64)];
         let heard = author.heard().max(self.asked);
-        self.process.publish(page, &status, ill);
+        self.process.publish(status, ill, move |_| page);
         let silence = self.settings.multicast.membership.root_timeout;
         let is_silent = self.before.is_some() && unanswered > 0 && now.since(heard) > silence;
         if is_silent && !was_paused {
@@ -355,7 +355,7 @@ impl<'a> PublisherRun<'a> {
             messages: self.numbered,
             unanswered: self.authors[0].unanswered() as u64,
             answer_us: Summary::of_nanos(self.answer_ns.make_contiguous()),
-            resident_bytes_max: self.process.base.resident_bytes_max,
+            resident_bytes_max: procstat::resident_bytes_max(),
             feed,
             ended: ended.as_ref().map_or_else(ToString::to_string, ToString::to_string),
         };

@@ -27,7 +27,7 @@ use evenfall_multicast_machine::wire::STREAM_OFFSET;
 use evenfall_multicast_machine::{ChainBreak, Identity, Mode, Reason, Relay};
 use evenfall_port::choice::TrialLoad;
 use evenfall_runtime::process::{Process as Base, ProcessOptions};
-use evenfall_runtime::telemetry::{Metrics, Orders};
+use evenfall_runtime::telemetry::{Metrics, Orders, PageDraft};
 use evenfall_runtime::{ProcessError, SettingsError, memory};
 use serde::de::IntoDeserializer;
 use serde::de::value::{Error as Unknown, StrDeserializer};
@@ -36,7 +36,7 @@ use serde::{Deserialize, Serialize};
 pub use self::part::{Ended, Member, Part};
 #[cfg(feature = "summary")]
 use crate::runinfo::RunInfoError;
-use crate::runlog::{self, Header, RUN_FILE, Record, Role, Writer};
+use crate::runlog::{self, Header, LogThread, RUN_FILE, Record, Role, Writer};
 use crate::settings::{Node, RoleName, Settings};
 
 /// Why a role ended early.
@@ -268,7 +268,7 @@ pub struct Process {
     /// This node's clock as the mesh of clocks knows it; `None` without a mesh.
     time: Option<MeshView>,
     /// The run log, if the settings ask for a log.
-    log: Option<Writer<fs::File>>,
+    log: Option<Writer<LogThread>>,
     /// The master key of a root, or the key of another node; `None` without node keys.
     keys: Option<EndKeys>,
 }
@@ -435,21 +435,31 @@ impl Process {
         self.time.as_ref().map(MeshView::standing)
     }
 
-    /// Publishes the state of the role and the state of its clock.
-    pub fn publish(&self, page: Metrics, status: &impl Serialize, ill: Option<String>) {
-        self.publish_with(page, status, &self.standing(), ill);
+    /// Publishes the state of the role and the state of its clock, where somebody can read them.
+    /// Another thread calls `page` and writes the texts, and this thread does not wait.
+    pub fn publish<S: Serialize + Send + 'static>(
+        &self,
+        status: S,
+        ill: Option<String>,
+        page: impl FnOnce(&S) -> Metrics + Send + 'static,
+    ) {
+        self.publish_with(status, self.standing(), ill, page);
     }
 
     /// As [`publish`](Self::publish), with another page about clocks.
-    fn publish_with(
+    fn publish_with<S: Serialize + Send + 'static>(
         &self,
-        mut page: Metrics,
-        status: &impl Serialize,
-        clock: &impl Serialize,
+        status: S,
+        clock: impl Serialize + Send + 'static,
         ill: Option<String>,
+        page: impl FnOnce(&S) -> Metrics + Send + 'static,
     ) {
-        self.standing().iter().for_each(|standing| standing.put(&mut page));
-        self.base.telemetry.publish(page, status, clock, ill);
+        let standing = self.standing();
+        self.base.telemetry.publish_later(move || {
+            let mut page = page(&status);
+            standing.iter().for_each(|standing| standing.put(&mut page));
+            PageDraft::new(page, &status, &clock, ill)
+        });
     }
 
     fn say_where(&self, node: &Node) {
@@ -463,7 +473,7 @@ impl Process {
         settings: &Settings,
         node: &Node,
         role: Role,
-    ) -> Result<Writer<fs::File>, RoleError> {
+    ) -> Result<Writer<LogThread>, RoleError> {
         let dir = &settings.run.dir;
         let failed = |error| file_error(dir, error);
         fs::create_dir_all(dir).map_err(failed)?;

@@ -83,8 +83,9 @@ impl Part<Relay> for Watch<'_> {
     fn housekeep(&mut self, process: &mut Process, relays: &[Relay]) {
         let status = relays[0].status();
         let ill = relays[0].place().is_none().then(|| "not in the tree".to_owned());
-        let page = metrics(&self.node.name, self.node.tree, &status, process.base.refused());
-        process.publish(page, &status, ill);
+        let (name, tree) = (self.node.name.clone(), self.node.tree);
+        let refused = process.base.refused();
+        process.publish(status, ill, move |status| metrics(&name, tree, status, refused));
     }
 
     fn ended(&mut self, _: &mut [Relay]) -> Option<Ended> {

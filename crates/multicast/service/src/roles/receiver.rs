@@ -8,6 +8,7 @@ use evenfall_clock_service::Standing;
 use evenfall_core::{Clock, NodeId, SyncTime, Timestamp};
 use evenfall_feed_formats::sharding::ContentHash;
 use evenfall_host::clock::MonotonicClock;
+use evenfall_host::procstat;
 use evenfall_multicast_machine::{
     Reason, Receiver, ReceiverEvent, ReceiverStatus, Release, Tally, TrustCounts,
 };
@@ -266,8 +267,9 @@ impl<S: Sink> Part<Receiver> for ReceiverRole<'_, S> {
     fn housekeep(&mut self, process: &mut Process, machines: &[Receiver]) {
         let all: Vec<ReceiverStatus> = machines.iter().map(Receiver::status).collect();
         self.duplicates = note_duplicates(process, &all, self.duplicates);
-        let page = metrics((self.name, "receiver"), &all, process.base.refused());
-        process.publish(page, &all, explain_illness(machines).map(str::to_owned));
+        let (name, refused) = (self.name.to_owned(), process.base.refused());
+        let ill = explain_illness(machines).map(str::to_owned);
+        process.publish(all, ill, move |all| metrics((name.as_str(), "receiver"), all, refused));
     }
 
     fn ended(&mut self, _: &mut [Receiver]) -> Option<Ended> {
@@ -353,7 +355,7 @@ pub(crate) fn summarise(
         content_hash: hash.finish_hex(),
         trees,
         malformed: process.base.refused(),
-        resident_bytes_max: process.base.resident_bytes_max,
+        resident_bytes_max: procstat::resident_bytes_max(),
         clock: process.standing(),
         ended: ended.as_ref().map_or_else(ToString::to_string, ToString::to_string),
     };

@@ -19,7 +19,7 @@ use evenfall_core::{Class, MasterKey, SyncTime, Timestamp};
 use evenfall_feed_formats::Message;
 use evenfall_feed_formats::sharding::trees_of;
 use evenfall_host::clock::MonotonicClock;
-use evenfall_host::interrupt;
+use evenfall_host::{interrupt, procstat};
 use evenfall_multicast_machine::{Config, Mode, PublishError, Root, RootStatus, Run as RunId};
 use evenfall_multicast_sessions::ConsensusError;
 use serde::Serialize;
@@ -288,7 +288,7 @@ impl<'a> Run<'a> {
         page.counter("malformed_datagrams_total", help, 0, self.process.base.refused());
         self.intake.status().iter().for_each(|feed| feed.show(&mut page));
         let clock = self.process.standing().map(|standing| ClockPage::of(standing, &pages));
-        self.process.publish_with(page, &pages, &clock, ill);
+        self.process.publish_with(pages, clock, ill, move |_| page);
         let members: usize = self
             .roots
             .iter()
@@ -495,7 +495,7 @@ impl<'a> Run<'a> {
             copies: port.sent[live],
             copies_by_port: port.sent_by_kernel[live],
             malformed: self.process.base.refused(),
-            resident_bytes_max: self.process.base.resident_bytes_max,
+            resident_bytes_max: procstat::resident_bytes_max(),
             feed: self.intake.status(),
             clock: self.process.standing(),
             ended: ended.as_ref().map_or_else(ToString::to_string, ToString::to_string),
