@@ -139,6 +139,24 @@ struct {
 	__type(value, struct scratch);
 } scratches SEC(".maps");
 
+/* What the second program knows about one packet. */
+struct departure {
+	/* The headers of the copy that was written last. */
+	struct headers headers;
+	/* The sums of the datagram less its addresses and ports, which differ from copy to copy. */
+	__u64 ip;
+	__u64 udp;
+	/* Whether the field has the sum of the pseudo header alone, which a card completes. */
+	__u32 is_partial;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct departure);
+} departures SEC(".maps");
+
 #define ROTATE(x, by) ((x) << (by) | (x) >> (64 - (by)))
 #define ROUND                                                                                      \
 	do {                                                                                       \
@@ -197,9 +215,10 @@ static __always_inline void put_word(__u64 *head, __u32 at, __u64 word)
 		__builtin_memcpy((__u8 *)head + at, &word, 8);
 }
 
-static __always_inline int matches(const struct table *table, const struct scratch *s,
-				   __u32 length)
+__attribute__((noinline)) int matches(const struct table *table, const struct scratch *s, __u32 length)
 {
+	if (!table || !s)
+		return 0;
 	__u32 known = 0;
 	__u64 differs = 0;
 	for (__u32 i = 0; i < SOURCES; i++)
@@ -213,8 +232,10 @@ static __always_inline int matches(const struct table *table, const struct scrat
 }
 
 /* The group of a datagram; GROUPS for none. */
-static __always_inline __u32 group_of(const struct table *table, const struct scratch *s)
+__attribute__((noinline)) __u32 group_of(const struct table *table, const struct scratch *s)
 {
+	if (!table || !s)
+		return GROUPS;
 	for (__u32 i = 0; i < ROUTES && i < table->route_count; i++) {
 		const struct route *route = &table->routes[i];
 		if (route->at == NOWHERE)
@@ -460,63 +481,85 @@ static __always_inline __u32 ports(__be16 from, __be16 to)
 	return (__u32)from << 16 | to;
 }
 
-/* The sums of a datagram less its addresses and ports, which differ from copy to copy. */
-struct sums {
-	__u64 ip;
-	__u64 udp;
-	/* Whether the field has the sum of the pseudo header alone, which a card completes. */
-	int is_partial;
-};
+/*
+ * A child by its place. The compiler may know that the place is in range, and the verifier must see
+ * it too.
+ */
+static __always_inline struct child *child_at(struct group *group, __u32 at)
+{
+	asm volatile("" : "+r"(at));
+	return &group->children[at & (CHILDREN - 1)];
+}
 
 /*
  * No field of the buffer says whether its sum is whole, but the helper knows: it adds to the sum of
  * a pseudo header, and subtracts from a whole sum. A buffer that will be cut into segments has the
  * sum of the pseudo header, whatever the helper takes it for.
  */
-static __always_inline int start_sums(struct __sk_buff *skb, const struct headers *h,
-				      struct sums *sums)
+__attribute__((noinline)) int start_sums(struct __sk_buff *skb, struct departure *d)
 {
+	if (!d)
+		return 1;
+	const struct headers *h = &d->headers;
 	struct headers bare = *h;
 	__be16 probed = 0;
 	bare.ip.check = 0;
 	bare.ip.saddr = bare.ip.daddr = 0;
-	sums->ip = (__u16)~ip_sum(&bare.ip);
-	sums->is_partial = skb->gso_segs > 1;
-	if (!sums->is_partial) {
+	d->ip = (__u16)~ip_sum(&bare.ip);
+	d->is_partial = skb->gso_segs > 1;
+	if (!d->is_partial) {
 		if (bpf_l4_csum_replace(skb, UDP_CHECK, 0, 1, BPF_F_PSEUDO_HDR) ||
 		    bpf_skb_load_bytes(skb, UDP_CHECK, &probed, sizeof(probed)))
 			return 1;
-		sums->is_partial = probed == fold((__u64)h->udp.check + 1);
+		d->is_partial = probed == fold((__u64)h->udp.check + 1);
 	}
 	__u64 addresses = without(h->ip.saddr) + without(h->ip.daddr);
-	if (sums->is_partial)
-		sums->udp = h->udp.check + addresses;
+	if (d->is_partial)
+		d->udp = h->udp.check + addresses;
 	else
-		sums->udp = (__u16)~h->udp.check + addresses +
+		d->udp = (__u16)~h->udp.check + addresses +
 			    without(ports(h->udp.source, h->udp.dest));
 	return 0;
 }
 
-/* Makes the buffer the copy of a child. */
-static __always_inline int write_copy(struct __sk_buff *skb, struct headers *h,
-				      const struct sums *sums, const struct child *child)
+/*
+ * Makes the buffer the copy of a child. Returns whether that failed. A global function, which the
+ * verifier checks once and not for each of the children.
+ */
+__attribute__((noinline)) int write_copy(struct __sk_buff *skb, struct departure *d,
+					 struct child *child)
 {
+	if (!d || !child)
+		return 1;
+	struct headers *h = &d->headers;
 	__u64 addresses = (__u64)child->from + child->to;
 	__builtin_memcpy(h->eth.h_dest, child->to_mac, 6);
 	__builtin_memcpy(h->eth.h_source, child->from_mac, 6);
 	h->ip.saddr = child->from;
 	h->ip.daddr = child->to;
-	h->ip.check = ~fold(sums->ip + addresses);
+	h->ip.check = ~fold(d->ip + addresses);
 	h->udp.source = child->from_port;
 	h->udp.dest = child->to_port;
-	if (sums->is_partial) {
-		h->udp.check = fold(sums->udp + addresses);
+	if (d->is_partial) {
+		h->udp.check = fold(d->udp + addresses);
 	} else {
-		__u16 sum = ~fold(sums->udp + addresses + ports(child->from_port, child->to_port));
+		__u16 sum = ~fold(d->udp + addresses + ports(child->from_port, child->to_port));
 		/* Zero means that there is no sum. */
 		h->udp.check = sum ? sum : 0xffff;
 	}
 	return bpf_skb_store_bytes(skb, 0, &h->eth, PAYLOAD, 0) != 0;
+}
+
+/* Sends a clone to the child of a group at a place, and counts it. */
+__attribute__((noinline)) int clone_to(struct __sk_buff *skb, struct departure *d,
+				       struct group *group, __u32 name, __u32 at)
+{
+	if (!d || !group)
+		return 0;
+	struct child *child = child_at(group, at);
+	int left = !write_copy(skb, d, child) && !bpf_clone_redirect(skb, child->interface, 0);
+	count_copy(name, at, left);
+	return left;
 }
 
 /*
@@ -537,6 +580,9 @@ int evenfall_copy(struct __sk_buff *skb)
 	if (!setup || (mark & ~(GROUPS - 1)) != setup->copy_mark)
 		return NEXT;
 	skb->mark = 0;
+	struct departure *d = bpf_map_lookup_elem(&departures, &zero);
+	if (!d)
+		return NEXT;
 	struct headers h = {};
 	if (skb->protocol != bpf_htons(ETH_P_IP) || skb->vlan_present ||
 	    bpf_skb_load_bytes(skb, 0, &h.eth, PAYLOAD))
@@ -550,21 +596,18 @@ int evenfall_copy(struct __sk_buff *skb)
 	if (!group || !turn)
 		return NEXT;
 	__u32 count = group->count;
-	struct sums sums;
+	d->headers = h;
 	if (count < 1 || count > CHILDREN ||
 	    (skb->gso_segs <= 1 && bpf_ntohs(h.ip.tot_len) > group->mtu) ||
-	    start_sums(skb, &h, &sums))
+	    start_sums(skb, d))
 		return NEXT;
 	__u32 at = __sync_fetch_and_add(turn, 1) % count;
 	for (__u32 i = 1; i < CHILDREN && i < count; i++) {
-		struct child *child = &group->children[at % CHILDREN];
-		int left = !write_copy(skb, &h, &sums, child) &&
-			   !bpf_clone_redirect(skb, child->interface, 0);
-		count_copy(name, at, left);
+		clone_to(skb, d, group, name, at);
 		at = at + 1 < count ? at + 1 : 0;
 	}
-	struct child *last = &group->children[at % CHILDREN];
-	int left = !write_copy(skb, &h, &sums, last);
+	struct child *last = child_at(group, at);
+	int left = !write_copy(skb, d, last);
 	count_copy(name, at, left);
 	if (!left)
 		return DROP;
