@@ -82,13 +82,14 @@
 //! **The conformance suites**, `tests/conformance` here and `lab/campaigns/tests/conformance`, run
 //! without a change over every kind that this process can open, and skip a kind by name with the
 //! words of [`Kind::lacks`]. The suites open several ports of the kind at once, which reach each
-//! other. The suites open every port with the default [`Options`] and the kind, so a port finds its
-//! interface and queue by its address where the options name none. A kind whose ports cannot all
-//! share 127.0.0.1, because each takes a queue or an interface for itself, gives each its own
-//! address in [`Kind::test_address`]. [`open`] refuses by `lacks` too, so `lacks` names what every
-//! host needs, and never what only these test addresses need. The longest datagram of the suites is
-//! [`Kind::datagram_bytes_max`], so a kind whose frames have a page says so there, and `Groups`
-//! refuses longer datagrams by it.
+//! other: on loopback, and each in a host of its own (`evenfall_host::lab`) where the tests run as
+//! root, since nothing leaves loopback within one network namespace. The suites open every port
+//! with the default [`Options`] and the kind, so a port finds its interface and queue by its
+//! address where the options name none. A kind whose ports cannot all share 127.0.0.1, because each
+//! takes a queue or an interface for itself, gives each its own address in [`Kind::test_address`].
+//! [`open`] refuses by `lacks` too, so `lacks` names what every host needs, and never what only
+//! these test addresses need. The longest datagram of the suites is [`Kind::datagram_bytes_max`],
+//! so a kind whose frames have a page says so there, and `Groups` refuses longer datagrams by it.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!(

@@ -127,6 +127,9 @@ pub fn what_cannot_be_sent_is_refused_with_the_reason(kind: &Ports) {
 pub fn nothing_goes_beyond_loopback_without_a_key(kind: &Ports) {
     let outside = "192.0.2.1:7000".parse().unwrap();
     assert!(matches!(kind.open(outside, Options::default()), Err(Error::Unkeyed { .. })));
+    if kind.is_keyed() {
+        return;
+    }
     let mut ports = kind.ports(2, &Options::default());
     let refused = ports[0].send(0, numbered(Class::Live, Destination::One(outside), 1));
     assert_eq!(refused, Err(Refusal::Unkeyed(outside)));
@@ -174,7 +177,8 @@ pub fn arrivals_beyond_the_room_are_lost_and_the_rest_arrives(kind: &Ports) {
         flush(ports[0].as_mut());
     }
     let mut got = Vec::new();
-    while ports[1].receive(&mut got) > 0 {}
+    let quiet = || Some(MonotonicClock::now() + Duration::from_millis(2));
+    while ports[1].receive(&mut got) > 0 || ports[1].wait(None, quiet()) != Wake::Deadline {}
     assert!(!got.is_empty() && got.len() < 1_000, "{} of 1,000", got.len());
     let heads: Vec<_> = got.iter().map(|a| a.datagram[..4].try_into().unwrap()).collect();
     assert!(heads.iter().map(|head| u32::from_le_bytes(*head)).is_sorted());

@@ -1,5 +1,6 @@
-//! One test body over all drivers: the simulator, every kind of port, and ports in memory. The
-//! simulator and the ports in memory run with and without forwarding of their own.
+//! One test body over all drivers: the simulator, every kind of port on loopback and between hosts,
+//! and ports in memory. The simulator and the ports in memory run with and without forwarding of
+//! their own.
 //!
 //! A scene has machines, the actions of their owner, and the condition on which each machine is
 //! done. [`net::Net`] plays a scene and returns the record of each machine. Every machine is
@@ -23,7 +24,8 @@ use probe::{Probe, Saw};
 /// Messages of a multicast.
 const MESSAGES: u64 = 500;
 
-/// Runs a body over all drivers. A failing test prints the driver that it ran on last.
+/// Runs a body over all drivers. A failing test prints the driver that it ran on last. Ports in
+/// hosts play all scenes in one lab for each kind.
 macro_rules! over_all {
     ($($name:ident),* $(,)?) => {
         over_all!(@row simulated, [Net::Simulated { forwards: false }]; $($name)*);
@@ -31,6 +33,7 @@ macro_rules! over_all {
         over_all!(@row opened, Net::opened(); $($name)*);
         over_all!(@row memory, [Net::Memory { forwards: false }]; $($name)*);
         over_all!(@row memory_forwarding, [Net::Memory { forwards: true }]; $($name)*);
+        const SCENES: &[(&str, fn(&Net))] = &[$((stringify!($name), $name)),*];
     };
     (@row $row:ident, $all:expr; $($name:ident)*) => {
         mod $row {
@@ -59,6 +62,20 @@ over_all!(
     every_group_call_ends_with_the_same_outcome,
     every_question_when_a_transmit_left_is_answered_once,
 );
+
+#[test]
+fn every_scene_ends_the_same_way_between_hosts() {
+    std::thread::scope(|scope| {
+        for net in Net::in_hosts() {
+            scope.spawn(move || {
+                for (name, play) in SCENES {
+                    println!("{net:?}: {name}");
+                    play(&net);
+                }
+            });
+        }
+    });
+}
 
 fn probes(net: &Net, sender: impl Fn(&mut Probe, &[std::net::SocketAddr]) + Sync) -> Vec<Vec<Saw>> {
     net.play(&Scene {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use evenfall_core::{Machine, Timestamp};
 use evenfall_host::clock::{ClockWatch, MonotonicClock, SyncSource};
+use evenfall_host::lab::Lab;
 use evenfall_port::memory::Switch;
 use evenfall_port::run::Loop;
 use evenfall_port::{Kind, Options, Port};
@@ -15,6 +16,9 @@ use evenfall_sim::{ClockSpec, Discard, HostSpec, NodeIndex, SimTime, Strict, Wir
 const TICK: Duration = Duration::from_millis(1);
 /// Time after which a scene counts as endless: 30 times the duration of the longest scene.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Hosts of a lab: as many as the largest scene has machines.
+const HOSTS: usize = 7;
 
 /// Local time at the start of a simulated scene, as if the hosts had started an hour ago.
 const START: Timestamp = Timestamp::from_nanos(3_600_000_000_000);
@@ -44,6 +48,8 @@ pub enum Net {
     Simulated { forwards: bool },
     /// A thread for each machine, on a port of this kind at loopback.
     Opened(Kind),
+    /// A thread for each machine, on a port of this kind in a host of its own.
+    Hosts { kind: Kind, lab: Lab },
     /// A thread for each machine, on a port in memory.
     Memory { forwards: bool },
 }
@@ -55,10 +61,23 @@ impl Net {
         Kind::available(skip).map(Self::Opened)
     }
 
+    /// Every kind of port in hosts with links between them. All hosts compute and check checksums.
+    pub fn in_hosts() -> impl Iterator<Item = Self> {
+        let skip = |name: &str, lacks: &str| println!("skipped: {name} in hosts: {lacks}");
+        Kind::available(skip).filter_map(|kind| {
+            let lab = Lab::new(HOSTS).and_then(|lab| {
+                (0..HOSTS).try_for_each(|host| lab.turn_off_checksums(host))?;
+                Ok(lab)
+            });
+            let lab = lab.inspect_err(|error| println!("skipped: hosts: {error}")).ok()?;
+            Some(Self::Hosts { kind, lab })
+        })
+    }
+
     /// Whether forwarding installs are carried out.
     pub fn forwards(&self) -> bool {
         match self {
-            Self::Opened(kind) => kind.forwards(),
+            Self::Opened(kind) | Self::Hosts { kind, .. } => kind.forwards(),
             Self::Simulated { forwards } | Self::Memory { forwards } => *forwards,
         }
     }
@@ -73,6 +92,14 @@ impl Net {
                     let segmentation = !kind.forwards();
                     let options = Options { kind: *kind, segmentation, ..Options::default() };
                     evenfall_port::open(kind.test_address(number), options).expect("loopback")
+                }
+                Self::Hosts { kind, lab } => {
+                    let segmentation = !kind.forwards();
+                    let options =
+                        Options { kind: *kind, segmentation, ..Options::default().keyed() };
+                    let address = (lab.address(number), 0).into();
+                    let opened = lab.within(number, || evenfall_port::open(address, options));
+                    opened.expect("a host").expect("a port")
                 }
                 _ => {
                     let port = switch.port(Options::default()).expect("memory");
