@@ -60,7 +60,11 @@ evenfall store tail tcp://127.0.0.1:7410 feed --follow"),
     ),
     ("store user ls", "evenfall store user ls --users users.toml"),
     ("store user remove", "evenfall store user remove feeder --users users.toml"),
-    ("store verify", "evenfall store verify ticks --feed nasdaq_20261120.itch50"),
+    (
+        "store verify",
+        "evenfall store verify ticks --feed nasdaq_20261120.itch50
+evenfall store verify ticks --signer signing.key.pub",
+    ),
     ("sort", "evenfall sort --records 200000 --ranks 4
 evenfall sort --in records.bin --out sorted --ranks 4 --verify
 evenfall sort --members ranks.txt --rank 2 --key-file evenfall.key --in share.bin --out sorted"),

@@ -37,6 +37,20 @@ impl Recorded {
         store(&self.dir, words)
     }
 
+    /// The root's signatures are in the recording of a demo with `--signed`, and no other key made
+    /// them.
+    fn expect_signed(&self) {
+        let public = self.scratch.path("run").join("signing-root.key.pub").display().to_string();
+        let said = self.store(&["verify", "--signer", &public]);
+        assert!(said.ok, "{}{}", said.out, said.err);
+        assert!(said.out.contains("recording feed: 1507 messages in "), "{}", said.out);
+        assert!(!said.out.contains("note:"), "{}", said.out);
+        let other = format!("ed25519:{}", "5a".repeat(32));
+        let said = self.store(&["verify", "--signer", &other]);
+        let why = "none of the given signers made this signature";
+        assert!(!said.ok && said.err.contains(why), "{}{}", said.out, said.err);
+    }
+
     /// Runs `store verify` with the feed.
     fn verify(&self, more: &[&str]) -> Said {
         self.store(&[&["verify", "--feed", &self.feed][..], more].concat())
@@ -68,7 +82,7 @@ fn contents(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 #[test]
 fn recorded_demo_equals_the_feed_and_reads_by_symbol_also_from_objects_alone() {
     let recorded = Recorded::prepare(MESSAGES);
-    let said = finish(recorded.demo(&["--fit", "1s", "--trees", "2"]));
+    let said = finish(recorded.demo(&["--fit", "1s", "--trees", "2", "--signed"]));
     assert!(said.ok, "{}", said.err);
     // Seven messages concern the whole market and go by both trees.
     assert!(said.err.contains("1507 messages recorded"), "{}", said.err);
@@ -80,6 +94,7 @@ fn recorded_demo_equals_the_feed_and_reads_by_symbol_also_from_objects_alone() {
     let said = recorded.verify(&[]);
     assert!(said.ok, "{}{}", said.out, said.err);
     assert!(said.out.contains("recording feed equals the feed: 1507 messages"), "{}", said.out);
+    recorded.expect_signed();
 
     let all = recorded.store(&["read", "feed"]);
     let lines: Vec<&str> = all.out.lines().collect();

@@ -1,14 +1,16 @@
 //! Datagrams and signatures that any holder of a key can make: what tests and instruments attack
 //! nodes with. No role calls this module.
 
-use bytes::Bytes;
-use evenfall_core::{EndKeys, NodeId, NodeKey};
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use evenfall_core::{EndKeys, NodeId, NodeKey, Timestamp};
 
 use crate::ends::End;
 use crate::seal::{Seal, SharedKey};
-use crate::signing::{CHAIN_BYTES, SIGNATURE_BYTES};
-use crate::wire::{self, Fixed, Hop, Kind};
-use crate::{FrameSigner, SignatureVerifier};
+use crate::signing::{CHAIN_BYTES, FrameHasher, SIGNATURE_BYTES, SigningChain};
+use crate::wire::{self, Fixed, Hop, Kind, put_message};
+use crate::{Archived, FrameSigner, SignatureVerifier};
 
 /// Signs by a hash that everybody can make, for tests alone.
 pub struct ToySigner(pub u8);
@@ -27,6 +29,38 @@ impl SignatureVerifier for ToyVerifier {
     fn verify(&self, hash: &[u8; CHAIN_BYTES], signature: &[u8; SIGNATURE_BYTES]) -> bool {
         self.0.iter().any(|signer| ToySigner(*signer).sign_hash(hash) == *signature)
     }
+}
+
+/// The signatures that a root makes of these frames, with their numbers: one where a number is left
+/// out, and one behind the last frame.
+pub fn sign_frames(
+    signer: Arc<dyn FrameSigner>,
+    stream: u32,
+    run_id: u64,
+    frames: &[Archived],
+) -> Vec<(u64, Bytes)> {
+    let hasher = FrameHasher::new(stream, run_id);
+    let mut chain = SigningChain::new(signer, hasher, usize::from(u16::MAX));
+    let mut signatures = Vec::new();
+    for (at, frame) in frames.iter().enumerate() {
+        let mut body = BytesMut::new();
+        frame.messages.iter().for_each(|message| put_message(&mut body, message));
+        let fixed = Fixed {
+            count: frame.messages.len() as u16,
+            run_id,
+            first_message: frame.first_message,
+            origin: frame.origin,
+            deadline: frame.deadline,
+            format: frame.format,
+            ..Fixed::control(Kind::Data, stream, 0, frame.sequence)
+        };
+        chain.add(Timestamp::ZERO, &fixed, &body);
+        let number = frame.sequence + 1;
+        if frames.get(at + 1).is_none_or(|next| next.sequence > number) {
+            signatures.push((number, chain.sign_batch(number).freeze()));
+        }
+    }
+    signatures
 }
 
 /// The datagram of a node with the key, as any holder of the key can make it.

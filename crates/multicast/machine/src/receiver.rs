@@ -29,6 +29,8 @@ pub struct Release {
     pub stream: u32,
     /// Run of the tree's root.
     pub epoch: u32,
+    /// The random number of the run, which a root that takes over keeps.
+    pub run_id: u64,
     /// Frame number.
     pub sequence: u64,
     /// Number of the frame's first message within the stream.
@@ -504,6 +506,7 @@ impl Receiver {
         let release = Release {
             stream: fixed.stream,
             epoch: fixed.epoch,
+            run_id: fixed.run_id,
             sequence,
             first_message: fixed.first_message,
             messages,

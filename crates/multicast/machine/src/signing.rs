@@ -46,8 +46,10 @@ use evenfall_core::{Malformed, Reader, Timestamp};
 
 use crate::wire::{FIXED_BYTES, Fixed};
 
+mod audit;
 pub(crate) mod check;
 
+pub use self::audit::{AuditBreak, AuditCause, AuditCounts, ChainAudit};
 pub(crate) use self::check::SignatureCheck;
 pub use self::check::{BreakCause, ChainBreak, ReleaseAfter, TrustCounts};
 

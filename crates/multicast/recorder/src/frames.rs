@@ -29,7 +29,7 @@ use evenfall_store_recording::replay::first_where;
 use evenfall_store_recording::writer::append_when_admitted;
 
 /// Bytes of a frame's record.
-const RECORD_BYTES: usize = 48;
+pub(crate) const RECORD_BYTES: usize = 48;
 /// Askers whose place in the recording is remembered, so that their next read continues there.
 const PLACES_MAX: usize = 16;
 
@@ -127,18 +127,20 @@ pub fn resumes(
     (0..streams).map(of).collect()
 }
 
+/// A frame without its messages.
 #[derive(Clone, Copy)]
-struct FrameRecord {
-    sequence: u64,
+pub(crate) struct FrameRecord {
+    pub(crate) sequence: u64,
     first_message: u64,
     origin: SyncTime,
     deadline: Option<SyncTime>,
-    count: u16,
+    /// Messages; none in a signature.
+    pub(crate) count: u16,
     format: Format,
 }
 
 impl FrameRecord {
-    fn of(record: &[u8]) -> Self {
+    pub(crate) fn of(record: &[u8]) -> Self {
         let word = |at: usize| {
             u64::from_le_bytes(record[at..at + 8].try_into().expect("a record of eight-byte words"))
         };
@@ -158,6 +160,31 @@ impl FrameRecord {
 
     fn end_message(&self) -> u64 {
         self.first_message + u64::from(self.count)
+    }
+
+    /// The frame with its messages, out of a replay that has not passed them; `None` when a message
+    /// is missing. Messages that are passed over are added to `passed`.
+    pub(crate) fn with_messages(
+        &self,
+        replay: &mut StreamReplay<'_>,
+        passed: &mut u64,
+    ) -> Result<Option<Archived>, StoreError> {
+        let mut messages = Vec::with_capacity(usize::from(self.count));
+        for number in self.first_message..self.end_message() {
+            // Messages before this number belong to a frame that was not recorded.
+            let message = loop {
+                match replay.next_message()? {
+                    Some(recorded) if recorded.number < number => *passed += 1,
+                    other => break other,
+                }
+            };
+            let Some(message) = message.filter(|message| message.number == number) else {
+                return Ok(None);
+            };
+            messages.push(Bytes::from(message.bytes));
+        }
+        let Self { sequence, first_message, origin, deadline, format, .. } = *self;
+        Ok(Some(Archived { sequence, first_message, origin, deadline, format, messages }))
     }
 }
 
@@ -263,22 +290,10 @@ impl<'a> FrameReader<'a> {
     ) -> Result<Option<Vec<Archived>>, StoreError> {
         let mut found = Vec::with_capacity(frames.len());
         for frame in frames {
-            let mut messages = Vec::with_capacity(usize::from(frame.count));
-            for number in frame.first_message..frame.end_message() {
-                // Messages before this number belong to a frame that was not recorded.
-                let message = loop {
-                    match replay.next_message()? {
-                        Some(recorded) if recorded.number < number => {}
-                        other => break other,
-                    }
-                };
-                let Some(message) = message.filter(|message| message.number == number) else {
-                    return Ok(None);
-                };
-                messages.push(Bytes::from(message.bytes));
-            }
-            let FrameRecord { sequence, first_message, origin, deadline, format, .. } = *frame;
-            found.push(Archived { sequence, first_message, origin, deadline, format, messages });
+            let Some(archived) = frame.with_messages(&mut replay, &mut 0)? else {
+                return Ok(None);
+            };
+            found.push(archived);
         }
         if let Some(last) = found.last() {
             let next_frame = last.sequence + 1;

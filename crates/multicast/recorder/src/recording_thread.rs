@@ -22,6 +22,7 @@ use evenfall_store_recording::writer::{BegunFlush, TakenMessage};
 use crate::frames::FrameLog;
 use crate::recent::RecentTap;
 use crate::role::NAME;
+use crate::signatures::SignatureLog;
 use crate::tables::{OpenTables, TableLog};
 use crate::utc::UtcLog;
 
@@ -65,6 +66,7 @@ pub(crate) struct RecordingPlan {
 struct RecordingThread<'a> {
     recording: RecordingWriter<'a>,
     frames: FrameLog<'a>,
+    signatures: SignatureLog<'a>,
     utc: Option<UtcLog<'a>>,
     tables: Option<Box<dyn TableLog + 'a>>,
     recent: Option<Box<dyn RecentTap>>,
@@ -98,6 +100,7 @@ impl RecordingThread<'_> {
                 })?;
             }
         }
+        self.signatures.push(release, at)?;
         self.frames.push(release, at);
         self.last_at = Some(at);
         Ok(())
@@ -130,6 +133,7 @@ impl RecordingThread<'_> {
         if let Some(tables) = &mut self.tables {
             tables.show()?;
         }
+        self.signatures.flush()?;
         self.frames.flush()?;
         if let (Some(utc), Some(at)) = (&mut self.utc, self.last_at) {
             utc.note(at)?;
@@ -166,6 +170,7 @@ pub(crate) fn write_recording(
     let mut writer = RecordingThread {
         recording: recording.stopping_with(stopping),
         frames: FrameLog::new(store, NAME, plan.trees, stopping)?,
+        signatures: SignatureLog::new(store, NAME, stopping),
         utc: clock.transpose()?,
         tables: tables.transpose()?,
         recent: plan.recent,

@@ -56,6 +56,26 @@ pub fn frames_schema() -> Schema {
     schema
 }
 
+/// Name of the file of a stream's signatures.
+pub fn signatures_name(recording: &str, stream: u32) -> String {
+    format!("{recording}.{stream}.signatures")
+}
+
+/// The schema of a file of signatures. The body of a signature takes several records.
+pub fn signatures_schema() -> Schema {
+    let number = |name: &'static str| (name, FieldType::U64);
+    let mut schema = Schema::of(&[("time", FieldType::Time), number("frame"), number("run")]);
+    let mut add = |name: &str, offset, len, kind| {
+        let name = name.to_owned();
+        schema.fields.push(Field { name, offset, len, kind, aggregate: false });
+    };
+    add("part", 24, 2, FieldType::U16);
+    add("length", 26, 2, FieldType::U16);
+    add("body", 28, 100, FieldType::Bytes);
+    schema.record_bytes = 128;
+    schema
+}
+
 /// The number after the messages of a frame's record.
 #[cfg(feature = "arrow")]
 pub(crate) fn end_of_frame(record: &[u8]) -> u64 {
@@ -153,7 +173,8 @@ pub(crate) fn derived_schema() -> Schema {
     ])
 }
 
-/// The recording beside whose messages this file lies: its frames, its trades and quotes, or UTC.
+/// The recording beside whose messages this file lies: its frames, its signatures, its trades and
+/// quotes, or UTC.
 pub(crate) fn beside(file: &Listed) -> Option<&str> {
     if let Some(recording) = file.name.strip_suffix(".utc") {
         return (file.schema == utc_schema()).then_some(recording);
@@ -161,6 +182,7 @@ pub(crate) fn beside(file: &Listed) -> Option<&str> {
     let (rest, kind) = file.name.rsplit_once('.')?;
     let schema = match kind {
         "frames" => frames_schema(),
+        "signatures" => signatures_schema(),
         "trades" => trades_schema(),
         "quotes" => quotes_schema(),
         "derived" => derived_schema(),

@@ -64,6 +64,7 @@ fn release(first_message: u64, lengths: &[usize]) -> Release {
     Release {
         stream: 0,
         epoch: RUN,
+        run_id: 0,
         sequence: 0,
         first_message,
         messages: Messages::new(body.freeze(), count).unwrap(),

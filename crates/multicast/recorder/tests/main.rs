@@ -1,0 +1,3 @@
+//! All tests of the recorder that need no processes.
+
+mod audits;
