@@ -24,6 +24,8 @@
 //! best price ([`Books::take_ticks`]), and [`TickFolder`] makes the quotes out of them. The ticks
 //! of a message depend on the messages up to it alone, so that a writer which begins again after a
 //! crash makes the same ones.
+//!
+//! Venues that state price levels in the place of orders have [`levels`].
 
 use crate::codec::{Format, ITCH, LOBSTER};
 use crate::itch::{Code, Stock, Symbols, View};
@@ -31,6 +33,7 @@ use crate::lobster::LobsterLine;
 use core::hash::{BuildHasherDefault, Hasher};
 use std::collections::BTreeMap;
 
+pub mod levels;
 #[cfg(test)]
 mod tests;
 
@@ -79,7 +82,7 @@ impl OrderSide {
 /// The orders of one price and side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PriceLevel {
-    /// Price in 1/10,000 dollar.
+    /// Price in 1/10,000 dollar; of a book of [`levels`], in units of its codec's last decimal.
     pub price: i64,
     /// Shares of all orders.
     pub shares: u64,
@@ -129,7 +132,7 @@ pub struct QuoteRow {
 /// Price and size of the best level of a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TopOfBook {
-    /// Price in 1/10,000 dollar.
+    /// Price in the unit of [`PriceLevel::price`].
     pub price: i64,
     /// Shares of all orders of that price.
     pub shares: u64,

@@ -30,10 +30,12 @@
 //!   which [`Codec::is_packet`] must hold. The function reads a datagram to the last byte, because
 //!   bytes of one format may look like another format by chance. A codec that accepts datagrams of
 //!   another codec as well names the other codec in [`Codec::yields_to`].
-//! - The codec brings the columns of a table of its messages alone ([`Codec::columns`],
-//!   [`crate::columns`]), with whatever decimals and lengths the venue has. The table `messages` of
-//!   a recording has the columns of [`Event`] for all formats, and leaves empty what an event does
-//!   not state. Prices with more decimals than an event has are in the codec's own columns only.
+//! - The codec brings the columns of the table `messages` of its recordings ([`Codec::columns`],
+//!   [`crate::columns`]), with whatever decimals and lengths the venue has. Prices with more
+//!   decimals than an [`Event`] has are in the codec's own columns only.
+//! - The tables `trades` and `quotes`, and the book at a time, are made out of what the codec says
+//!   of price levels and trades ([`Codec::market`], [`crate::books::levels`]). A codec that says
+//!   nothing of them has these tables refused by its name.
 //! - [`Event::price`] is in 1/10,000 dollar, [`Event::event_ns`] counts from [`Codec::clock`], and
 //!   a symbol has 8 bytes, padded with spaces ([`Stock::new`](crate::itch::Stock)). A venue that
 //!   names a security once and then only numbers it is read with [`Symbols::learn`] and
@@ -104,9 +106,10 @@ use std::io::Read;
 
 pub use evenfall_core::Format;
 
+use crate::books::levels::MarketCodec;
 use crate::columns::{ColumnSink, MessageColumn, TYPE_COLUMNS};
 use crate::error::UnknownFormat;
-use crate::event::Event;
+use crate::event::{EVENT_COLUMNS, Event};
 use crate::itch::Symbols;
 use crate::source::Source;
 
@@ -219,11 +222,33 @@ pub trait Codec: Sync {
         TYPE_COLUMNS
     }
 
-    /// Puts what a message states into the columns. A datagram of several messages states what all
-    /// of them have in common, and the type of the first. `symbols` has the securities that earlier
-    /// messages named.
-    fn put_values(&self, message: &[u8], _symbols: &mut Symbols, sink: &mut dyn ColumnSink) {
-        self.type_name(message).inspect(|name| sink.put_text(0, name));
+    /// Puts what a message states into the columns, and ends each row: one row, or one for each
+    /// statement of a datagram. Bytes that are no message of the format give no row. `symbols` has
+    /// the securities that earlier messages named.
+    fn put_rows(&self, message: &[u8], _symbols: &mut Symbols, sink: &mut dyn ColumnSink) {
+        let Some(name) = self.type_name(message) else { return };
+        sink.put_text(0, name);
+        sink.end_row();
+    }
+
+    /// Whether the columns are the format's own, and not those that [`Event`]s have.
+    fn has_own_columns(&self) -> bool {
+        self.columns() != EVENT_COLUMNS
+    }
+
+    /// The column with the venue's time of a row, in nanoseconds since the origin of
+    /// [`Codec::clock`]; `None` for a format whose own columns have no such time.
+    fn time_column(&self) -> Option<usize> {
+        None
+    }
+
+    /// Learns the securities that a message names, as [`Codec::put_rows`] does.
+    fn learn_names(&self, _message: &[u8], _symbols: &mut Symbols) {}
+
+    /// What messages say of books of price levels and of trades; `None` for a format that is read
+    /// into [`Books`](crate::books::Books) by orders, or not at all.
+    fn market_codec(&self) -> Option<&dyn MarketCodec> {
+        None
     }
 }
 

@@ -3,8 +3,9 @@
 //! Venues state different things, so that no list of columns fits all formats. Each codec brings
 //! its own columns ([`Codec::columns`](crate::codec::Codec::columns)): their names and kinds are
 //! the schema of a table of its messages. It then puts a message's values into a [`ColumnSink`]
-//! ([`Codec::put_values`](crate::codec::Codec::put_values)). A column that the message does not
-//! state gets no value, and is null in that row.
+//! ([`Codec::put_rows`](crate::codec::Codec::put_rows)). A column that the message does not
+//! state gets no value, and is null in that row. A message of a venue that packs several statements
+//! into one datagram has a row for each of them.
 //!
 //! The crate knows no library of tables. [`ColumnBuffers`] gathers rows as plain vectors, which a
 //! writer of Parquet or Arrow turns into its own arrays. A writer of text is a sink of its own.
@@ -17,8 +18,7 @@
 //! let lobster = codec::of(codec::LOBSTER).unwrap();
 //! let mut rows = ColumnBuffers::new(lobster.columns());
 //! for line in ["34200.5,1,7,100,5853300,1", "34201,7,0,0,-1,-1"] {
-//!     lobster.put_values(line.as_bytes(), &mut Symbols::new(), &mut rows);
-//!     rows.end_row();
+//!     lobster.put_rows(line.as_bytes(), &mut Symbols::new(), &mut rows);
 //! }
 //! let price = rows.columns().find(|(column, _)| column.name == "price").unwrap();
 //! assert_eq!(*price.1, ColumnValues::Decimal(vec![Some(5_853_300), None]));
@@ -50,27 +50,56 @@ pub struct MessageColumn {
     pub name: &'static str,
     /// What its values are.
     pub kind: ColumnKind,
+    /// The unit of its numbers, such as `ns` or `dollar`; `None` for numbers without a unit, and
+    /// for text.
+    pub unit: Option<&'static str>,
+    /// Bytes of its longest text; `None` for text of any length, and for numbers.
+    pub bytes_max: Option<u8>,
+    /// Whether the value may come from an earlier message: the symbol of a number, for instance.
+    pub is_derived: bool,
 }
 
 impl MessageColumn {
+    const fn of_kind(name: &'static str, kind: ColumnKind) -> Self {
+        Self { name, kind, unit: None, bytes_max: None, is_derived: false }
+    }
+
     /// A column of whole numbers.
     pub const fn unsigned(name: &'static str, bits: u8) -> Self {
-        Self { name, kind: ColumnKind::Unsigned { bits } }
+        Self::of_kind(name, ColumnKind::Unsigned { bits })
     }
 
     /// A column of numbers with decimals.
     pub const fn decimal(name: &'static str, scale: u8) -> Self {
-        Self { name, kind: ColumnKind::Decimal { scale } }
+        Self::of_kind(name, ColumnKind::Decimal { scale })
     }
 
     /// A column of true and false.
     pub const fn boolean(name: &'static str) -> Self {
-        Self { name, kind: ColumnKind::Boolean }
+        Self::of_kind(name, ColumnKind::Boolean)
     }
 
     /// A column of text.
     pub const fn text(name: &'static str) -> Self {
-        Self { name, kind: ColumnKind::Text }
+        Self::of_kind(name, ColumnKind::Text)
+    }
+
+    /// The same column, whose numbers are in this unit.
+    #[must_use]
+    pub const fn in_unit(self, unit: &'static str) -> Self {
+        Self { unit: Some(unit), ..self }
+    }
+
+    /// The same column, whose texts have at most so many bytes.
+    #[must_use]
+    pub const fn at_most(self, bytes: u8) -> Self {
+        Self { bytes_max: Some(bytes), ..self }
+    }
+
+    /// The same column, whose values may come from earlier messages.
+    #[must_use]
+    pub const fn as_derived(self) -> Self {
+        Self { is_derived: true, ..self }
     }
 }
 
@@ -80,8 +109,8 @@ pub const TYPE_COLUMN: MessageColumn = MessageColumn::text("type");
 /// The columns of a codec that reads no more than types.
 pub const TYPE_COLUMNS: &[MessageColumn] = &[TYPE_COLUMN];
 
-/// Takes the values of one message at a time. Columns are counted from 0 in the order of the
-/// codec's schema, and each gets at most one value a message.
+/// Takes the values of one row at a time. Columns are counted from 0 in the order of the codec's
+/// schema, and each gets at most one value a row.
 pub trait ColumnSink {
     /// Takes a whole number.
     fn put_unsigned(&mut self, column: usize, value: u64);
@@ -91,6 +120,8 @@ pub trait ColumnSink {
     fn put_boolean(&mut self, column: usize, value: bool);
     /// Takes text.
     fn put_text(&mut self, column: usize, value: &str);
+    /// Ends the row. Columns that got no value are null in it.
+    fn end_row(&mut self);
 }
 
 /// The values of a column, one a row; `None` where the message states none.
@@ -189,12 +220,9 @@ impl ColumnBuffers {
         self.rows
     }
 
-    /// Ends the row of a message. Columns that got no value are null in it.
-    pub fn end_row(&mut self) {
-        self.rows += 1;
-        for values in self.values.iter_mut().filter(|values| values.len() < self.rows) {
-            values.push_null();
-        }
+    /// The values of a column.
+    pub fn values(&self, column: usize) -> Option<&ColumnValues> {
+        self.values.get(column)
     }
 
     /// The columns and their values, in the order of the schema.
@@ -246,6 +274,13 @@ impl ColumnSink for ColumnBuffers {
         match self.open(column) {
             Some(ColumnValues::Text(values)) => values.push(Some(value)),
             values => debug_assert!(values.is_none(), "column {column} has no text"),
+        }
+    }
+
+    fn end_row(&mut self) {
+        self.rows += 1;
+        for values in self.values.iter_mut().filter(|values| values.len() < self.rows) {
+            values.push_null();
         }
     }
 }

@@ -63,22 +63,22 @@ pub const EVENT_COLUMNS: &[MessageColumn] = &[
     TYPE_COLUMN,
     MessageColumn::unsigned("stock_locate", 16),
     MessageColumn::unsigned("tracking_number", 16),
-    MessageColumn::unsigned("event_ns", 64),
-    MessageColumn::text("symbol"),
+    MessageColumn::unsigned("event_ns", 64).in_unit("ns"),
+    MessageColumn::text("symbol").at_most(8).as_derived(),
     MessageColumn::unsigned("order_reference", 64),
     MessageColumn::unsigned("new_reference", 64),
-    MessageColumn::text("side"),
+    MessageColumn::text("side").at_most(1),
     MessageColumn::unsigned("shares", 64),
-    MessageColumn::decimal("price", PRICE_DECIMALS),
+    MessageColumn::decimal("price", PRICE_DECIMALS).in_unit("dollar"),
     MessageColumn::unsigned("match_number", 64),
     MessageColumn::boolean("printable"),
-    MessageColumn::text("trading_state"),
-    MessageColumn::text("attribution"),
+    MessageColumn::text("trading_state").at_most(1),
+    MessageColumn::text("attribution").at_most(4),
 ];
 
 impl Event {
-    /// Puts the fields into [`EVENT_COLUMNS`].
-    pub fn put_values(&self, sink: &mut dyn ColumnSink) {
+    /// Puts the fields into [`EVENT_COLUMNS`], as one row.
+    pub fn put_row(&self, sink: &mut dyn ColumnSink) {
         // Text of at most eight bytes is written beside the heap.
         let mut letter = [0; 4];
         let mut put_letter = |sink: &mut dyn ColumnSink, column, value: Option<char>| {
@@ -100,6 +100,7 @@ impl Event {
         self.printable.inspect(|printable| sink.put_boolean(11, *printable));
         put_letter(sink, 12, self.trading_state);
         self.attribution.inspect(|participant| put_alpha(sink, 13, participant));
+        sink.end_row();
     }
 
     /// The fields on which two messages of a datagram agree, and the type of the first.

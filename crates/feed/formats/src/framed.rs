@@ -330,8 +330,8 @@ impl Codec for ItchCodec {
         EVENT_COLUMNS
     }
 
-    fn put_values(&self, message: &[u8], symbols: &mut Symbols, sink: &mut dyn ColumnSink) {
-        self.events(message, symbols, &mut |event| event.put_values(sink));
+    fn put_rows(&self, message: &[u8], symbols: &mut Symbols, sink: &mut dyn ColumnSink) {
+        self.events(message, symbols, &mut |event| event.put_row(sink));
     }
 }
 

@@ -2,6 +2,7 @@
 //! and panics when a promise breaks.
 
 use crate::arbiter::{ArbiterEvent, ArbiterLimits, FAR_PACKETS, FeedSide};
+use crate::books::levels::LevelBooks;
 use crate::codec::CODECS;
 use crate::columns::ColumnBuffers;
 use crate::file::open;
@@ -99,9 +100,14 @@ pub fn feed(data: &[u8]) {
         let (mut events, mut symbols) = (0, Symbols::new());
         codec.events(data, &mut symbols, &mut |_| events += 1);
         let mut row = ColumnBuffers::new(codec.columns());
-        codec.put_values(data, &mut Symbols::new(), &mut row);
-        row.end_row();
+        codec.put_rows(data, &mut Symbols::new(), &mut row);
         let is_message = codec.type_name(data).is_some();
+        assert_eq!(is_message, row.rows() > 0, "{}: a message gives a row", codec.word());
+        if let Some(market) = codec.market_codec() {
+            let mut books = LevelBooks::<()>::default();
+            books.take_message(market, data, (), &mut |(), _| {});
+            books.end_nanosecond(&mut |(), _| {});
+        }
         assert_eq!(is_message, events > 0, "{}: a message gives an event", codec.word());
         assert!(is_message || !codec.is_packet(data), "{}: a packet is a message", codec.word());
         let _ = (codec.is_file(data), codec.packet_head(data), codec.shard_key(data));

@@ -2,6 +2,8 @@
 //! the folder that `EVENFALL_DATA` names.
 
 use evenfall_feed_formats::arbiter::{self, Arbiter, ArbiterLimits, FeedSide};
+use evenfall_feed_formats::books::levels::{LevelBooks, MarketRow};
+use evenfall_feed_formats::columns::ColumnBuffers;
 use evenfall_feed_formats::event::Event;
 use evenfall_feed_formats::itch::{Symbols, View};
 use evenfall_feed_formats::pcap::PcapReader;
@@ -200,5 +202,42 @@ fn real_files_cut_at_many_places_never_end_quietly() {
                 Err(error) => assert_eq!(error.index, count),
             }
         }
+    }
+}
+
+#[test]
+fn entries_of_cme_are_rows_trades_and_quotes_that_never_cross() {
+    let Some(path) = data("pcap/Cme.Mdp3.Sbe.v6.1.pcap") else { return };
+    let codec = codec::of(codec::MDP3).unwrap();
+    let market = codec.market_codec().unwrap();
+    let mut source = PcapReader::new(File::open(&path).unwrap(), "cme");
+    let (mut symbols, mut buffers) = (Symbols::new(), ColumnBuffers::new(codec.columns()));
+    let (mut books, mut made) = (LevelBooks::default(), Vec::new());
+    while let Some(datagram) = source.next_datagram().unwrap() {
+        if datagram.destination.port() == 14_340 {
+            codec.put_rows(&datagram.payload, &mut symbols, &mut buffers);
+            books.take_message(market, &datagram.payload, (), &mut |(), row| made.push(row));
+        }
+    }
+    books.end_nanosecond(&mut |(), row| made.push(row));
+    assert_eq!(buffers.rows(), 19_115);
+    let trades = made.iter().filter_map(|row| match row {
+        MarketRow::Trade(trade) => Some(trade.stated),
+        MarketRow::Quote(_) => None,
+    });
+    let trades: Vec<_> = trades.collect();
+    let size: u64 = trades.iter().map(|trade| trade.size).sum();
+    assert_eq!((trades.len(), size), (355, 1_085));
+    // 342.25 cents a bushel.
+    assert_eq!((trades[1].security, trades[1].price), (363_272, Some(342_250_000_000)));
+    let quotes = made.iter().filter_map(|row| match row {
+        MarketRow::Quote(quote) => Some((quote.bid, quote.ask)),
+        MarketRow::Trade(_) => None,
+    });
+    let quotes: Vec<_> = quotes.collect();
+    assert_eq!(quotes.len(), 2_179);
+    let both = quotes.iter().filter_map(|(bid, ask)| Some((bid.as_ref()?, ask.as_ref()?)));
+    for (bid, ask) in both {
+        assert!(bid.price < ask.price, "{bid:?} {ask:?}");
     }
 }

@@ -111,13 +111,14 @@ impl Codec for Mach {
         COLUMNS
     }
 
-    fn put_values(&self, message: &[u8], _: &mut Symbols, sink: &mut dyn ColumnSink) {
+    fn put_rows(&self, message: &[u8], _: &mut Symbols, sink: &mut dyn ColumnSink) {
         let Some(first) = first(message) else { return };
         self.type_name(message).inspect(|name| sink.put_text(0, name));
         sink.put_unsigned(1, first.sequence);
         sink.put_unsigned(2, first.packet_type.into());
         sink.put_unsigned(3, first.session.into());
         sink.put_unsigned(4, first.packets);
+        sink.end_row();
     }
 }
 
@@ -135,8 +136,7 @@ mod tests {
         let two = [packet(b'T'), packet(b'B')].concat();
         assert_eq!(Mach.type_name(&two), Some("LastSale"));
         let mut row = ColumnBuffers::new(Mach.columns());
-        Mach.put_values(&two, &mut Symbols::new(), &mut row);
-        row.end_row();
+        Mach.put_rows(&two, &mut Symbols::new(), &mut row);
         let stated = row.columns().skip(1).map(|(_, values)| values.clone());
         let expected = [5, 3, 1, 2].map(|number| ColumnValues::Unsigned(vec![Some(number)]));
         assert_eq!(stated.collect::<Vec<_>>(), expected);

@@ -2,6 +2,7 @@
 
 use super::{Stock, View};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The directory of a day: locate to symbol and back.
 ///
@@ -12,7 +13,9 @@ use std::collections::BTreeMap;
 /// in the other direction. A recorder that runs over several days meets a directory each day, whose
 /// entries replace those of the day before.
 ///
-/// A codec of another format [`learn`](Self::learn)s the securities that its venue numbers.
+/// A codec of another format [`learn`](Self::learn)s the securities that its venue numbers. Venues
+/// of derivatives have names of twenty letters and more, which are
+/// [names of securities](Self::learn_name) beside the symbols of eight bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Symbols {
     /// Numbers below 65,536, which are all that ITCH has: a symbol is one load away.
@@ -20,6 +23,8 @@ pub struct Symbols {
     /// Numbers from 65,536 on, at most [`LARGE_MAX`].
     large: BTreeMap<u32, Stock>,
     by_stock: BTreeMap<Stock, u32>,
+    /// Names of any length, at most [`LARGE_MAX`].
+    names: BTreeMap<u32, Arc<str>>,
 }
 
 /// Securities with numbers from 65,536 on whose symbols are kept. Further securities have no
@@ -79,6 +84,30 @@ impl Symbols {
     /// The venue's number of a symbol.
     pub fn locate(&self, stock: Stock) -> Option<u32> {
         self.by_stock.get(&stock).copied()
+    }
+
+    /// Learns the name of the security that a venue gives this number, whatever the name's length.
+    /// The latest name counts. Returns whether the entry changed.
+    pub fn learn_name(&mut self, number: u32, name: &str) -> bool {
+        let known = self.names.get(&number);
+        if known.is_some_and(|known| **known == *name)
+            || known.is_none() && self.names.len() >= LARGE_MAX
+        {
+            return false;
+        }
+        self.names.insert(number, Arc::from(name));
+        true
+    }
+
+    /// The name of a security that [`learn_name`](Self::learn_name) has learned.
+    #[inline]
+    pub fn security_name(&self, number: u32) -> Option<&Arc<str>> {
+        self.names.get(&number)
+    }
+
+    /// The numbers and names that [`learn_name`](Self::learn_name) has learned, by number.
+    pub fn security_names(&self) -> impl Iterator<Item = (u32, &Arc<str>)> {
+        self.names.iter().map(|(number, name)| (*number, name))
     }
 
     /// Securities known.
