@@ -9,9 +9,8 @@ use arrow_schema::{ArrowError, DataType, Field, Schema};
 use evenfall::recording::{MessageRow, RecordingFollower, TableName};
 use evenfall::store::StoreError;
 use evenfall_feed_formats::codec::Clock;
-use evenfall_feed_formats::event::PRICE_DECIMALS;
-use evenfall_feed_formats::itch::Stock;
-use evenfall_store_recording::tables::messages_batch;
+use evenfall_feed_formats::itch::Symbols;
+use evenfall_store_recording::tables::recorded_batch;
 use evenfall_store_recording::times::{TimeArg, TimeRangeError, resolve_range};
 use evenfall_store_recording::{BookDepth, DepthTime};
 use pyo3::exceptions::PyTypeError;
@@ -24,9 +23,6 @@ use crate::rows::Rows;
 use crate::table_rows::{TableQuestion, TableRows, zone_of, zoned_messages};
 use crate::times::{on_day, time_of};
 use crate::waits::{run_beside, wait_for};
-
-/// Digits of a price.
-const PRICE_DIGITS: u8 = 18;
 
 /// A recording of a feed.
 #[pyclass(frozen, name = "Recording", module = "evenfall")]
@@ -250,11 +246,9 @@ impl PyRecording {
             let span = opened.span().map_err(RowsError::from)?;
             let times = resolve_range(None, at, clock, span)
                 .map_err(|error| wrong_argument(error.to_string()))?;
-            let stock = Stock::new(&symbol);
             let at = DepthTime::Indexed(*times.end());
-            let depth = stock.map(|stock| opened.depth(Some(stock), at, levels, &|| true));
-            let depth = depth.transpose().map_err(RowsError::from)?.flatten();
-            let depth = depth.ok_or_else(|| {
+            let depth = opened.depth_of(Some(&symbol), at, levels, &|| true);
+            let depth = depth.map_err(RowsError::from)?.ok_or_else(|| {
                 not_found(format!("no message of {name} has named {symbol} by then"))
             })?;
             Ok(depth_batch(&depth).map_err(RowsError::from)?)
@@ -278,7 +272,7 @@ impl PyRecording {
             let opened = place.recording(&name)?;
             let clock = opened.venue_clock()?;
             let follower = RecordingFollower::beginning_with(&opened, last)?;
-            Ok(LiveState { follower, clock })
+            Ok(LiveState { follower, clock, symbols: Symbols::new() })
         })?;
         let title = format!("messages of {}", self.name);
         Ok(LiveRows { title, symbol, state: Mutex::new(begun?) })
@@ -291,7 +285,7 @@ impl PyRecording {
 
 /// The levels of a book as rows: bids first, the best of each side first.
 fn depth_batch(depth: &BookDepth) -> Result<RecordBatch, ArrowError> {
-    let price = DataType::Decimal128(PRICE_DIGITS, PRICE_DECIMALS as i8);
+    let price = depth.price_type();
     let (mut sides, mut ranks) = (StringBuilder::new(), Int64Builder::new());
     let mut prices = Decimal128Builder::new().with_data_type(price.clone());
     let (mut shares, mut orders) = (Int64Builder::new(), Int64Builder::new());
@@ -321,6 +315,8 @@ fn depth_batch(depth: &BookDepth) -> Result<RecordBatch, ArrowError> {
 struct LiveState {
     follower: RecordingFollower,
     clock: Clock,
+    /// Names of securities that the messages since then have told.
+    symbols: Symbols,
 }
 
 /// Batches of a recording that still grows.
@@ -353,7 +349,8 @@ impl LiveRows {
                 return Some(Err(error.into()));
             }
             if !rows.is_empty() {
-                let batch = messages_batch(&rows).and_then(|batch| zoned_messages(&batch, clock));
+                let batch = recorded_batch(&rows, &mut state.symbols)
+                    .and_then(|batch| zoned_messages(&batch, clock));
                 return Some(batch.map_err(RowsError::from));
             }
             if std::time::Instant::now() >= until {

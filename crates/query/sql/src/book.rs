@@ -10,7 +10,7 @@ use arrow::array::{Decimal128Array, Int64Array, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::catalog::streaming::StreamingTable;
 use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
-use datafusion::common::{Result, ScalarValue, plan_datafusion_err, plan_err};
+use datafusion::common::{Result, ScalarValue, exec_err, plan_datafusion_err, plan_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::Expr;
 use datafusion::physical_plan::stream::RecordBatchReceiverStream;
@@ -24,6 +24,9 @@ use crate::faults::table_error;
 /// An example for errors.
 const USAGE: &str = "book takes a recording, a symbol, a time and a number of levels, as in \
                      book('day', 'AAPL', TIMESTAMP '2019-12-30 09:36:00', 5)";
+
+/// The place of the price among the columns of a book.
+const PRICE_AT: usize = 2;
 
 /// The table function.
 pub(crate) struct BookFunction {
@@ -56,7 +59,8 @@ impl TableFunctionImpl for BookFunction {
             time: time_argument(time)?,
             levels: level_count(levels)?,
         };
-        let (tables, schema) = (Arc::clone(&self.tables), schema());
+        let price = price_type_in(&*self.tables, &asked.recording);
+        let (tables, schema) = (Arc::clone(&self.tables), book_schema(price));
         let book = BookTable { tables, asked, schema: Arc::clone(&schema) };
         Ok(Arc::new(StreamingTable::try_new(schema, vec![Arc::new(book)])?))
     }
@@ -113,12 +117,27 @@ fn time_argument(expr: &Expr) -> Result<TimeArg> {
     time.ok_or_else(|| plan_datafusion_err!("{USAGE}; found {value} in the place of a time"))
 }
 
-fn schema() -> SchemaRef {
+/// The type of the prices of a recording, as its quotes have it. A recording that cannot be opened
+/// is named when the statement runs.
+fn price_type_in(tables: &dyn Tables, recording: &str) -> DataType {
+    // A statement is planned on a thread of the runtime, where a store must not wait for objects.
+    let opened = std::thread::scope(|scope| {
+        let quotes = TableName::of_recording(recording, "quotes");
+        scope.spawn(move || tables.open(&quotes)).join()
+    });
+    let Ok(Ok(quotes)) = opened else { return depth::price_type() };
+    let schema = &quotes.info().schema;
+    schema
+        .field_with_name("bid")
+        .map_or_else(|_| depth::price_type(), |bid| bid.data_type().clone())
+}
+
+fn book_schema(price: DataType) -> SchemaRef {
     let field = |name, kind| Field::new(name, kind, false);
     Arc::new(Schema::new(vec![
         field("side", DataType::Utf8),
         field("level", DataType::Int64),
-        field("price", depth::price_type()),
+        field("price", price),
         field("size", DataType::Int64),
         field("orders", DataType::Int64),
     ]))
@@ -132,11 +151,15 @@ fn levels_batch(found: &BookDepth, schema: SchemaRef) -> Result<RecordBatch> {
     let levels: Vec<(&str, i64, PriceLevel)> = levels.collect();
     let rows = || levels.iter();
     let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    let price = schema.field(PRICE_AT).data_type().clone();
+    if !levels.is_empty() && found.price_type() != price {
+        return exec_err!("the recording was made anew while the statement was planned: ask again");
+    }
     let prices = Decimal128Array::from_iter_values(rows().map(|(_, _, at)| at.price.into()));
     let columns: Vec<ArrayRef> = vec![
         Arc::new(StringArray::from_iter_values(rows().map(|(side, _, _)| side))),
         Arc::new(Int64Array::from_iter_values(rows().map(|(_, level, _)| *level))),
-        Arc::new(prices.with_data_type(depth::price_type())),
+        Arc::new(prices.with_data_type(price)),
         Arc::new(Int64Array::from_iter_values(rows().map(|(_, _, at)| whole(at.shares)))),
         Arc::new(Int64Array::from_iter_values(rows().map(|(_, _, at)| whole(at.orders)))),
     ];

@@ -1,29 +1,45 @@
-//! The order book of a symbol at a time, made out of the messages before it.
+//! The book of a symbol at a time, made out of the messages before it.
 
 use std::ops::RangeInclusive;
 
 pub use evenfall_feed_formats::books::PriceLevel;
+use evenfall_feed_formats::books::levels::{LevelBooks, MarketCodec};
 use evenfall_feed_formats::books::{Books, BooksConfig, OrderSide};
-use evenfall_feed_formats::codec::{self, Clock, DAY_NS};
+use evenfall_feed_formats::codec::{self, Clock, Codec, DAY_NS};
 use evenfall_feed_formats::event::PRICE_DECIMALS;
 use evenfall_feed_formats::itch::{Stock, Symbols, View};
 
 use crate::records::RecordedMessage;
 use crate::snapshot::{ALL_TIMES, RecordingSnapshot, StreamSnapshot};
-use crate::tables::{PRICE_DIGITS, TableError, TableName};
+use crate::tables::{TableError, TableName, price_type_of};
 
 /// The levels of a book, the best of each side first.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BookDepth {
     /// Buy orders.
     pub bids: Vec<PriceLevel>,
     /// Sell orders.
     pub asks: Vec<PriceLevel>,
+    /// Decimals of the prices.
+    pub price_decimals: u8,
 }
 
-/// The type of prices in tables.
+impl Default for BookDepth {
+    fn default() -> Self {
+        Self { bids: Vec::new(), asks: Vec::new(), price_decimals: PRICE_DECIMALS }
+    }
+}
+
+impl BookDepth {
+    /// The type of the prices in tables.
+    pub fn price_type(&self) -> arrow_schema::DataType {
+        price_type_of(self.price_decimals)
+    }
+}
+
+/// The type of prices of ITCH in tables.
 pub fn price_type() -> arrow_schema::DataType {
-    arrow_schema::DataType::Decimal128(PRICE_DIGITS, PRICE_DECIMALS as i8)
+    price_type_of(PRICE_DECIMALS)
 }
 
 /// The last moment of a book, in nanoseconds since 1970.
@@ -84,6 +100,95 @@ impl StatedLimit {
 }
 
 impl RecordingSnapshot {
+    /// The best `levels` of each side of the book of a symbol of any length, by the codec of the
+    /// recording. See [`depth`](Self::depth). A security that no message of the recording names has
+    /// the venue's number in the place of the symbol.
+    ///
+    /// # Errors
+    /// As [`depth`](Self::depth), and [`TableError::NotGiven`] for a format without books.
+    pub fn depth_of(
+        &self,
+        symbol: Option<&str>,
+        at: DepthTime,
+        levels: usize,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<Option<BookDepth>, TableError> {
+        let Some(codec) = self.own_codec() else {
+            return match symbol.map(Stock::new) {
+                // A text that is no symbol of the venue is a symbol that no message names.
+                Some(None) => Ok(None),
+                Some(stock) => self.depth(stock, at, levels, goes_on),
+                None => self.depth(None, at, levels, goes_on),
+            };
+        };
+        let market = self.market_of(codec)?;
+        let mut found = None;
+        for stream in self.streams() {
+            let books = self.level_books_at(stream, codec, at, goes_on)?;
+            let security = symbol.and_then(|symbol| books.find_security(symbol.trim_end()));
+            let Some(security) = security else { continue };
+            let best = |side| -> Vec<PriceLevel> {
+                let known = books.levels(security, side).filter(|level| level.shares > 0);
+                known.take(levels).collect()
+            };
+            let (bids, asks) = (best(OrderSide::Bid), best(OrderSide::Ask));
+            let is_empty = bids.is_empty() && asks.is_empty();
+            let depth = BookDepth { bids, asks, price_decimals: market.price_decimals() };
+            // The definitions of securities may be in another stream than their books.
+            if !is_empty {
+                return Ok(Some(depth));
+            }
+            found = Some(depth);
+        }
+        Ok(found)
+    }
+
+    fn market_of(&self, codec: &'static dyn Codec) -> Result<&'static dyn MarketCodec, TableError> {
+        codec.market_codec().ok_or_else(|| TableError::NotGiven {
+            table: TableName::of_recording(self.name(), "book"),
+            format: codec.name(),
+        })
+    }
+
+    /// The books of levels of a stream at a moment.
+    fn level_books_at(
+        &self,
+        stream: &StreamSnapshot,
+        codec: &'static dyn Codec,
+        at: DepthTime,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<LevelBooks<()>, TableError> {
+        let market = self.market_of(codec)?;
+        let limit = match at {
+            DepthTime::Stated(at_ns) => Some(StatedLimit::new(at_ns, codec.clock())),
+            DepthTime::Indexed(_) => None,
+        };
+        let mut books = LevelBooks::default();
+        let mut is_later = false;
+        let mut replay = stream.replay(&**self.source(), stream.numbers(), &at.indexed_times())?;
+        while !is_later
+            && goes_on()
+            && let Some(recorded) = replay.next_message()?
+        {
+            if recorded.format != Some(codec.format()) {
+                continue;
+            }
+            market.read_updates(&recorded.bytes, &mut |update| {
+                is_later |= limit.as_ref().is_some_and(|at| at.is_later(update.time_ns, &recorded));
+                if !is_later {
+                    books.take_update(&update, (), &mut |(), _| {});
+                }
+            });
+        }
+        match books.over_limit() {
+            0 => Ok(books),
+            _ => {
+                let table = TableName::of_recording(self.name(), "book");
+                Err(TableError::TooManyBooks { table })
+            }
+        }
+    }
+
     /// The best `levels` of each side of a symbol's book, after all messages up to this moment, its
     /// own messages too. Messages of a stream are in order of their times, so that reading ends at
     /// the first later one. No symbol stands for the only security of messages that name none, such
@@ -109,7 +214,8 @@ impl RecordingSnapshot {
             let best = |side| -> Vec<PriceLevel> {
                 books.levels(locate, side).filter(|level| level.shares > 0).take(levels).collect()
             };
-            let depth = BookDepth { bids: best(OrderSide::Bid), asks: best(OrderSide::Ask) };
+            let (bids, asks) = (best(OrderSide::Bid), best(OrderSide::Ask));
+            let depth = BookDepth { bids, asks, ..BookDepth::default() };
             // All orders of a symbol are in one stream. Its directory may be in every stream.
             if depth != BookDepth::default() {
                 return Ok(Some(depth));
@@ -155,12 +261,23 @@ impl RecordingSnapshot {
         Ok(books)
     }
 
-    /// The symbols that the messages of ITCH name. All messages are read, so that only an error
-    /// that lists them asks for it.
+    /// The symbols that the messages name, and of a format with books of levels the numbers of
+    /// securities without a name too. All messages are read, so that only an error that lists them
+    /// asks for it.
     ///
     /// # Errors
     /// The errors of the source.
     pub fn named_symbols(&self, goes_on: &dyn Fn() -> bool) -> Result<Vec<String>, TableError> {
+        if let Some(codec) = self.own_codec() {
+            let mut known = Vec::new();
+            for stream in self.streams() {
+                let end = DepthTime::Indexed(i64::MAX);
+                known.extend(self.level_books_at(stream, codec, end, goes_on)?.known_securities());
+            }
+            known.sort_unstable();
+            known.dedup();
+            return Ok(known);
+        }
         let mut symbols = Symbols::new();
         for stream in self.streams() {
             let mut replay = stream.replay(&**self.source(), stream.numbers(), &ALL_TIMES)?;

@@ -160,7 +160,7 @@ pub(crate) struct RecordView<'a> {
     pub(crate) kind: PartKind,
     number: u64,
     indexed_ns: i64,
-    format: Option<Format>,
+    pub(crate) format: Option<Format>,
     bytes: &'a [u8],
     own_time_ns: Option<i64>,
 }

@@ -4,6 +4,8 @@ use std::ops::{ControlFlow, Range, RangeInclusive};
 use std::sync::{Arc, OnceLock};
 
 use evenfall_feed_formats::Format;
+#[cfg(feature = "arrow")]
+use evenfall_feed_formats::codec::Codec;
 use evenfall_feed_formats::codec::{self, Clock};
 use evenfall_store_engine::{KnownEnd, Listed, RecordSource, StoreError};
 use evenfall_store_format::layout::record_time;
@@ -81,6 +83,8 @@ pub struct StreamSnapshot {
     is_dense: bool,
     /// Whether retention has removed messages.
     is_shortened: bool,
+    /// The format that the writer stated for the oldest message.
+    format: Option<Format>,
 }
 
 impl StreamSnapshot {
@@ -108,7 +112,7 @@ impl StreamSnapshot {
 
     fn read(source: &dyn RecordSource, files: &[Listed], stream: u32) -> Result<Self, StoreError> {
         let (mut oldest, mut first_whole, mut end) = (u64::MAX, 0, 0);
-        let (mut there, mut is_shortened) = (Vec::new(), false);
+        let (mut there, mut is_shortened, mut format) = (Vec::new(), false, None);
         for file in files {
             let records = source.between(&file.name, i64::MIN, i64::MAX)?;
             let Some(last) = records.end.checked_sub(1).filter(|last| *last >= records.start)
@@ -117,12 +121,15 @@ impl StreamSnapshot {
             };
             let record = source.numbers(&file.name, records.start..records.start + 1)?;
             let first = number_of(&record);
+            let view = RecordView::of(&record, head_bytes(&file.schema));
+            if first < oldest {
+                format = view.format;
+            }
             if records.start > 0 {
                 is_shortened = true;
                 // Retention removes whole chunks, file by file. It may have removed the first parts
                 // of this message.
-                let kind = RecordView::of(&record, head_bytes(&file.schema)).kind;
-                let is_cut = matches!(kind, PartKind::Middle | PartKind::Last);
+                let is_cut = matches!(view.kind, PartKind::Middle | PartKind::Last);
                 first_whole = first_whole.max(first + u64::from(is_cut));
             }
             oldest = oldest.min(first);
@@ -132,7 +139,7 @@ impl StreamSnapshot {
         let oldest = oldest.min(end);
         let numbers = oldest.max(first_whole).min(end)..end;
         let mut snapshot =
-            Self { stream, files: there, oldest, numbers, is_dense: false, is_shortened };
+            Self { stream, files: there, oldest, numbers, is_dense: false, is_shortened, format };
         let records = snapshot.records_from(source, snapshot.numbers.start)?;
         snapshot.is_dense = records == snapshot.numbers.end - snapshot.numbers.start;
         Ok(snapshot)
@@ -425,6 +432,19 @@ impl RecordingSnapshot {
         }
         let found = untagged_format_of(&*self.source, &self.streams)?;
         Ok(*self.untagged.get_or_init(|| found))
+    }
+
+    /// The format of the recording: what the writer stated of the oldest message of the first
+    /// stream that has any. `None` without messages, and where the writer stated no format.
+    pub fn stated_format(&self) -> Option<Format> {
+        self.streams.iter().find_map(|stream| stream.format)
+    }
+
+    /// The codec of the recording, where its messages have columns of their own. `None` for formats
+    /// that are read into events, and for opaque and unknown formats.
+    #[cfg(feature = "arrow")]
+    pub(crate) fn own_codec(&self) -> Option<&'static dyn Codec> {
+        codec::of(self.stated_format()?).filter(|codec| codec.has_own_columns())
     }
 
     /// The clock of the venue of the first message.

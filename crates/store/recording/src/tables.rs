@@ -12,6 +12,15 @@
 //! | `r.quotes` | the best bid and ask of a symbol, at each nanosecond that changed them |
 //! | `r.raw` | every message, with all columns of an export, the bytes of the message too |
 //!
+//! The columns are those of the codec of the recording's messages. ITCH and LOBSTER share theirs. A
+//! format with columns of its own ([`has_own_columns`]) has them in `messages`, a row for each
+//! statement of a datagram, with the decimals of the venue. Its `trades` and `quotes` are made out
+//! of what the codec says of price levels ([`market_codec`]), and are refused by the format's name
+//! where it says nothing of them.
+//!
+//! [`has_own_columns`]: evenfall_feed_formats::codec::Codec::has_own_columns
+//! [`market_codec`]: evenfall_feed_formats::codec::Codec::market_codec
+//!
 //! A recorder writes `trades` and `quotes` beside the messages (the module `derived`), and
 //! `evenfall store derive` makes them for recordings that lack them. Where the store has no rows,
 //! order books make both tables out of the messages while they are read. Such a scan reads all
@@ -21,31 +30,38 @@
 
 mod batches;
 mod books;
+mod coded;
 mod columns;
+mod market;
+mod messages;
 mod opened;
+mod refused;
 mod shredded;
+mod user_files;
 
 use std::collections::BTreeMap;
-use std::ops::{ControlFlow, RangeInclusive};
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::{ArrowError, SchemaRef};
 use evenfall_feed_formats::books::BooksConfig;
-use evenfall_feed_formats::itch::Stock;
-use evenfall_store_engine::columns::{Columns, arrow_schema, record_batch};
-use evenfall_store_engine::{FieldColumns, Listed, RecordSource, StoreError};
-use evenfall_store_format::{Field, Schema};
+use evenfall_feed_formats::codec;
+use evenfall_feed_formats::itch::Symbols;
+use evenfall_store_engine::{Listed, RecordSource, StoreError};
 
-use self::batches::{MessageTable, fields_of};
+use self::batches::MessageTable;
 use self::books::{BookSnapshot, BookTable};
-pub use self::columns::PRICE_DIGITS;
+use self::coded::{CodedSnapshot, coded_batch};
+pub use self::columns::{PRICE_DIGITS, price_type_of};
+use self::market::MarketSnapshot;
+use self::messages::MessageSnapshot;
 use self::opened::{OpenedRecording, StillEdges};
-use self::shredded::read_events;
+use self::refused::RefusedSnapshot;
+use self::user_files::FileSnapshot;
 use crate::catalog::Catalog;
 use crate::depth::{BookDepth, DepthTime};
 use crate::names::near_names;
-use crate::replay::records_of_times;
 use crate::rows::MessageRow;
 use crate::snapshot::{RecordingSnapshot, RowSelection};
 use crate::times::{RangeEnd, TimeArg, TimeRangeError, is_of_day};
@@ -79,6 +95,18 @@ pub enum TableError {
         table: TableName,
         /// The orders that are followed ([`StoreTables::with_books`]).
         orders_max: usize,
+    },
+    /// The codec of the recording reads no rows of this table out of the messages.
+    NotGiven {
+        /// The table.
+        table: TableName,
+        /// The name of the format.
+        format: &'static str,
+    },
+    /// The messages of a stream are about more securities than books are kept.
+    TooManyBooks {
+        /// The table.
+        table: TableName,
     },
     /// There is no recording of this name.
     UnknownRecording {
@@ -117,6 +145,18 @@ impl std::fmt::Display for TableError {
             Self::TooManyOrders { table, orders_max } => {
                 write!(f, "table {table}: more than {orders_max} orders are in the books at a time")
             }
+            Self::NotGiven { table, format } => {
+                let recording = table.recording.as_deref().unwrap_or("the recording");
+                write!(
+                    f,
+                    "table {table}: messages of {format} are not read into it; what is read of \
+                     them is in {recording}.messages, and their bytes are in {recording}.raw and \
+                     in what `evenfall store export` writes"
+                )
+            }
+            Self::TooManyBooks { table } => {
+                write!(f, "table {table}: the messages are about more securities than have books")
+            }
             Self::UnknownRecording { name, known } => {
                 write!(f, "there is no recording {name}{}", near_names(name, known))
             }
@@ -143,6 +183,8 @@ impl std::error::Error for TableError {
             Self::UnknownTable(_)
             | Self::UnknownColumn { .. }
             | Self::TooManyOrders { .. }
+            | Self::NotGiven { .. }
+            | Self::TooManyBooks { .. }
             | Self::UnknownRecording { .. }
             | Self::UnknownSymbol { .. } => None,
         }
@@ -383,11 +425,25 @@ impl StoreTables {
         opened: Arc<OpenedRecording>,
         table: RecordingTable,
     ) -> Result<Arc<dyn Snapshot>, TableError> {
-        Ok(match table {
-            RecordingTable::Message(table) => {
-                Arc::new(MessageSnapshot::open(Arc::clone(&opened.snapshot), table)?)
+        let recording = Arc::clone(&opened.snapshot);
+        let own_codec = recording.own_codec();
+        Ok(match (table, own_codec) {
+            (RecordingTable::Message(MessageTable::Messages), Some(codec)) => {
+                Arc::new(CodedSnapshot::open(recording, codec)?)
             }
-            RecordingTable::Book(table) => Arc::new(BookSnapshot::open(opened, table, self.books)?),
+            (RecordingTable::Message(table), _) => {
+                Arc::new(MessageSnapshot::open(recording, table)?)
+            }
+            (RecordingTable::Book(table), None) => {
+                Arc::new(BookSnapshot::open(opened, table, self.books)?)
+            }
+            (RecordingTable::Book(table), Some(codec)) => match codec.market_codec() {
+                Some(market) => {
+                    let format = codec.format();
+                    Arc::new(MarketSnapshot::open(recording, market, format, table)?)
+                }
+                None => Arc::new(RefusedSnapshot::open(recording, codec, table)?),
+            },
         })
     }
 }
@@ -478,13 +534,7 @@ impl Tables for StoreTables {
         let opened = &opened.snapshot;
         let at = DepthTime::Stated(moment_of(opened, asked.time)?);
         let symbol = asked.symbol.as_deref();
-        // A text that is no symbol of any venue is a symbol that no message names.
-        let stock = symbol.map(Stock::new);
-        let found = match stock {
-            Some(None) => None,
-            Some(stock) => opened.depth(stock, at, asked.levels, goes_on)?,
-            None => opened.depth(None, at, asked.levels, goes_on)?,
-        };
+        let found = opened.depth_of(symbol, at, asked.levels, goes_on)?;
         if let Some(found) = found {
             return Ok(found);
         }
@@ -520,7 +570,24 @@ fn moment_of(recording: &RecordingSnapshot, time: TimeArg) -> Result<i64, TableE
     at.ok_or_else(|| wrong(TimeRangeError::Beyond))
 }
 
-/// Messages as rows of a recording's table `messages`, with all of its columns.
+/// Messages as rows of their recording's table `messages`, with all columns of the codec of the
+/// first message. `symbols` has the names that earlier messages gave, and learns those of these.
+///
+/// # Errors
+/// The errors of Arrow.
+pub fn recorded_batch(
+    rows: &[MessageRow],
+    symbols: &mut Symbols,
+) -> Result<RecordBatch, ArrowError> {
+    let codec = rows.first().and_then(|row| codec::of(row.recorded.format?));
+    match codec.filter(|codec| codec.has_own_columns()) {
+        Some(codec) => coded_batch(rows, codec, symbols),
+        None => messages_batch(rows),
+    }
+}
+
+/// Events as rows of the table `messages` of ITCH, with all of its columns. The bytes of the
+/// messages are not needed.
 ///
 /// # Errors
 /// The errors of Arrow.
@@ -545,250 +612,4 @@ fn of_rows(rows: usize) -> Result<RecordBatch, ArrowError> {
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
     let schema = Arc::new(arrow_schema::Schema::empty());
     RecordBatch::try_new_with_options(schema, Vec::new(), &options)
-}
-
-/// A user's file at one moment.
-struct FileSnapshot {
-    info: TableInfo,
-    source: Arc<dyn RecordSource>,
-    file: Listed,
-    numbers: std::ops::Range<u64>,
-}
-
-impl FileSnapshot {
-    fn open(source: &Arc<dyn RecordSource>, file: &Listed) -> Result<Self, StoreError> {
-        let numbers = source.between(&file.name, i64::MIN, i64::MAX)?;
-        let time = |number: u64| -> Result<i64, StoreError> {
-            let record = source.numbers(&file.name, number..number + 1)?;
-            Ok(evenfall_store_format::layout::record_time(&record))
-        };
-        let times = match numbers.is_empty() {
-            true => None,
-            false => Some((time(numbers.start)?, time(numbers.end - 1)?)),
-        };
-        let info = TableInfo {
-            name: TableName::of_file(&file.name),
-            schema: arrow_schema(&file.schema),
-            sorted_by: Vec::from(["time"]),
-            rows: Some(numbers.end - numbers.start),
-            times,
-        };
-        Ok(Self { info, source: Arc::clone(source), file: file.clone(), numbers })
-    }
-
-    fn records_of_times(
-        &self,
-        times: &RangeInclusive<i64>,
-    ) -> Result<std::ops::Range<u64>, StoreError> {
-        records_of_times(&*self.source, &self.file.name, self.numbers.clone(), times)
-    }
-
-    /// The numbers of records that are selected.
-    fn selected(&self, rows: &RowSelection) -> Result<Vec<std::ops::Range<u64>>, StoreError> {
-        let within = match rows.times == crate::snapshot::ALL_TIMES {
-            true => self.numbers.clone(),
-            false => self.records_of_times(&rows.times)?,
-        };
-        let cut = |range: &std::ops::Range<u64>| {
-            range.start.max(within.start).max(self.numbers.start)
-                ..range.end.min(within.end).min(self.numbers.end)
-        };
-        Ok(rows.ranges.iter().map(cut).filter(|range| !range.is_empty()).collect())
-    }
-}
-
-impl Snapshot for FileSnapshot {
-    fn info(&self) -> &TableInfo {
-        &self.info
-    }
-
-    fn rows(&self) -> RowSelection {
-        RowSelection::of(Vec::from([self.numbers.clone()]))
-    }
-
-    fn between(&self, from_ns: i64, to_ns: i64) -> Result<RowSelection, TableError> {
-        // Records that were appended since the snapshot are no part of it.
-        let numbers = self.records_of_times(&(from_ns..=to_ns))?;
-        Ok(RowSelection::of(Vec::from([numbers])))
-    }
-
-    fn parts(&self, rows: &RowSelection, n: usize) -> Vec<RowSelection> {
-        let layout = self.file.schema.layout();
-        rows.parts(n, layout.map_or(1, |layout| layout.records_per_segment()))
-    }
-
-    fn summary(&self, rows: &RowSelection) -> Result<RowSummary, TableError> {
-        let mut all: Option<evenfall_store_format::index::Summary> = None;
-        for numbers in self.selected(rows)? {
-            match (&mut all, self.source.summary(&self.file.name, numbers)?) {
-                (Some(all), Some(more)) => all.merge(&more),
-                (none, more) => *none = more.or(none.take()),
-            }
-        }
-        let none = RowSummary { count: Some(0), ..RowSummary::default() };
-        let Some(all) = all else { return Ok(none) };
-        let kept = self.file.schema.fields.iter().enumerate().filter(|(_, field)| field.aggregate);
-        let columns = kept.zip(&all.aggregates).map(|((column, _), aggregate)| ColumnSummary {
-            column,
-            sum: aggregate.sum,
-            least: aggregate.min,
-            greatest: aggregate.max,
-        });
-        let times = Some((all.min_ns, all.max_ns));
-        Ok(RowSummary { count: Some(all.count), times, columns: columns.collect() })
-    }
-
-    fn scan(
-        &self,
-        rows: &RowSelection,
-        columns: &[usize],
-        each: &mut dyn FnMut(RecordBatch) -> ControlFlow<()>,
-    ) -> Result<(), TableError> {
-        check_columns(&self.info, columns)?;
-        let mut schema = self.file.schema.clone();
-        schema.fields = columns.iter().map(|at| self.file.schema.fields[*at].clone()).collect();
-        let size = u64::from(schema.record_bytes);
-        let at_once = (READ_BYTES / size).clamp(1, BATCH_ROWS as u64);
-        for numbers in self.selected(rows)? {
-            let mut next = numbers.start;
-            while next < numbers.end {
-                let found = self.source.read_fields(&self.file.name, next..numbers.end, columns)?;
-                if let Some(found) = found {
-                    next += found.records;
-                    if give_fields(&schema, &found, each)?.is_break() {
-                        return Ok(());
-                    }
-                    continue;
-                }
-                let until = (next + at_once).min(numbers.end);
-                let batch = if columns.is_empty() {
-                    of_rows((until - next) as usize)?
-                } else {
-                    let mut values = Columns::new(&schema, (until - next) as usize);
-                    values.extend(&self.source.numbers(&self.file.name, next..until)?);
-                    values.take()?
-                };
-                next = until;
-                if each(batch).is_break() {
-                    return Ok(());
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Gives records whose fields lie field by field, in batches.
-fn give_fields(
-    schema: &Schema,
-    found: &FieldColumns,
-    each: &mut dyn FnMut(RecordBatch) -> ControlFlow<()>,
-) -> Result<ControlFlow<()>, TableError> {
-    let arrow = arrow_schema(schema);
-    // A field by itself is a record that has nothing else.
-    let alone = |field: &Field| {
-        let (record_bytes, field) = (field.len, Field { offset: 0, ..field.clone() });
-        Schema { record_bytes, fields: Vec::from([field]), ..schema.clone() }
-    };
-    let alone: Vec<Schema> = schema.fields.iter().map(alone).collect();
-    let records = found.records as usize;
-    for from in (0..records).step_by(BATCH_ROWS) {
-        let to = (from + BATCH_ROWS).min(records);
-        let columns = alone.iter().zip(&found.fields).map(|(schema, bytes)| {
-            let len = usize::from(schema.record_bytes);
-            let batch = record_batch(schema, &bytes[from * len..to * len])?;
-            Ok(Arc::clone(batch.column(0)))
-        });
-        let columns = columns.collect::<Result<Vec<_>, ArrowError>>()?;
-        if each(RecordBatch::try_new(Arc::clone(&arrow), columns)?).is_break() {
-            return Ok(ControlFlow::Break(()));
-        }
-    }
-    Ok(ControlFlow::Continue(()))
-}
-
-/// `messages` or `raw` of a recording at one moment.
-struct MessageSnapshot {
-    info: TableInfo,
-    recording: Arc<RecordingSnapshot>,
-    table: MessageTable,
-}
-
-impl MessageSnapshot {
-    fn open(recording: Arc<RecordingSnapshot>, table: MessageTable) -> Result<Self, TableError> {
-        let info = TableInfo {
-            name: TableName::of_recording(recording.name(), table.name()),
-            schema: table.schema(),
-            sorted_by: Vec::from(table.sorted_by()),
-            rows: Some(recording.count(&recording.rows())?),
-            times: recording.span()?,
-        };
-        Ok(Self { info, recording, table })
-    }
-}
-
-impl Snapshot for MessageSnapshot {
-    fn info(&self) -> &TableInfo {
-        &self.info
-    }
-
-    fn rows(&self) -> RowSelection {
-        self.recording.rows()
-    }
-
-    fn between(&self, from_ns: i64, to_ns: i64) -> Result<RowSelection, TableError> {
-        let times: RangeInclusive<i64> = from_ns..=to_ns;
-        Ok(self.recording.between(times)?)
-    }
-
-    fn parts(&self, rows: &RowSelection, n: usize) -> Vec<RowSelection> {
-        // The files of a stream's sizes end their segments at different messages.
-        rows.parts(n, 1)
-    }
-
-    fn summary(&self, rows: &RowSelection) -> Result<RowSummary, TableError> {
-        let count = Some(self.recording.count(rows)?);
-        let is_whole = *rows == self.recording.rows();
-        let times = self.info.times.filter(|_| is_whole);
-        Ok(RowSummary { count, times, columns: Vec::new() })
-    }
-
-    fn scan(
-        &self,
-        rows: &RowSelection,
-        columns: &[usize],
-        each: &mut dyn FnMut(RecordBatch) -> ControlFlow<()>,
-    ) -> Result<(), TableError> {
-        check_columns(&self.info, columns)?;
-        let mut gathered: Vec<MessageRow> = Vec::with_capacity(BATCH_ROWS);
-        let mut has_ended = false;
-        let mut give = |gathered: &mut Vec<MessageRow>| -> Result<ControlFlow<()>, TableError> {
-            let batch = match columns.is_empty() {
-                true => of_rows(gathered.len())?,
-                false => self.table.batch(gathered, columns)?,
-            };
-            gathered.clear();
-            Ok(each(batch))
-        };
-        let mut take = |row: MessageRow| -> Result<ControlFlow<()>, TableError> {
-            gathered.push(row);
-            if gathered.len() < BATCH_ROWS {
-                return Ok(ControlFlow::Continue(()));
-            }
-            let answer = give(&mut gathered)?;
-            has_ended = answer.is_break();
-            Ok(answer)
-        };
-        match self.table {
-            MessageTable::Messages => {
-                let fields = fields_of(columns);
-                read_events(&self.recording, rows, &fields, &mut take)?;
-            }
-            MessageTable::Raw => self.recording.read(rows, None, &mut take)?,
-        }
-        if !has_ended && !gathered.is_empty() {
-            let _ = give(&mut gathered)?;
-        }
-        Ok(())
-    }
 }

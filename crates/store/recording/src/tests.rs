@@ -12,6 +12,8 @@ mod appends;
 #[cfg(feature = "arrow")]
 mod books;
 #[cfg(feature = "arrow")]
+mod coded;
+#[cfg(feature = "arrow")]
 mod derived;
 mod snapshots;
 

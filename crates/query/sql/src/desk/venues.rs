@@ -4,6 +4,9 @@
 //! `quotes` and the `trades` of a stream are therefore read from the first on, and [`RecentRows`]
 //! keeps what lies in the window, with the last quote of each symbol before it: the same rows that
 //! a recorder holds.
+//!
+//! Prices of the desk are in 1/10,000 dollar. A recording whose prices have other decimals, such as
+//! one of futures, is no venue, and a format without trades and quotes has no rows.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -16,7 +19,8 @@ use evenfall_query_member::desk::in_place::VenueRows;
 use evenfall_query_member::desk::recent::{
     QuoteAt, RecentConfig, RecentRows, RecentSnapshot, SidePrice, SymbolName, TradeAt,
 };
-use evenfall_store_recording::tables::{Snapshot, TableName, Tables};
+use evenfall_store_recording::depth::price_type;
+use evenfall_store_recording::tables::{Snapshot, TableError, TableName, Tables};
 
 use crate::catalog::store_error;
 use crate::faults::table_error;
@@ -63,8 +67,12 @@ pub(super) fn read_venues(
             let table = TableName::of_recording(&name, table);
             tables.open(&table).map_err(|error| table_error(&table, error))
         };
+        let table = open("quotes")?;
+        if *table.info().schema.field_with_name("bid")?.data_type() != price_type() {
+            continue;
+        }
         let mut reader = StreamReader { window, streams: BTreeMap::new() };
-        reader.read(&*open("quotes")?, &QUOTE_COLUMNS, StreamReader::take_quotes, goes_on)?;
+        reader.read(&*table, &QUOTE_COLUMNS, StreamReader::take_quotes, goes_on)?;
         let (quotes, quoted_ns) = reader.drain_snapshots();
         reader.read(&*open("trades")?, &TRADE_COLUMNS, StreamReader::take_trades, goes_on)?;
         let (trades, traded_ns) = reader.drain_snapshots();
@@ -101,9 +109,10 @@ impl StreamReader {
             is_ended = !goes_on();
             if is_ended { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        table
-            .scan(&table.rows(), &places, &mut each)
-            .map_err(|error| table_error(&table.info().name, error))?;
+        match table.scan(&table.rows(), &places, &mut each) {
+            Ok(()) | Err(TableError::NotGiven { .. }) => {}
+            Err(error) => return Err(table_error(&table.info().name, error)),
+        }
         if is_ended { exec_err!("the statement was ended") } else { Ok(()) }
     }
 

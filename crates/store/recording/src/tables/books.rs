@@ -44,7 +44,7 @@ use super::{
 use crate::derived::{DerivedRows, origin_of, tick_of, trade_of};
 use crate::files::BOOK_RECORD_BYTES;
 use crate::replay::{first_where, records_of_times};
-use crate::snapshot::{ALL_TIMES, RowSelection, StreamSnapshot};
+use crate::snapshot::{ALL_TIMES, RecordingSnapshot, RowSelection, StreamSnapshot};
 
 /// A table that is made out of order books.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,14 +93,14 @@ impl BookTable {
         }
     }
 
-    fn columns(self) -> &'static [TableColumn] {
+    pub(super) fn columns(self) -> &'static [TableColumn] {
         match self {
             Self::Trades => &TRADE_COLUMNS,
             Self::Quotes => &QUOTE_COLUMNS,
         }
     }
 
-    fn sorted_by(self) -> &'static [&'static str] {
+    pub(super) fn sorted_by(self) -> &'static [&'static str] {
         match self {
             Self::Trades => &["stream", "seq"],
             // Venues' times begin anew each day.
@@ -111,7 +111,7 @@ impl BookTable {
 
 /// Messages after which a reader gets a batch without rows, so that a reader that has gone is heard
 /// before the end of the messages. They take some milliseconds.
-const UNHEARD_MESSAGES: usize = 16_384;
+pub(super) const UNHEARD_MESSAGES: usize = 16_384;
 
 /// A row with the place of its message.
 struct PlacedRow<T> {
@@ -204,7 +204,7 @@ fn trade_array(column: TableColumn, rows: &[PlacedRow<TradeRow>]) -> Result<Arra
     })
 }
 
-fn side_text(side: OrderSide) -> &'static str {
+pub(super) fn side_text(side: OrderSide) -> &'static str {
     match side {
         OrderSide::Bid => "B",
         OrderSide::Ask => "S",
@@ -235,15 +235,15 @@ pub(super) struct BookSnapshot {
 }
 
 /// Which rows of a stream are asked for.
-struct WantedRows<'a> {
-    stream: u32,
+pub(super) struct WantedRows<'a> {
+    pub(super) stream: u32,
     /// Numbers of messages, in order.
-    numbers: Vec<Range<u64>>,
-    times: &'a RangeInclusive<i64>,
+    pub(super) numbers: Vec<Range<u64>>,
+    pub(super) times: &'a RangeInclusive<i64>,
 }
 
 impl WantedRows<'_> {
-    fn has(&self, place: &MessagePlace) -> bool {
+    pub(super) fn has(&self, place: &MessagePlace) -> bool {
         let at = self.numbers.partition_point(|range| range.end <= place.number);
         self.numbers.get(at).is_some_and(|range| range.contains(&place.number))
             && self.times.contains(&place.indexed_ns)
@@ -278,15 +278,6 @@ impl BookSnapshot {
             times: opened.snapshot.span()?,
         };
         Ok(Self { info, opened, table, config })
-    }
-
-    /// The selected messages of each stream of which any are selected, by the number of the stream.
-    fn selected(&self, rows: &RowSelection) -> BTreeMap<u32, Vec<Range<u64>>> {
-        let mut streams: BTreeMap<u32, Vec<Range<u64>>> = BTreeMap::new();
-        for (stream, numbers) in self.opened.snapshot.selected(rows) {
-            streams.entry(stream.stream()).or_default().push(numbers);
-        }
-        streams
     }
 
     /// The rows of a stream that the store has.
@@ -439,6 +430,18 @@ impl BookSnapshot {
     }
 }
 
+/// The selected messages of each stream of which any are selected, by the number of the stream.
+pub(super) fn selected_messages(
+    recording: &RecordingSnapshot,
+    rows: &RowSelection,
+) -> BTreeMap<u32, Vec<Range<u64>>> {
+    let mut streams: BTreeMap<u32, Vec<Range<u64>>> = BTreeMap::new();
+    for (stream, numbers) in recording.selected(rows) {
+        streams.entry(stream.stream()).or_default().push(numbers);
+    }
+    streams
+}
+
 /// Rows of a file from the first one of a range of messages on.
 struct StoredPart<'a> {
     file: &'a str,
@@ -527,7 +530,7 @@ impl Snapshot for BookSnapshot {
             columns.iter().map(|at| self.table.columns()[*at]).collect();
         let mut gathered = GatheredRows::new(self.table);
         let mut give = |gathered: &mut GatheredRows| Ok(each(gathered.take_batch(&columns)?));
-        let mut selected = self.selected(rows);
+        let mut selected = selected_messages(&self.opened.snapshot, rows);
         for (place, stream) in self.opened.snapshot.streams().iter().enumerate() {
             let Some(numbers) = selected.remove(&stream.stream()) else { continue };
             let first = numbers.first().map_or(0, |range| range.start);

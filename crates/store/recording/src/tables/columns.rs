@@ -21,6 +21,14 @@ use crate::rows::UTC;
 
 /// Digits of a price in tables.
 pub const PRICE_DIGITS: u8 = 18;
+/// Digits of numbers with other decimals: all that 64 bits hold.
+const LONG_DIGITS: u8 = 19;
+
+/// The type of prices with these decimals.
+pub fn price_type_of(decimals: u8) -> DataType {
+    let digits = if decimals == PRICE_DECIMALS { PRICE_DIGITS } else { LONG_DIGITS };
+    DataType::Decimal128(digits, decimals as i8)
+}
 
 /// A column of `messages`, `trades` or `quotes`. Values are named as traders name them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +59,8 @@ pub(super) enum TableColumn {
     BidSize,
     Ask,
     AskSize,
+    /// The number that the venue gives the security.
+    SecurityId,
 }
 
 impl TableColumn {
@@ -76,6 +86,7 @@ impl TableColumn {
             Self::BidSize => "bid_size",
             Self::Ask => "ask",
             Self::AskSize => "ask_size",
+            Self::SecurityId => "security_id",
         }
     }
 
@@ -87,9 +98,7 @@ impl TableColumn {
             }
             Self::Stream | Self::Locate => DataType::Int32,
             Self::Type | Self::Side | Self::Symbol => DataType::Utf8,
-            Self::Price | Self::Bid | Self::Ask => {
-                DataType::Decimal128(PRICE_DIGITS, PRICE_DECIMALS as i8)
-            }
+            Self::Price | Self::Bid | Self::Ask => price_type_of(PRICE_DECIMALS),
             Self::Printable => DataType::Boolean,
             _ => DataType::Int64,
         }
@@ -98,13 +107,26 @@ impl TableColumn {
     fn is_nullable(self) -> bool {
         !matches!(self, Self::Recorded | Self::Stream | Self::Seq)
     }
+
+    /// The column as Arrow has it, with prices of these decimals.
+    fn field(self, decimals: u8) -> Field {
+        let data_type = match self {
+            Self::Price | Self::Bid | Self::Ask => price_type_of(decimals),
+            _ => self.data_type(),
+        };
+        Field::new(self.name(), data_type, self.is_nullable())
+    }
 }
 
 /// The columns as Arrow has them.
 pub(super) fn schema_of(columns: &[TableColumn]) -> SchemaRef {
-    let field =
-        |column: &TableColumn| Field::new(column.name(), column.data_type(), column.is_nullable());
-    Arc::new(Schema::new(columns.iter().map(field).collect::<Vec<_>>()))
+    schema_with_decimals(columns, PRICE_DECIMALS)
+}
+
+/// The columns as Arrow has them, with prices of these decimals.
+pub(super) fn schema_with_decimals(columns: &[TableColumn], decimals: u8) -> SchemaRef {
+    let fields = columns.iter().map(|column| column.field(decimals));
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }
 
 /// Stream, number and times of the message that a row comes from.
@@ -236,10 +258,14 @@ pub(super) fn symbol_array(values: impl Iterator<Item = Option<Stock>>) -> Array
 }
 
 pub(super) fn prices(values: impl Iterator<Item = Option<i64>>) -> Result<ArrayRef, ArrowError> {
-    let mut builder =
-        Decimal128Builder::new().with_precision_and_scale(PRICE_DIGITS, PRICE_DECIMALS as i8)?;
-    values.for_each(|price| builder.append_option(price.map(i128::from)));
-    Ok(Arc::new(builder.finish()))
+    Ok(decimal_array(values, PRICE_DECIMALS))
+}
+
+/// Numbers with these decimals, of the type of [`price_type_of`].
+pub(super) fn decimal_array(values: impl Iterator<Item = Option<i64>>, decimals: u8) -> ArrayRef {
+    let mut builder = Decimal128Builder::new().with_data_type(price_type_of(decimals));
+    values.for_each(|value| builder.append_option(value.map(i128::from)));
+    Arc::new(builder.finish())
 }
 
 pub(super) fn boolean_array(values: impl Iterator<Item = Option<bool>>) -> ArrayRef {

@@ -191,7 +191,7 @@ pub(super) fn recorded(streams: &[Vec<TimedMessage>]) -> (TempDir, Arc<Store>) {
     (dir, store)
 }
 
-fn tables(store: &Arc<Store>) -> StoreTables {
+pub(super) fn tables(store: &Arc<Store>) -> StoreTables {
     let source: Arc<dyn RecordSource> = Arc::<Store>::clone(store);
     StoreTables::new(source)
 }
@@ -227,9 +227,7 @@ fn text(batch: &RecordBatch, column: usize, row: usize) -> String {
             let is_ts = batch.schema().field(column).name() == "ts";
             (if is_ts { value - OPEN_NS as i64 } else { value }).to_string()
         }
-        DataType::Decimal128(18, 4) => {
-            array.as_primitive::<Decimal128Type>().value(row).to_string()
-        }
+        DataType::Decimal128(..) => array.as_primitive::<Decimal128Type>().value(row).to_string(),
         DataType::Utf8 => array.as_string::<i32>().value(row).to_owned(),
         DataType::Boolean => array.as_boolean().value(row).to_string(),
         DataType::Timestamp(TimeUnit::Nanosecond, zone) => {
