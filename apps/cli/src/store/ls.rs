@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use evenfall_feed_formats::codec::{self, Format};
 use evenfall_runtime::listing::printable;
 use evenfall_store_engine::{Listed, RecordSource};
 use evenfall_store_recording::{Catalog, RecordingFiles, RecordingSnapshot};
@@ -32,6 +33,8 @@ struct RecordingLine {
     bytes: u64,
     /// The first and the last time.
     span: Option<(i64, i64)>,
+    /// The format of the messages, as the first one states it.
+    format: Option<Format>,
 }
 
 fn bytes_of(file: &Listed) -> u64 {
@@ -51,22 +54,29 @@ impl RecordingLine {
             streams: recording.streams().len(),
             bytes: files.files().map(bytes_of).sum(),
             span: recording.span()?,
+            format: recording.stated_format(),
         })
     }
 
     fn print(&self, is_json: bool) {
-        let Self { name, messages, streams, bytes, span } = self;
+        let Self { name, messages, streams, bytes, span, format } = self;
         if is_json {
             let (first, last) = span.unzip();
+            // The word of settings and of the column `format`.
+            let format = format.map(|format| codec::of(format).map_or("opaque", |one| one.word()));
             let line = json!({"kind": "recording", "name": name, "messages": messages,
-                "streams": streams, "bytes": bytes, "first_ns": first, "last_ns": last});
+                "streams": streams, "bytes": bytes, "first_ns": first, "last_ns": last,
+                "format": format});
             println!("{line}");
             return;
         }
         let (from, to) = span.map_or(("-".into(), "-".into()), |(a, b)| (words(a), words(b)));
         let streams = if *streams == 1 { String::new() } else { format!("  {streams} streams") };
+        let format = format.map_or_else(String::new, |one| format!("  {}", codec::name(one)));
         let name = printable(name);
-        println!("{messages:>12} messages {bytes:>14} bytes  {name}  {from} to {to}{streams}");
+        println!(
+            "{messages:>12} messages {bytes:>14} bytes  {name}  {from} to {to}{streams}{format}"
+        );
     }
 }
 

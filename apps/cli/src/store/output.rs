@@ -16,9 +16,9 @@ use self::columns::MessageColumns;
 use self::columns_absent::MessageColumns;
 
 #[cfg(feature = "arrow")]
-pub use self::columns::write_file;
+pub use self::columns::{write_file, write_table};
 #[cfg(not(feature = "arrow"))]
-pub use self::columns_absent::write_file;
+pub use self::columns_absent::{write_file, write_table};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -181,13 +181,13 @@ impl Messages {
 /// Parquet files and Arrow streams.
 #[cfg(feature = "arrow")]
 mod columns {
-    use std::ops::{ControlFlow, Range};
+    use std::ops::{ControlFlow, Range, RangeInclusive};
     use std::sync::Arc;
 
     use evenfall_store_engine::RecordSource;
     use evenfall_store_engine::batch_writer::{BatchFormat, BatchWriter, TimeResolution};
     use evenfall_store_recording::rows::{MessageBatchWriter, MessageRow};
-    use evenfall_store_recording::{RowSelection, StoreTables, TableName, Tables as _};
+    use evenfall_store_recording::{RowSelection, Snapshot, StoreTables, TableName, Tables as _};
 
     use super::{Failure, Format, Out, Target, TimeUnit, UnfinishedFile, open_output};
 
@@ -211,19 +211,51 @@ mod columns {
         target: Target<'_>,
     ) -> Result<(), Failure> {
         let table = StoreTables::new(Arc::clone(source)).open(&TableName::of_file(name))?;
+        let (file, _) = write_rows(&*table, &RowSelection::of(vec![numbers]), target)?;
+        file.keep()
+    }
+
+    /// Writes the rows of a table of a recording between two times. Returns how many there are.
+    pub fn write_table(
+        source: &Arc<dyn RecordSource>,
+        recording: &str,
+        table: &str,
+        times: &RangeInclusive<i64>,
+        target: Target<'_>,
+    ) -> Result<u64, Failure> {
+        let name = TableName::of_recording(recording, table);
+        let table = StoreTables::new(Arc::clone(source)).open(&name)?;
+        let rows = table.between(*times.start(), *times.end())?;
+        let (file, count) = write_rows(&*table, &rows, target)?;
+        // An answer without a row must not take the place of an earlier file.
+        if let Some(path) = target.path.filter(|path| count == 0 && path.is_file()) {
+            return Err(format!("{}: no rows to replace it by; it stays", path.display()).into());
+        }
+        file.keep()?;
+        Ok(count)
+    }
+
+    /// Writes rows of a table with all of its columns. Returns the file, which the caller keeps,
+    /// and the number of rows.
+    fn write_rows(
+        table: &dyn Snapshot,
+        rows: &RowSelection,
+        target: Target<'_>,
+    ) -> Result<(UnfinishedFile, u64), Failure> {
         let schema = &table.info().schema;
         let (format, resolution) = form(target);
         let (out, file) = open_output(target.path)?;
         let mut writer = BatchWriter::new(format, resolution, schema, out)?;
         let columns: Vec<usize> = (0..schema.fields().len()).collect();
-        let mut written = Ok(());
-        table.scan(&RowSelection::of(vec![numbers]), &columns, &mut |batch| {
+        let (mut written, mut count) = (Ok(()), 0);
+        table.scan(rows, &columns, &mut |batch| {
+            count += batch.num_rows() as u64;
             written = writer.write(&batch);
             if written.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
         written?;
         writer.finish()?;
-        file.keep()
+        Ok((file, count))
     }
 
     /// Writes messages of a recording.
@@ -253,7 +285,7 @@ mod columns {
 /// The parts of `columns` in a build without Arrow.
 #[cfg(not(feature = "arrow"))]
 mod columns_absent {
-    use std::ops::Range;
+    use std::ops::{Range, RangeInclusive};
     use std::sync::Arc;
 
     use evenfall_store_engine::RecordSource;
@@ -268,6 +300,16 @@ mod columns_absent {
         _: Range<u64>,
         _: Target<'_>,
     ) -> Result<(), Failure> {
+        Err(words("output as Parquet or Arrow", "arrow").into())
+    }
+
+    pub fn write_table(
+        _: &Arc<dyn RecordSource>,
+        _: &str,
+        _: &str,
+        _: &RangeInclusive<i64>,
+        _: Target<'_>,
+    ) -> Result<u64, Failure> {
         Err(words("output as Parquet or Arrow", "arrow").into())
     }
 

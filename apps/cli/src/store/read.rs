@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenfall_core::StorageError;
-use evenfall_feed_formats::codec::Clock;
+use evenfall_feed_formats::codec::{self, Clock};
 use evenfall_host::interrupt;
 use evenfall_runtime::listing::printable;
 use evenfall_store_engine::{KnownEnd, Listed, RecordSource};
@@ -16,7 +16,7 @@ use evenfall_store_recording::times::{self, TimeArg, TimeRangeError};
 use evenfall_store_recording::{Catalog, MessageRow, RecordingFollower, RecordingSnapshot};
 
 use super::Place;
-use super::output::{Format, Messages, RecordLines, Target, TimeUnit, write_file};
+use super::output::{Format, Messages, RecordLines, Target, TimeUnit, write_file, write_table};
 use super::times::words;
 use crate::Outcome;
 
@@ -50,6 +50,10 @@ struct Choice {
 pub struct Read {
     #[command(flatten)]
     choice: Choice,
+    /// A table of the recording in the place of the whole feed: messages, trades or quotes, with
+    /// the columns that SQL has. As Parquet or Arrow; for text, see `evenfall query`.
+    #[arg(long, value_name = "TABLE")]
+    table: Option<String>,
     /// Format of the output. Without it, the ending of the file's name states the format, and
     /// standard output is CSV.
     #[arg(long, value_enum)]
@@ -83,6 +87,10 @@ pub struct Tail {
 pub struct Export {
     #[command(flatten)]
     choice: Choice,
+    /// A table of the recording in the place of the whole feed: messages, trades or quotes, with
+    /// the columns that SQL has. As Parquet or Arrow; for text, see `evenfall query`.
+    #[arg(long, value_name = "TABLE")]
+    table: Option<String>,
     /// Format of the output. Without it, the ending of the file's name states the format.
     #[arg(long, value_enum)]
     format: Option<Format>,
@@ -349,10 +357,51 @@ fn expect_rows(question: &Question, count: u64, target: Target<'_>) -> Outcome {
     }
 }
 
-fn write(choice: &Choice, target: Target<'_>) -> Result<u64, Failure> {
+/// Writes a table of a recording.
+fn write_recorded_table(
+    question: &Question,
+    table: &str,
+    times: &RangeInclusive<i64>,
+    target: Target<'_>,
+) -> Result<u64, Failure> {
+    let Subject::Recording(recording) = &question.subject else {
+        return Err("--table takes a recording".into());
+    };
+    if !target.format.is_columnar() {
+        return Err(format!(
+            "--table writes Parquet or Arrow: --out {table}.parquet; for text ask in SQL, evenfall \
+             query STORE \"SELECT * FROM {}.{table}\" --format csv",
+            recording.name()
+        )
+        .into());
+    }
+    write_table(&question.source, recording.name(), table, times, target)
+}
+
+/// Says on standard error where the fields of a format are whose packets hold more than a line.
+fn say_own_columns(question: &Question) {
+    for recording in question.subject.recordings() {
+        let codec = recording.stated_format().and_then(codec::of);
+        if let Some(codec) = codec.filter(|codec| codec.has_own_columns()) {
+            let (name, format) = (printable(recording.name()), codec.name());
+            eprintln!(
+                "note: {name} has packets of {format}, a line each; --table messages has their \
+                 fields"
+            );
+        }
+    }
+}
+
+fn write(choice: &Choice, table: Option<&str>, target: Target<'_>) -> Result<u64, Failure> {
     let question = Question::of(choice)?;
     question.say_published()?;
     let times = question.times(choice)?;
+    if let Some(table) = table {
+        let count = write_recorded_table(&question, table, &times, target)?;
+        question.say_if_nothing(choice, count)?;
+        return Ok(count);
+    }
+    say_own_columns(&question);
     let count = if let Subject::File(file) = &question.subject {
         let numbers = question.source.between(&file.name, *times.start(), *times.end())?;
         let count = numbers.end - numbers.start;
@@ -379,14 +428,16 @@ pub fn read(args: &Read) -> Outcome {
     let (time_unit, path) = (args.time_unit, args.out.as_deref());
     let named = path.map(Format::of_name);
     let format = args.format.map_or_else(|| named.unwrap_or(Ok(Format::Csv)), Ok)?;
-    write(&args.choice, Target { format, time_unit, path }).map(drop)
+    let target = Target { format, time_unit, path };
+    write(&args.choice, args.table.as_deref(), target).map(drop)
 }
 
 /// Runs `store export`.
 pub fn export(args: &Export) -> Outcome {
     let (time_unit, path) = (args.time_unit, Some(&*args.out));
     let format = args.format.map_or_else(|| Format::of_name(&args.out), Ok)?;
-    let count = write(&args.choice, Target { format, time_unit, path })?;
+    let target = Target { format, time_unit, path };
+    let count = write(&args.choice, args.table.as_deref(), target)?;
     println!("{count} rows in {}", args.out.display());
     Ok(())
 }
