@@ -47,10 +47,13 @@ pub struct Serve {
     no_objects: bool,
     #[command(flatten)]
     appends: Appends,
-    /// Bytes of records that are on no disk yet. Beyond this limit appends wait, and are then
-    /// refused.
+    /// Bytes of records in memory that are in no synced chunk. Beyond this limit appends wait, and
+    /// are then refused.
     #[arg(long, default_value_t = limits().memory_bytes_max)]
     memory_bytes: u64,
+    /// Bytes of journals. The opening after a crash reads no more of them.
+    #[arg(long, default_value_t = limits().recovery_bytes_max)]
+    recovery_bytes: u64,
     /// Bytes of chunks on the local disk beyond which appends are refused. From half of this limit
     /// on, uploaded chunks leave the disk.
     #[arg(long, default_value_t = limits().local_bytes_max)]
@@ -117,6 +120,7 @@ impl Serve {
             primary_key_file: self.primary_key.clone(),
             users_file: self.users.clone(),
             memory_bytes: self.memory_bytes,
+            recovery_bytes: self.recovery_bytes,
             local_bytes: self.local_bytes,
             upload_bytes_per_s: self.upload_bytes_per_s,
             chunks: storage.chunks,

@@ -15,6 +15,7 @@ use rustix::fs::{Advice, FlockOperation};
 use rustix::io::Errno;
 
 use crate::read_part::read_part;
+use crate::write_counters::WriteCounters;
 
 /// Files that are kept open. A thousand streams are written in turns, and opening a file costs one
 /// more system call.
@@ -37,6 +38,8 @@ struct Shared {
     directory: File,
     /// Whether names were made since the last sync of the directory.
     has_new_names: Mutex<bool>,
+    /// Counts what is written.
+    written: WriteCounters,
     /// Files written since the directory was opened to read, whole; `None` for a removed file.
     /// Without an overlay, writes go to the disk.
     overlay: Option<Mutex<Overlay>>,
@@ -131,7 +134,13 @@ impl Directory {
     fn with(path: &Path, directory: File, overlay: Option<Mutex<Overlay>>) -> Self {
         let open = Mutex::new(BTreeMap::new());
         let (path, has_new_names) = (path.to_owned(), Mutex::new(false));
-        Self(Arc::new(Shared { path, open, directory, has_new_names, overlay }))
+        let written = WriteCounters::default();
+        Self(Arc::new(Shared { path, open, directory, has_new_names, written, overlay }))
+    }
+
+    /// The counters of the bytes that are written to the directory.
+    pub fn write_counters(&self) -> WriteCounters {
+        self.0.written.clone()
     }
 
     fn overlay(&self) -> Option<MutexGuard<'_, Overlay>> {
@@ -193,6 +202,7 @@ impl Disk for Directory {
         let write = || {
             let file = self.file(name, true)?;
             file.write_all_at(bytes, offset)?;
+            self.0.written.count_write(name, bytes.len());
             let end = offset + bytes.len() as u64;
             if end.is_multiple_of(WRITE_BEHIND_BYTES) && parse_chunk_name(name).is_some() {
                 let (from, len) = (end - WRITE_BEHIND_BYTES, NonZeroU64::new(WRITE_BEHIND_BYTES));

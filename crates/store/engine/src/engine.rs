@@ -32,7 +32,7 @@ use evenfall_store_format::layout::{SEGMENT_BYTES, parse_chunk_name};
 use evenfall_store_format::retention::Retention;
 use evenfall_store_format::volume::{Loss, Recovered};
 use evenfall_store_format::{
-    Appender, Error, FileId, Kind, Reader, Schema, Sealed, Snapshot, Stage, Volume, VolumeConfig,
+    Appender, Error, FileId, Kind, Reader, Schema, Sealed, Snapshot, Stage, Volume,
 };
 
 use self::disposal::KeptAgeClock;
@@ -67,8 +67,8 @@ const TICK: Duration = Duration::from_millis(50);
 /// the disk half a second after its acknowledgement, plus the time of one sync.
 const FLUSH_LAG: Duration = Duration::from_millis(250);
 /// How often the disk thread looks for records that no append waits for and no journal has. A file
-/// whose open segment is the same at two looks is committed. In any other file the segment has
-/// filled, and the next flush syncs it.
+/// whose open segment is the same at two looks is committed, and so is a file that holds full
+/// segments in memory. In any other file the segment has filled, and the next flush syncs it.
 const JOURNAL_LAG: Duration = Duration::from_millis(100);
 /// How long an append waits for a disk whose commits fail. Two seconds outlast a short failure, and
 /// let a stop answer all clients within five seconds.
@@ -586,8 +586,7 @@ impl Shared {
         names: Names,
         bucket: Option<Bucket>,
     ) -> Result<(Arc<Self>, Vec<Loss>), StoreError> {
-        let (node, journal_bytes_max) = (config.node, config.journal_bytes_max);
-        let volume_config = VolumeConfig { node, journal_bytes_max };
+        let volume_config = config.volume_config();
         let disk = StoreDisk::open(disk, chunk_codec())?.with_layouts(config.layouts);
         disk.sweep()?;
         let (mut volume, mut found) = Volume::open(disk.clone(), volume_config)?;
@@ -602,6 +601,7 @@ impl Shared {
         }
         let age_clock = KeptAgeClock::open(&names)?;
         let per_shard = config.cache_segments();
+        let held_bytes = volume.held_bytes();
         let shared = Arc::new(Self {
             is_reading,
             is_catalog_unseen,
@@ -626,7 +626,7 @@ impl Shared {
             is_disk_low: AtomicBool::new(false),
             uploads: Uploads::default(),
             publisher: PackPublisher::default(),
-            encodings: Encodings::default(),
+            encodings: Encodings::new(held_bytes),
             others: NonPrimaryFiles::new(config.cache_bytes),
             replication: config.replica.map(|to| Replication::new(to, config.replica_key.clone())),
             blocks: Mutex::default(),

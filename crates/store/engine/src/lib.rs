@@ -32,6 +32,7 @@
 //! | [`protocol`], [`client`] | the protocol of a store on a port, and its client |
 //! | [`wire_socket`] | the socket of a connection, plain or sealed under the key of a user |
 //! | [`seal`] | the list of whole files that a clean stop leaves behind |
+//! | [`write_counters`] | the bytes that are written to the disk, by what they are |
 
 #![forbid(unsafe_code)]
 
@@ -60,6 +61,7 @@ pub mod seal;
 pub mod source;
 mod uploads;
 pub mod wire_socket;
+pub mod write_counters;
 
 #[cfg(test)]
 mod tests;

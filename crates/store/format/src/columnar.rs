@@ -1,21 +1,27 @@
 //! Chunks in columns, in the place of raw chunks.
 //!
-//! A raw chunk is written segment by segment, which columns cannot be. Once a chunk is whole and
-//! synced, its rows can be encoded in columns, which take a fraction of its bytes. All readers,
-//! recovery and verification know raw segments alone. [`ColumnDisk`] therefore lies between them
-//! and the disk: a chunk that is in columns reads as the raw chunk that it was, to the last byte.
+//! A raw chunk is written segment by segment, which columns cannot be. Once a chunk is whole, its
+//! rows can be encoded in columns, which take a fraction of its bytes. Rows that are held in memory
+//! until then have no raw chunk, and are written once. All readers, recovery and verification know
+//! raw segments alone. [`ColumnDisk`] therefore lies between them and the disk: a chunk that is in
+//! columns reads as the raw chunk that it was or would have been, to the last byte.
 //!
 //! ```text
 //!  D-f-c                        whole, synced, stated by the journal
 //!  D-f-c + D-f-c.parquet.new    stage: encoded, compared, written and synced
 //!  D-f-c + D-f-c.parquet        adopt: renamed and synced
 //!          D-f-c.parquet        drop_raw
+//!
+//!  held in memory               whole; journals have what was promised of it
+//!          D-f-c.parquet.new    begin_switch, stage_rows
+//!          D-f-c.parquet        adopt: renamed and synced; drop_raw ends the switch
 //! ```
 //!
-//! A crash at any point leaves the raw chunk, the columns, or both. While the raw chunk is there,
-//! it counts: columns beside it come from a switch that was cut short, and the next switch writes
-//! them again. The raw chunk goes only when the columns and their name are synced. A power cut may
-//! also bring a removed raw chunk back, with the bytes that were synced before.
+//! A crash at any point leaves the columns, or what they are made of, or both: the raw chunk, or
+//! journals with the rows. While the raw chunk is there, it counts: columns beside it come from a
+//! switch that was cut short, and the next switch writes them again. The raw chunk and the journals
+//! go only when the columns and their name are synced. A power cut may also bring a removed raw
+//! chunk back, with the bytes that were synced before.
 //!
 //! Nothing writes to a whole chunk, except a recovery that has lost its journals and finds damage.
 //! The chunk then becomes raw again first, and damaged columns are kept aside.
@@ -464,6 +470,17 @@ impl<D: Disk> ColumnDisk<D> {
         Ok(found.map(|found| (segments, found)))
     }
 
+    /// Whether a chunk is in columns alone.
+    pub fn is_columnar(&self, chunk: DataChunk) -> bool {
+        lock(&self.columnar).contains_key(&chunk)
+    }
+
+    /// Begins the switch of a chunk whose rows are in memory and in no raw chunk. A chunk that is
+    /// removed or written from here on keeps its form.
+    pub fn begin_switch(&self, chunk: DataChunk) {
+        lock(&self.switching).insert(chunk);
+    }
+
     /// Encodes a whole raw chunk, and writes and syncs the columns under a name of their own.
     /// Returns their bytes; `None` when the chunk stays raw.
     ///
@@ -471,13 +488,30 @@ impl<D: Disk> ColumnDisk<D> {
     /// [`Error::Damaged`] for a chunk that is not whole, and the errors of the disk. The call may
     /// be repeated.
     pub fn stage(&self, schema: &Schema, chunk: DataChunk) -> Result<Option<u64>> {
-        let Some(codec) = self.codec else { return Ok(None) };
-        lock(&self.switching).insert(chunk);
+        if self.codec.is_none() {
+            return Ok(None);
+        }
+        self.begin_switch(chunk);
         let raw = self.disk.read(&chunk.raw_name(), 0, CHUNK_BYTES)?;
         if raw.len() < CHUNK_BYTES {
             return Ok(None);
         }
-        let encoded = codec.encode(schema, chunk, &raw, self.layouts)?;
+        self.stage_rows(schema, chunk, &raw)
+    }
+
+    /// As [`stage`](Self::stage), with the bytes of the chunk out of memory. The switch has
+    /// [begun](Self::begin_switch).
+    ///
+    /// # Errors
+    /// As [`stage`](Self::stage).
+    pub fn stage_rows(
+        &self,
+        schema: &Schema,
+        chunk: DataChunk,
+        raw: &Bytes,
+    ) -> Result<Option<u64>> {
+        let Some(codec) = self.codec else { return Ok(None) };
+        let encoded = codec.encode(schema, chunk, raw, self.layouts)?;
         let Some(stored) = encoded else { return Ok(None) };
         let name = staged_name(chunk);
         // What an earlier try has left may be longer.

@@ -2,9 +2,12 @@
 //!
 //! ```text
 //!  append ──> memory ──(local)──> commit: journal + sync ──> acknowledged
-//!                └──── full segments ──> chunk files ──> sync (flush) ──> may leave memory
+//!                ├──── full segments, held ──> whole chunks in columns ──┐
+//!                └──── full segments ──────────────────> raw chunks ─────┴──> sync (flush)
+//!                                                                    ──> may leave memory
 //!
-//!  checkpoint: flush; the next journal takes what fills no segment; the old one is spare
+//!  checkpoint: flush; the next journal takes what fills no segment; journals of which nothing is
+//!              held are spare
 //!  full disk:  the reserve becomes the next journal, so that chunks can leave
 //! ```
 //!
@@ -13,6 +16,7 @@
 //! writes. Segments therefore stay in memory until they are synced. After a failure, all of them
 //! are written again, and the journal continues in a new file.
 
+mod held;
 mod recovery;
 #[cfg(test)]
 mod tests;
@@ -22,7 +26,7 @@ pub use recovery::{Loss, PartialSegment, Recovered, RecoveredFile};
 pub use verify::{Finding, Verification, verify};
 
 use core::ops::Range;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -49,6 +53,9 @@ const FRAME_RECORDS_BYTES_MAX: usize = 8 << 20;
 /// Default length of a journal. The length is about that of the data that arrives during one sync
 /// of the chunks, so that few journals are written before the first spare exists.
 pub const JOURNAL_BYTES_MAX: u64 = 64 << 20;
+/// Default limit of the bytes of all journals. Four journals take the rows that come while sixteen
+/// files fill a chunk each and the encoder is a second behind. A disk reads them in half a second.
+pub const RECOVERY_BYTES_MAX: u64 = 256 << 20;
 /// Synced bytes that no journal has stated as synced.
 const UNSTATED_BYTES_MAX: u64 = 64 << 20;
 
@@ -57,13 +64,24 @@ const UNSTATED_BYTES_MAX: u64 = 64 << 20;
 pub struct VolumeConfig {
     /// Number of the store node, written into its journals.
     pub node: u32,
-    /// Bytes after which a journal is followed by the next. Recovery reads up to two of them.
+    /// Bytes after which a journal is followed by the next.
     pub journal_bytes_max: u64,
+    /// Bytes of all journals, while rows of them are held in memory. Recovery reads no more, but
+    /// for one commit. Without held rows there are two journals.
+    pub recovery_bytes_max: u64,
+    /// Chunks whose rows may be held in memory until they are whole, 4 MiB each. With zero, every
+    /// full segment goes into a raw chunk at once.
+    pub held_chunks_max: usize,
 }
 
 impl Default for VolumeConfig {
     fn default() -> Self {
-        Self { node: 0, journal_bytes_max: JOURNAL_BYTES_MAX }
+        Self {
+            node: 0,
+            journal_bytes_max: JOURNAL_BYTES_MAX,
+            recovery_bytes_max: RECOVERY_BYTES_MAX,
+            held_chunks_max: 0,
+        }
     }
 }
 
@@ -71,7 +89,7 @@ impl Default for VolumeConfig {
 #[derive(Clone, Copy, Debug)]
 struct Shelf {
     origin: Origin,
-    /// Records in written segments.
+    /// Records in written segments, or in chunks that are in columns.
     written: u64,
     /// Records in synced segments.
     synced: u64,
@@ -139,6 +157,8 @@ struct OldJournal {
     number: u64,
     /// Number in the name of its file, which is the number of the first journal in that file.
     slot: u64,
+    /// Its length.
+    bytes: u64,
     /// For each file, the number after its last record in this journal.
     ends: BTreeMap<FileId, u64>,
     /// Whether its file can be a spare: not when a write or a sync of it has failed, and not when
@@ -159,6 +179,17 @@ pub struct Volume<D> {
     /// file was written at that time.
     flushing: Vec<Sealed>,
     reached: Vec<(FileId, u64)>,
+    /// Full segments that are in journals and memory alone, chunk by chunk. Within a file, what is
+    /// held is behind everything that is written.
+    held: BTreeMap<DataChunk, Vec<Sealed>>,
+    /// Bytes of these segments, for readers that do not wait for a working volume.
+    held_bytes: Arc<AtomicU64>,
+    /// Segments of chunks whose columns are synced. They leave memory with the next flush.
+    sealed: Vec<Sealed>,
+    /// Those of them that were sealed before the running sync began.
+    releasing: Vec<Sealed>,
+    /// Files with columns that no journal has stated as synced.
+    unstated: BTreeSet<FileId>,
     /// Whether a sync has failed since, so that all of `unsynced` must be written again.
     rewrite: bool,
     number: u64,
@@ -215,9 +246,9 @@ impl<D: Disk> Volume<D> {
         Arc::clone(&self.chunks.total)
     }
 
-    /// Segments that are written and not synced.
+    /// Segments that leave memory with the next flush: written or sealed since the last one.
     pub fn unsynced(&self) -> usize {
-        self.unsynced.len()
+        self.unsynced.len() + self.sealed.len()
     }
 
     /// Whether the journal is long enough for a [`checkpoint`](Self::checkpoint).
@@ -225,7 +256,7 @@ impl<D: Disk> Volume<D> {
     /// A checkpoint also states how far each file is synced. Recovery trusts nothing behind that,
     /// so the stated ends stay close to the synced ends when no journal grows, as at `memory`.
     pub fn is_checkpoint_due(&self) -> bool {
-        !self.old.is_empty()
+        self.overdue_journals() > 0
             || self.offset > self.config.journal_bytes_max.max(4 * self.base_bytes)
             || self.unstated_bytes > UNSTATED_BYTES_MAX
             || self.is_low && self.offset.max(self.unstated_bytes) > self.low_bytes_max()
@@ -260,6 +291,7 @@ impl<D: Disk> Volume<D> {
         if self.offset == 0 {
             self.begin_journal()?;
         }
+        self.state_sealed(batch);
         let name = journal_name(self.slot);
         let (len, bytes) = batch.seal(self.number, self.sequence);
         let done = self.disk.write(&name, self.offset, bytes).and_then(|()| self.disk.sync(&name));
@@ -287,7 +319,7 @@ impl<D: Disk> Volume<D> {
         let number = self.number;
         // A journal that was never begun has no file.
         let slot = if self.offset == 0 { number } else { self.slot };
-        self.old.push(OldJournal { number, slot, ends, is_reusable });
+        self.old.push(OldJournal { number, slot, bytes: self.offset, ends, is_reusable });
         self.number += 1;
         self.offset = 0;
         self.base_bytes = 0;
@@ -418,6 +450,7 @@ impl<D: Disk> Volume<D> {
         }
         self.rewrite = false;
         self.flushing.append(&mut self.unsynced);
+        self.releasing.append(&mut self.sealed);
         let behind = self.files.iter().filter(|(_, shelf)| shelf.written > shelf.synced);
         self.reached = behind.map(|(file, shelf)| (*file, shelf.written)).collect();
         Ok(())
@@ -428,14 +461,21 @@ impl<D: Disk> Volume<D> {
     /// # Errors
     /// The error of the sync.
     pub fn end_flush(&mut self, synced: Result<()>) -> Result<Vec<Sealed>> {
-        let flushed = std::mem::take(&mut self.flushing);
+        let mut flushed = std::mem::take(&mut self.flushing);
+        let mut released = std::mem::take(&mut self.releasing);
         let reached = std::mem::take(&mut self.reached);
         if let Err(error) = synced {
             self.rewrite = true;
             let later = std::mem::replace(&mut self.unsynced, flushed);
             self.unsynced.extend(later);
+            // Their columns had a sync of their own, and are not written again.
+            let later = std::mem::replace(&mut self.sealed, released);
+            self.sealed.extend(later);
             return Err(error);
         }
+        let in_columns = released.iter().map(|sealed| sealed.file);
+        self.unstated.extend(in_columns.filter(|file| self.files.contains_key(file)));
+        flushed.append(&mut released);
         for (file, written) in reached {
             if let Some(shelf) = self.files.get_mut(&file) {
                 let more = written.saturating_sub(shelf.synced);
@@ -470,6 +510,7 @@ impl<D: Disk> Volume<D> {
         if self.offset > 0 {
             self.retire(true);
         }
+        self.spill_overdue();
         self.begin_flush()
     }
 
@@ -478,23 +519,21 @@ impl<D: Disk> Volume<D> {
     /// # Errors
     /// As [`checkpoint`](Self::checkpoint).
     pub fn end_checkpoint(&mut self, tails: &mut Tails) -> Result<()> {
-        let is_whole = self.rebase(tails)?;
-        while is_whole && !self.old.is_empty() {
-            self.dispose_oldest()?;
+        let count = self.disposable_journals();
+        if self.rebase(tails, count)? {
+            for _ in 0..count {
+                self.dispose_oldest()?;
+            }
         }
         self.keep_reserve();
         Ok(())
     }
 
-    /// Commits to the current journal where each file stands, and the records of the old journals
-    /// that are in no synced chunk. Returns whether these are all such records.
-    fn rebase(&mut self, tails: &mut Tails) -> Result<bool> {
+    /// Commits to the current journal where each file stands, and the records of the `count` oldest
+    /// journals that are in no synced chunk. Returns whether these are all such records.
+    fn rebase(&mut self, tails: &mut Tails, count: usize) -> Result<bool> {
         let mut is_whole = true;
-        let mut ends = BTreeMap::new();
-        for (file, end) in self.old.iter().flat_map(|old| &old.ends) {
-            let known: &mut u64 = ends.entry(*file).or_default();
-            *known = (*known).max(*end);
-        }
+        let ends = self.ends_of_oldest(count);
         let mut batch = Batch::default();
         let mut base_bytes = 0;
         let shelves: Vec<Shelf> = self.files.values().copied().collect();
@@ -505,7 +544,7 @@ impl<D: Disk> Volume<D> {
             let mut tail = if needs_tail { tails(file, shelf.synced) } else { None };
             is_whole &= !needs_tail || tail.is_some();
             if let Some(tail) = &mut tail {
-                // Later records are in this journal already, or have no acknowledgement.
+                // Later records are in a later journal, or have no acknowledgement.
                 let bytes = (end - shelf.synced).saturating_mul(shelf.origin.record_bytes.into());
                 tail.truncate(usize::try_from(bytes).unwrap_or(usize::MAX));
             }
@@ -597,9 +636,12 @@ impl<D: Disk> Volume<D> {
     /// `Error::Storage`; the file may then be gone or not, and the call may be repeated.
     pub fn delete(&mut self, file: FileId) -> Result<()> {
         let Some(shelf) = self.files.get(&file).copied() else { return Ok(()) };
+        // Nothing states the file behind its deletion.
+        self.unstated.remove(&file);
         let mut batch = Batch::default();
         batch.push_deletion(shelf.origin);
         self.commit_to_make_room(&mut batch)?;
+        self.forget_held(file)?;
         self.unsynced.retain(|sealed| sealed.file != file);
         self.flushing.retain(|sealed| sealed.file != file);
         for kind in [Kind::Data, Kind::Index] {

@@ -118,20 +118,12 @@ impl Observed for ServedStore {
                 sizes.encode_errors,
             ),
             ("store_cache_evictions_total", "Segments that left the cache.", sizes.cache_evictions),
+            ("store_written_bytes_total", "Bytes written to disk.", sizes.written.total()),
         ] {
             m.counter(name, help, 0, value);
         }
         put_cluster_counts(m, &sizes, &counts);
-        for (name, help, value) in [
-            ("store_memory_bytes", "Bytes of records that no disk has.", sizes.memory_bytes),
-            ("store_local_bytes", "Bytes of chunks on the local disk.", sizes.local_bytes),
-            ("store_cache_bytes", "Bytes in the read cache.", sizes.cache_bytes),
-            ("store_upload_chunks", "Chunks that wait for the object store.", sizes.upload_chunks),
-            ("store_encode_chunks", "Chunks that wait for the encoder.", sizes.encode_chunks),
-            ("store_replica_bytes", "Bytes that the second node lacks.", sizes.replica_bytes),
-        ] {
-            m.gauge(name, help, 0, value as f64);
-        }
+        put_sizes(m, &sizes);
         m.gauge(
             "store_clock_step_seconds",
             "Step of the wall clock for which retention by age stands still.",
@@ -155,6 +147,25 @@ impl Observed for ServedStore {
             all["server"] = serde_json::to_value(state.counts).unwrap_or_else(|_| json!({}));
             all
         })
+    }
+}
+
+/// The sizes of the stages at present.
+fn put_sizes(m: &mut Metrics, sizes: &Occupancy) {
+    for (name, help, value) in [
+        ("store_memory_bytes", "Bytes of records that no disk has.", sizes.memory_bytes),
+        (
+            "store_held_bytes",
+            "Bytes of records in journals that wait in memory for their chunk.",
+            sizes.held_bytes,
+        ),
+        ("store_local_bytes", "Bytes of chunks on the local disk.", sizes.local_bytes),
+        ("store_cache_bytes", "Bytes in the read cache.", sizes.cache_bytes),
+        ("store_upload_chunks", "Chunks that wait for the object store.", sizes.upload_chunks),
+        ("store_encode_chunks", "Chunks that wait for the encoder.", sizes.encode_chunks),
+        ("store_replica_bytes", "Bytes that the second node lacks.", sizes.replica_bytes),
+    ] {
+        m.gauge(name, help, 0, value as f64);
     }
 }
 

@@ -58,9 +58,11 @@ pub struct StoreSettings {
     /// any address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub users_file: Option<PathBuf>,
-    /// Bytes of records that are on no disk yet. Beyond this limit appends wait, and are then
-    /// refused.
+    /// Bytes of records in memory that are in no synced chunk. Beyond this limit appends wait, and
+    /// are then refused.
     pub memory_bytes: u64,
+    /// Bytes of journals on the local disk. The opening after a crash reads no more of them.
+    pub recovery_bytes: u64,
     /// Bytes of chunks on the local disk beyond which appends are refused.
     pub local_bytes: u64,
     /// Bytes of chunks that are uploaded in a second. Without it, uploads have no limit.
@@ -99,6 +101,7 @@ impl Default for StoreSettings {
             primary_key_file: None,
             users_file: None,
             memory_bytes: limits.memory_bytes_max,
+            recovery_bytes: limits.recovery_bytes_max,
             local_bytes: limits.local_bytes_max,
             upload_bytes_per_s: None,
             chunks: limits.chunks,
@@ -129,6 +132,7 @@ impl StoreSettings {
         config.primary_key = self.primary_key_file.as_deref().map(read_user_key).transpose()?;
         config.time_ahead_max = self.time_ahead;
         config.memory_bytes_max = self.memory_bytes;
+        config.recovery_bytes_max = self.recovery_bytes;
         config.local_bytes_max = self.local_bytes;
         config.upload_bytes_per_s = self.upload_bytes_per_s;
         config.chunks = self.chunks;

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use evenfall_core::UserKey;
+use evenfall_store_format::VolumeConfig;
 use evenfall_store_format::age_clock::{ClockPair, Uptime};
-use evenfall_store_format::layout::SEGMENT_BYTES;
+use evenfall_store_format::layout::{CHUNK_BYTES, SEGMENT_BYTES};
 use evenfall_store_format::messages::InstalledLayouts;
 use evenfall_store_format::retention::Retention;
-use evenfall_store_format::volume::JOURNAL_BYTES_MAX;
+use evenfall_store_format::volume::{JOURNAL_BYTES_MAX, RECOVERY_BYTES_MAX};
 
 use crate::names::cluster::Cluster;
 use crate::names::lease;
@@ -40,8 +41,9 @@ pub struct StoreConfig {
     /// Whether files that this directory holds as copies of another node's files become its own. In
     /// a cluster, [`ClusterConfig::take_over`] decides together with the lease.
     pub keep_copies: bool,
-    /// Bytes of segments that no disk has yet. Beyond this limit, the stage `memory` refuses
-    /// appends.
+    /// Bytes of segments in memory that are in no synced chunk. Beyond this limit, the stage
+    /// `memory` refuses appends. A fourth of it may hold rows until their chunk is whole and in
+    /// columns. Journals have these rows.
     pub memory_bytes_max: u64,
     /// Bytes of chunks on the disk. Beyond this limit, and when no chunk is uploaded that could
     /// make room, the stage `local disk` refuses appends.
@@ -50,6 +52,8 @@ pub struct StoreConfig {
     pub cache_bytes: u64,
     /// Bytes of a journal after which the next journal begins.
     pub journal_bytes_max: u64,
+    /// Bytes of all journals. The opening after a crash reads no more of them, but for one commit.
+    pub recovery_bytes_max: u64,
     /// The form of whole chunks, on the disk and in the objects.
     pub chunks: ChunkForm,
     /// How the messages of recordings are shredded in whole chunks. Without layouts the columns
@@ -107,6 +111,14 @@ pub struct StorePlaces {
     pub take_over: bool,
 }
 
+/// Length below which no journal is made, whatever the limit of all journals is. A journal begins
+/// with 32 bytes for each file.
+const JOURNAL_BYTES_MIN: u64 = 1 << 20;
+
+/// Rows that wait in memory for their chunk may take one part in so many of the memory. The rest
+/// is for segments on their way to the disk.
+const HELD_PART: u64 = 4;
+
 /// A day: times of any time zone pass, and a wrong year does not.
 pub const TIME_AHEAD_MAX: Duration = Duration::from_secs(86_400);
 
@@ -142,6 +154,7 @@ impl StoreConfig {
             local_bytes_max: 64 << 30,
             cache_bytes: 256 << 20,
             journal_bytes_max: JOURNAL_BYTES_MAX,
+            recovery_bytes_max: RECOVERY_BYTES_MAX,
             chunks: ChunkForm::default(),
             layouts: None,
             publish_every: Duration::from_secs(10),
@@ -187,6 +200,23 @@ impl StoreConfig {
             config.objects = known.or(config.objects);
         }
         Ok(config)
+    }
+
+    /// The sizes of the volume. Rows are held in memory for a store that keeps its whole chunks in
+    /// columns.
+    pub(super) fn volume_config(&self) -> VolumeConfig {
+        let has_columns = self.chunks == ChunkForm::Columns && crate::chunk_codec().is_some();
+        let held = self.memory_bytes_max / HELD_PART / CHUNK_BYTES as u64;
+        let recovery_bytes_max = self.recovery_bytes_max;
+        VolumeConfig {
+            node: self.node,
+            // Two journals are there in any case.
+            journal_bytes_max: self
+                .journal_bytes_max
+                .min((recovery_bytes_max / 2).max(JOURNAL_BYTES_MIN)),
+            recovery_bytes_max,
+            held_chunks_max: if has_columns { held as usize } else { 0 },
+        }
     }
 
     /// Both clocks now.

@@ -79,7 +79,7 @@ impl Shared {
                 return;
             };
             for sealed in turn.sealed {
-                self.note(volume.write(sealed));
+                self.take_segment(&mut volume, sealed);
             }
             let is_due = volume.is_checkpoint_due() || volume.unsynced() >= FLUSH_SEGMENTS;
             drop(volume);
@@ -94,15 +94,32 @@ impl Shared {
         }
     }
 
-    /// Adds files whose records have stayed in an open segment since the last look to the files
-    /// that this turn commits. `lagging` keeps the other files, each with its open segment.
+    /// Holds a full segment or writes it. A chunk that is whole in memory is due in columns.
+    fn take_segment(&self, volume: &mut VolumeGuard<'_>, sealed: Sealed) {
+        let held = volume.hold_segment(sealed);
+        let whole = held.as_ref().ok().copied().flatten();
+        self.note(held);
+        if let Some(chunk) = whole
+            && !self.encodings.push(chunk)
+        {
+            self.note(volume.spill_chunk(chunk));
+        }
+    }
+
+    /// Adds to the files that this turn commits: files whose records have stayed in an open segment
+    /// since the last look, and files whose full segments no chunk gets soon. `lagging` keeps the
+    /// other files, each with its open segment.
     fn look_at_lagging(&self, lagging: &mut BTreeMap<FileId, u32>, turn: &mut Turn) {
         let new = std::mem::take(&mut lock(&self.queue).lagging);
+        if new.is_empty() && lagging.is_empty() {
+            return;
+        }
+        let held: BTreeSet<FileId> = lock(&self.volume).held_files().collect();
         for (id, seen) in std::mem::take(lagging) {
             let Some(file) = self.file_of(id) else { continue };
             let appender = lock(&file.appender);
             let open = appender.index().segments();
-            if open == seen {
+            if open == seen || held.contains(&id) {
                 // The next look sees records that are appended from here on.
                 file.is_lagging.store(false, Relaxed);
                 turn.waiting.insert(id);
@@ -263,7 +280,7 @@ impl Shared {
     }
 
     /// Counts a failure of the disk, and remembers whether the disk has room.
-    fn note<T>(&self, done: evenfall_store_format::Result<T>) {
+    pub(super) fn note<T>(&self, done: evenfall_store_format::Result<T>) {
         match done {
             Ok(_) => {}
             Err(error) => {
@@ -333,7 +350,7 @@ impl Shared {
         let sealed = std::mem::take(&mut lock(&self.queue).sealed);
         let mut volume = lock(&self.volume);
         for sealed in sealed {
-            volume.write(sealed)?;
+            volume.hold_segment(sealed)?;
         }
         let flushed = volume.close(&mut |file, first| self.tail_of(file, first))?;
         self.keep_age_clock()?;

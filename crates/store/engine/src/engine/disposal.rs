@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use evenfall_core::Objects as _;
 use evenfall_store_format::age_clock::{AgeClock, ClockPair, ClockStep};
 use evenfall_store_format::cache::Interest;
-use evenfall_store_format::layout::{DataChunk, SEGMENTS_PER_CHUNK, chunk_name};
+use evenfall_store_format::layout::{DataChunk, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, chunk_name};
 use evenfall_store_format::metadata::NODES_PER_BLOCK;
 use evenfall_store_format::retention::{OBJECTS_STAY_NS, Retention, TIMES_OF_DAY_END_NS};
 use evenfall_store_format::{Error, Kind, Reader, Snapshot};
@@ -161,6 +161,7 @@ impl Shared {
         let chunk = retention.first_chunk(at.layout, at.records, first_by_age).min(indexed);
         let before = at.layout.full_segments(at.first) / SEGMENTS_PER_CHUNK;
         if chunk > before {
+            self.sync_behind(file, chunk)?;
             // This call syncs the index nodes over the deleted part.
             self.flush_beside(false)?;
             let first = at.layout.first_record(chunk * SEGMENTS_PER_CHUNK);
@@ -186,6 +187,27 @@ impl Shared {
             self.publish(file)?;
         }
         self.sweep(file, gone)
+    }
+
+    /// Lets the next flush sync the segment with which this chunk begins, because the chunks before
+    /// it leave the disk only then.
+    fn sync_behind(&self, file: &StoreFile, chunk: u32) -> Result<(), Error> {
+        let end = file.layout().first_record(chunk * SEGMENTS_PER_CHUNK + 1);
+        let mut volume = lock(&self.volume);
+        match volume.synced(file.id) < end {
+            true => volume.spill_file(file.id),
+            false => Ok(()),
+        }
+    }
+
+    /// Deletes the chunks of a file. Its segments in memory count no more.
+    fn delete_chunks(&self, file: &StoreFile) -> Result<(), Error> {
+        let mut volume = lock(&self.volume);
+        let bytes = (volume.segments_in_memory(file.id) * SEGMENT_BYTES) as u64;
+        volume.delete(file.id)?;
+        let before = self.memory_bytes.load(Relaxed);
+        self.memory_bytes.fetch_sub(bytes.min(before), Relaxed);
+        Ok(())
     }
 
     /// The chunk below which objects are deleted in a file with an age: no record there is younger
@@ -253,7 +275,7 @@ impl Shared {
         if file.check_ours().is_err() {
             self.names.remove_copy(&file.name)?;
             self.flush_beside(false)?;
-            lock(&self.volume).delete(file.id)?;
+            self.delete_chunks(file)?;
             self.forget(file);
             return Ok(());
         }
@@ -274,7 +296,7 @@ impl Shared {
             self.put_block(file.entry.slot / NODES_PER_BLOCK as u32)?;
         }
         self.flush_beside(false)?;
-        lock(&self.volume).delete(file.id)?;
+        self.delete_chunks(file)?;
         self.finish_deletion(&file.name, &file.entry)?;
         self.forget(file);
         Ok(())

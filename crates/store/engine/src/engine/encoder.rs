@@ -1,27 +1,32 @@
 //! The thread that encodes whole chunks in columns.
 //!
-//! A chunk is raw until all of it is synced. The encoder then writes its columns beside it, syncs
-//! them, and removes the raw chunk, a few chunks at a time. Appends never wait for the encoder: a
-//! chunk that it has not reached stays raw and is read as it is. When more chunks wait than
-//! [`WAITING_MAX`], the newest are left out, and the encoder lists the disk for them when the
-//! others are done. Its first list is that of a store that was stopped, or that was raw until now.
+//! While the encoder keeps up, the rows of a chunk are in journals and in memory until the chunk is
+//! whole. The encoder then writes its columns out of memory, and no raw chunk is ever made
+//! ([`hold_segment`](evenfall_store_format::Volume::hold_segment)).
+//!
+//! A chunk that memory has no room to hold is raw until all of it is synced. The encoder then
+//! writes its columns beside it, syncs them, and removes the raw chunk. Both happen a few chunks at
+//! a time. Appends never wait for the encoder: a chunk that it has not reached becomes or stays raw
+//! and is read as it is. When more chunks wait than [`WAITING_MAX`], the newest are left out, and
+//! the encoder lists the disk for them when the others are done. Its first list is that of a store
+//! that was stopped, or that was raw until now.
 //!
 //! A chunk goes to the objects when it is in columns, so that it is uploaded once. A chunk that
 //! stays raw, or that the encoder has no room for, goes there at once; the upload encodes it then.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use evenfall_core::Disk as _;
 use evenfall_store_format::columnar::columnar_name;
-use evenfall_store_format::layout::{DataChunk, SEGMENTS_PER_CHUNK};
-use evenfall_store_format::{Error, FileId, Kind};
+use evenfall_store_format::layout::{CHUNK_BYTES, DataChunk, SEGMENTS_PER_CHUNK};
+use evenfall_store_format::{Error, FileId, Kind, Volume};
 
 use super::{ChunkForm, Shared, Store, StoreFile, TICK};
-use crate::{chunk_codec, lock};
+use crate::{StoreDisk, chunk_codec, lock};
 
 /// Chunks that may wait. 4,096 chunks are 16 GiB of rows, and their numbers take 64 KiB.
 const WAITING_MAX: usize = 4_096;
@@ -60,11 +65,34 @@ pub(crate) struct Encodings {
     wake: Condvar,
     encoded: AtomicU64,
     errors: AtomicU64,
+    /// Bytes of the segments that wait in memory for their chunk and its columns. The volume counts
+    /// them.
+    held_bytes: Arc<AtomicU64>,
+}
+
+/// What became of a chunk that was due in columns.
+enum Staging {
+    /// Its columns are synced, and have no name yet.
+    Staged,
+    /// It stays raw.
+    StaysRaw,
+    /// It is neither held nor synced, and is due again when it is synced.
+    ComesAgain,
 }
 
 impl Encodings {
-    /// A chunk is whole and synced. `false` when the queue has no room for it.
-    fn push(&self, chunk: DataChunk) -> bool {
+    /// The queue of a store whose volume counts these bytes of held segments.
+    pub(super) fn new(held_bytes: Arc<AtomicU64>) -> Self {
+        Self { held_bytes, ..Self::default() }
+    }
+
+    /// Bytes of the segments that wait in memory for their chunk and its columns.
+    pub(super) fn held_bytes(&self) -> u64 {
+        self.held_bytes.load(Relaxed)
+    }
+
+    /// A chunk is whole, and held in memory or synced. `false` when the queue has no room for it.
+    pub(super) fn push(&self, chunk: DataChunk) -> bool {
         let mut waiting = lock(&self.waiting);
         if waiting.chunks.len() >= WAITING_MAX {
             waiting.has_more = true;
@@ -157,7 +185,8 @@ impl Shared {
             return;
         }
         let chunk = DataChunk { file, number: number / SEGMENTS_PER_CHUNK };
-        if !self.has_columns() || !self.encodings.push(chunk) {
+        let is_due = self.has_columns() && !self.disk.is_columnar(chunk);
+        if !is_due || !self.encodings.push(chunk) {
             self.upload_later(chunk);
         }
     }
@@ -173,8 +202,10 @@ impl Shared {
         self.list_raw_chunks(&left_raw);
         let mut listed_at = Instant::now();
         while !self.is_stopping() {
-            // Appends need the disk and the cores more.
-            if self.memory_bytes.load(Relaxed) > self.config.memory_bytes_max / 2 {
+            // Appends need the disk and the cores more, unless the segments wait for the encoder.
+            let memory = self.memory_bytes.load(Relaxed);
+            if memory.saturating_sub(self.encodings.held_bytes()) > self.config.memory_bytes_max / 2
+            {
                 std::thread::sleep(TICK);
                 continue;
             }
@@ -184,11 +215,12 @@ impl Shared {
                 listed_at = Instant::now();
             }
             let mut failed = false;
-            let staged = chunks.into_iter().filter(|chunk| match self.stage(*chunk) {
-                Ok(true) => true,
-                Ok(false) => {
+            let staged = chunks.into_iter().filter(|chunk| match self.stage(*chunk, &left_raw) {
+                Ok(Staging::Staged) => true,
+                Ok(Staging::ComesAgain) => false,
+                Ok(Staging::StaysRaw) => {
                     left_raw.insert(*chunk);
-                    self.upload_later(*chunk);
+                    self.leave_raw(*chunk);
                     false
                 }
                 Err(error) => {
@@ -241,40 +273,81 @@ impl Shared {
         })
     }
 
-    /// Writes the columns of a chunk beside it. `false` when the chunk stays raw.
-    fn stage(&self, chunk: DataChunk) -> Result<bool, Error> {
-        let Some(file) = self.file_of(chunk.file) else { return Ok(false) };
-        // Recovery begins behind what the journal states, and never reads columns then.
-        if !lock(&self.volume).state_chunk(chunk)? {
-            return Ok(false);
-        }
-        Ok(self.disk.stage(&file.schema, chunk)?.is_some())
+    /// Writes the columns of a chunk, out of memory or beside the raw chunk.
+    fn stage(&self, chunk: DataChunk, left_raw: &BTreeSet<DataChunk>) -> Result<Staging, Error> {
+        let Some(file) = self.file_of(chunk.file) else { return Ok(Staging::StaysRaw) };
+        let held = {
+            let volume = lock(&self.volume);
+            let held = volume.held_chunk(chunk);
+            if held.is_some() {
+                // The volume is locked, so a spill or a deletion comes before or ends the switch.
+                self.disk.begin_switch(chunk);
+            }
+            held
+        };
+        let staged = if let Some(segments) = held {
+            let mut rows = Vec::with_capacity(CHUNK_BYTES);
+            segments.iter().for_each(|bytes| rows.extend_from_slice(bytes));
+            self.disk.stage_rows(&file.schema, chunk, &Bytes::from(rows))?
+        } else if left_raw.contains(&chunk) {
+            None
+        } else if !self.is_synced(chunk) || !lock(&self.volume).state_chunk(chunk)? {
+            // Recovery begins behind what the journal states, and never reads these columns then.
+            return Ok(Staging::ComesAgain);
+        } else {
+            self.disk.stage(&file.schema, chunk)?
+        };
+        Ok(if staged.is_some() { Staging::Staged } else { Staging::StaysRaw })
     }
 
-    /// Puts staged columns in the place of raw chunks. Returns whether all of them are.
+    /// A chunk gets no columns now. When it is held, it goes to the disk raw, and is due again when
+    /// it is synced.
+    fn leave_raw(&self, chunk: DataChunk) {
+        if !self.spill_held(&mut lock(&self.volume), chunk) {
+            self.upload_later(chunk);
+        }
+    }
+
+    /// Writes a whole chunk as a raw one when it is held. Returns whether it was.
+    fn spill_held(&self, volume: &mut Volume<StoreDisk>, chunk: DataChunk) -> bool {
+        let is_held = volume.held_chunk(chunk).is_some();
+        if is_held {
+            self.note(volume.spill_chunk(chunk));
+        }
+        is_held
+    }
+
+    /// Puts staged columns in the place of raw chunks, and of rows in memory. Returns whether the
+    /// disk has taken all that it was given.
     fn switch_form(&self, staged: &[DataChunk]) -> bool {
-        let named: Vec<_> = {
+        let adopted: Vec<_> = {
             let _volume = lock(&self.volume);
-            let named = staged.iter().filter(|chunk| {
-                self.disk.adopt(**chunk).unwrap_or_else(|_| {
-                    self.give_up_switch(**chunk);
-                    false
-                })
-            });
-            named.copied().collect()
+            staged.iter().map(|chunk| (*chunk, self.disk.adopt(*chunk))).collect()
         };
-        let mut all = named.len() == staged.len();
-        for chunk in named {
+        let mut all = true;
+        for (chunk, adopted) in adopted {
             // The first sync covers the names of all of them, and the others find nothing to do.
-            let synced = self.disk.sync(&columnar_name(chunk)).map_err(Error::from);
+            let synced = match adopted {
+                Ok(true) => self.disk.sync(&columnar_name(chunk)).map_err(Error::from),
+                // The chunk was removed or written since, and keeps its form.
+                Ok(false) => continue,
+                Err(error) => Err(error),
+            };
             let mut volume = lock(&self.volume);
             match synced.and_then(|()| self.disk.drop_raw(chunk)) {
                 Ok(Some(bytes)) => {
-                    volume.count_columnar(chunk, bytes);
                     self.encodings.encoded.fetch_add(1, Relaxed);
-                    self.upload_later(chunk);
+                    let sealed = volume.seal_chunk(chunk, bytes);
+                    // A chunk that was held goes to the objects when its segments are released.
+                    if !matches!(sealed, Ok(true)) {
+                        volume.count_columnar(chunk, bytes);
+                        self.upload_later(chunk);
+                    }
+                    self.note(sealed);
                 }
-                Ok(None) => all = false,
+                Ok(None) => {
+                    self.spill_held(&mut volume, chunk);
+                }
                 Err(_) => {
                     drop(volume);
                     self.give_up_switch(chunk);
@@ -289,7 +362,7 @@ impl Shared {
         self.encodings.errors.fetch_add(1, Relaxed);
         // What is left is removed when the store is opened.
         let _ = self.disk.abandon(chunk);
-        self.upload_later(chunk);
+        self.leave_raw(chunk);
     }
 
     /// The bytes that are uploaded for a chunk of this file: the columns from the disk, where they

@@ -6,12 +6,16 @@ use evenfall_store_format::layout::SEGMENT_BYTES;
 
 use super::Store;
 use crate::lock;
+use crate::write_counters::{WriteCounters, WrittenBytes};
 
 /// Sizes of the stages at one moment.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize)]
 pub struct Occupancy {
-    /// Bytes of full segments that no synced chunk has.
+    /// Bytes of full segments on their way to a synced chunk.
     pub memory_bytes: u64,
+    /// Bytes of full segments that are held until their chunk is whole and in columns. Journals
+    /// have the records.
+    pub held_bytes: u64,
     /// Bytes of chunks on the local disk.
     pub local_bytes: u64,
     /// Chunks that wait for the object store.
@@ -47,17 +51,26 @@ pub struct Occupancy {
     pub others_object_bytes: u64,
     /// Bytes that reads of other nodes' files have taken from their primaries.
     pub others_primary_bytes: u64,
+    /// Bytes written to the directory since this store was opened.
+    pub written: WrittenBytes,
 }
 
 impl Store {
+    /// The counters of the bytes that are written to the directory. They outlive the store.
+    pub fn written(&self) -> WriteCounters {
+        self.shared.disk.inner().write_counters()
+    }
+
     /// Sizes of the stages at present.
     pub fn occupancy(&self) -> Occupancy {
         let shared = &self.shared;
         let (replica_bytes, is_replica_away) = shared.replica_behind();
         let others = shared.others.bytes();
+        let held_bytes = shared.encodings.held_bytes();
         let cached: usize = shared.cache.iter().map(|shard| lock(shard).len()).sum();
         Occupancy {
-            memory_bytes: shared.memory_bytes.load(Relaxed),
+            memory_bytes: shared.memory_bytes.load(Relaxed).saturating_sub(held_bytes),
+            held_bytes,
             local_bytes: shared.local_bytes.load(Relaxed),
             upload_chunks: shared.uploads.waiting(),
             encode_chunks: shared.encodings.waiting(),
@@ -75,6 +88,7 @@ impl Store {
             others_cache_bytes: others.cache,
             others_object_bytes: others.objects,
             others_primary_bytes: others.primary,
+            written: self.written().bytes(),
         }
     }
 }

@@ -12,6 +12,7 @@
 
 use core::ops::Range;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use evenfall_core::{Disk, StorageError};
@@ -88,6 +89,12 @@ struct Pieces {
 }
 
 impl Pieces {
+    /// Lets go of records that are in synced chunks.
+    fn forget_synced(&mut self) {
+        let (size, synced) = (u64::from(self.origin.record_bytes).max(1), self.synced);
+        self.frames.retain(|(_, first, records)| first + records.len() as u64 / size > synced);
+    }
+
     /// Whether a journal has this record.
     fn has_frame_of(&self, layout: Layout, record: u64) -> bool {
         self.frames.iter().any(|(_, first, records)| {
@@ -117,6 +124,8 @@ impl<D: Disk> Volume<D> {
         let journals = journals_of(&disk, &listed)?;
         for (number, slot) in &journals {
             read_journal(&disk, *number, *slot, &mut pieces, &mut found.losses)?;
+            // What later journals state as synced leaves memory, with the journals that have it.
+            pieces.values_mut().for_each(Pieces::forget_synced);
         }
         let mut chunks = Chunks::default();
         for (name, bytes) in &listed {
@@ -124,35 +133,17 @@ impl<D: Disk> Volume<D> {
         }
         let unknown = files_of_chunks(&disk, &chunks, &mut pieces)?;
         let number = journals.iter().map(|(number, slot)| number.max(slot) + 1).max().unwrap_or(0);
-        let mut volume = Self {
-            disk,
-            config,
-            files: BTreeMap::new(),
-            chunks,
-            unsynced: Vec::new(),
-            flushing: Vec::new(),
-            reached: Vec::new(),
-            rewrite: false,
-            number,
-            slot: number,
-            offset: 0,
-            sequence: 0,
-            ends: BTreeMap::new(),
-            base_bytes: 0,
-            unstated_bytes: 0,
-            old: Vec::new(),
-            spares: Vec::new(),
-            is_low: false,
-            has_reserve: listed
-                .iter()
-                .any(|(name, bytes)| name == RESERVE && *bytes >= RESERVE_BYTES as u64),
-        };
+        let mut volume = Self::beginning_at(number, disk, config);
+        volume.chunks = chunks;
+        volume.has_reserve =
+            listed.iter().any(|(name, bytes)| name == RESERVE && *bytes >= RESERVE_BYTES as u64);
         let mut tails = BTreeMap::new();
         let mut ends = BTreeMap::new();
         for (file, mut piece) in pieces {
-            // The commits that a journal takes over from the journal before it stand behind its own
-            // first commits.
-            piece.frames.sort_by_key(|(journal, first, _)| (*journal, *first));
+            // A journal takes over records from journals before those that stay, so the numbers of
+            // the records and not those of the journals give the order. A record that several
+            // journals have is the same in all of them.
+            piece.frames.sort_by_key(|(journal, first, _)| (*first, *journal));
             let recovered = volume.assemble(&piece, &mut found.losses)?;
             tails.insert(file, recovered.tail.clone());
             ends.insert(file, recovered.records);
@@ -167,7 +158,7 @@ impl<D: Disk> Volume<D> {
         }
         for (number, slot) in journals {
             let ends = ends.clone();
-            volume.old.push(OldJournal { number, slot, ends, is_reusable: false });
+            volume.old.push(OldJournal { number, slot, bytes: 0, ends, is_reusable: false });
         }
         let tail_of = &mut |file, _| tails.get(&file).cloned();
         match volume.checkpoint(tail_of) {
@@ -177,6 +168,36 @@ impl<D: Disk> Volume<D> {
             done => drop(done?),
         }
         Ok((volume, found))
+    }
+
+    /// A volume that knows no file yet, and whose first journal has this number.
+    fn beginning_at(number: u64, disk: D, config: VolumeConfig) -> Self {
+        Self {
+            disk,
+            config,
+            files: BTreeMap::new(),
+            chunks: Chunks::default(),
+            unsynced: Vec::new(),
+            flushing: Vec::new(),
+            reached: Vec::new(),
+            held: BTreeMap::new(),
+            held_bytes: Arc::default(),
+            sealed: Vec::new(),
+            releasing: Vec::new(),
+            unstated: BTreeSet::new(),
+            rewrite: false,
+            number,
+            slot: number,
+            offset: 0,
+            sequence: 0,
+            ends: BTreeMap::new(),
+            base_bytes: 0,
+            unstated_bytes: 0,
+            old: Vec::new(),
+            spares: Vec::new(),
+            is_low: false,
+            has_reserve: false,
+        }
     }
 
     /// Rebuilds one file, and writes its full segments into chunks.

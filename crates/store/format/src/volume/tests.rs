@@ -1,3 +1,5 @@
+mod held;
+
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
