@@ -14,7 +14,7 @@
 //! - records that were acknowledged `replica` are on a second node, which crashes independently and
 //!   has no record that the first node lacks;
 //! - a chunk that changes its form, from rows to columns, is in one of the two whatever happens in
-//!   between;
+//!   between, also when its rows were in memory and in journals alone;
 //! - a disk that lies about syncs may lose records that it promised, and must not give false
 //!   records.
 //!
@@ -109,6 +109,8 @@ named_variants! {
         HealsNothing,
         /// A raw chunk is removed before its columns and their name are synced.
         ColumnsUnsynced,
+        /// Journals are removed although memory alone has rows of them besides.
+        JournalDroppedEarly,
         /// Ages count by the wall clock, whatever step it makes.
         AgeBySteppedClock,
         /// A life takes the wall clock of its start as right.
@@ -154,6 +156,8 @@ struct Outcome {
     evicted: u64,
     /// Chunks that were put into columns.
     columns: u64,
+    /// Chunks among them that were never written as rows.
+    sealed: u64,
     /// Synced segments of which a bit was flipped.
     rotten: u64,
     /// Segments that recovery found lost in front of whole ones.
@@ -253,6 +257,7 @@ impl Campaign for Store {
             (Mutant::WipesBehindDamage, Check::Durable, 0..400),
             (Mutant::HealsNothing, Check::Published, 0..400),
             (Mutant::ColumnsUnsynced, Check::Works, 0..400),
+            (Mutant::JournalDroppedEarly, Check::Durable, 0..400),
             (Mutant::AgeBySteppedClock, Check::Aged, 0..100),
             (Mutant::ClockForgotten, Check::Aged, 0..100),
         ];
@@ -267,6 +272,7 @@ impl Campaign for Store {
                 ("failed requests", 1_000),
                 ("chunks evicted", 1),
                 ("chunks put into columns", 10),
+                ("chunks written once", 1),
                 ("segments rotten", 100),
                 ("segments lost in front of whole ones", 10),
                 ("steps of the clock", 1_000),
@@ -306,7 +312,7 @@ impl Scene {
         let objects = SimObjects::new(prng.next_u64(), ObjectFaults::default());
         let hand = Hand { disk: disk.clone(), mutant };
         let journal_bytes_max = 20_000 + prng.below(200_000);
-        let config = VolumeConfig { node: 1, journal_bytes_max };
+        let config = columns::sizes(seed, journal_bytes_max);
         let (mut volume, _) = columns::open(hand, &config)?;
         let mut streams = Vec::new();
         for file in 0..1 + prng.below(4) {
@@ -426,6 +432,7 @@ impl Scene {
             ("unpromised records lost", outcome.unpromised),
             ("chunks evicted", outcome.evicted),
             ("chunks put into columns", outcome.columns),
+            ("chunks written once", outcome.sealed),
             ("segments rotten", outcome.rotten),
             ("segments lost in front of whole ones", outcome.lost),
             ("steps of the clock", outcome.ages.steps),
@@ -517,7 +524,7 @@ impl Scene {
         for _ in 0..self.prng.below(20) {
             if let Some(sealed) = self.waiting.pop_front() {
                 // The volume keeps the data of a failed write and writes it again.
-                let _ = self.volume.write(sealed);
+                let _ = self.volume.hold_segment(sealed);
             }
         }
     }
@@ -544,8 +551,9 @@ impl Scene {
 
     /// Flips a bit in a synced segment. Everything in front of it and behind it stays.
     ///
-    /// The last synced segment is spared. When the journal that had its records is gone and none
-    /// has stated it yet, nothing tells its damage from an end that a crash has torn.
+    /// The last synced segment is spared, with its chunk when it is in columns. When the journal
+    /// that had its records is gone and none has stated it yet, nothing tells its damage from an
+    /// end that a crash has torn.
     fn rot_segment(&mut self) {
         let at = self.prng.below(self.streams.len() as u64) as usize;
         let stream = &mut self.streams[at];
@@ -560,7 +568,9 @@ impl Scene {
         if self.disk.rot_byte(&chunk_name(Kind::Data, file, chunk), byte) {
             stream.lost.insert(number);
             self.outcome.rotten += 1;
-        } else if self.disk.rot_byte(&columnar_name(DataChunk { file, number: chunk }), byte) {
+        } else if (chunk + 1) * SEGMENTS_PER_CHUNK < full
+            && self.disk.rot_byte(&columnar_name(DataChunk { file, number: chunk }), byte)
+        {
             // A damaged chunk in columns may have lost all of its segments.
             stream.lost.extend(chunk * SEGMENTS_PER_CHUNK..(chunk + 1) * SEGMENTS_PER_CHUNK);
             self.outcome.rotten += 1;
@@ -569,7 +579,7 @@ impl Scene {
 
     fn checkpoint(&mut self) {
         while let Some(sealed) = self.waiting.pop_front() {
-            let _ = self.volume.write(sealed);
+            let _ = self.volume.hold_segment(sealed);
         }
         let streams = &self.streams;
         let forgets = self.mutant == Some(Mutant::TailForgotten);
@@ -580,6 +590,9 @@ impl Scene {
         if let Ok(flushed) = done {
             Self::release(&mut self.streams, flushed);
             self.promise_synced();
+            if self.mutant == Some(Mutant::JournalDroppedEarly) {
+                self.drop_old_journals();
+            }
         }
     }
 
