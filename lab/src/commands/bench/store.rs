@@ -6,6 +6,7 @@ mod raw;
 mod remote;
 mod scan;
 mod subscribe;
+mod ticks;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -9,6 +9,7 @@ use evenfall_store_engine::{Store, StoreConfig};
 use evenfall_store_format::Schema;
 use serde_json::{Value, json};
 
+use super::ticks::Ticks;
 use super::{Args, Failure, times_us};
 
 /// Pause before a refused append is tried again.
@@ -39,13 +40,10 @@ pub(super) fn run(args: &Args, dir: &Path) -> Result<Value, Failure> {
     let window = (args.window_bytes() / batch.len() as u64).max(1) as usize;
     let (mut times_ns, mut refused, mut records, mut peak) = (Vec::new(), 0, 0u64, 0);
     let mut waiting = VecDeque::new();
-    let (mut clock, mut turn) = (0i64, 0);
+    let (mut ticks, mut turn) = (Ticks::new(args.record_bytes), 0);
     let started = Instant::now();
     while started.elapsed() < args.duration {
-        for record in batch.chunks_exact_mut(size) {
-            clock += 1;
-            record[..8].copy_from_slice(&clock.to_le_bytes());
-        }
+        ticks.fill_batch(&mut batch);
         let file = &files[turn % files.len()];
         turn += 1;
         let begun = Instant::now();
@@ -80,11 +78,15 @@ pub(super) fn run(args: &Args, dir: &Path) -> Result<Value, Failure> {
     }
     let settle = settle.elapsed();
     drop(files);
+    let written = store.written();
     store.close()?;
+    let written = written.bytes();
     Ok(json!({
         "records": records, "records_per_s": records as f64 / elapsed.as_secs_f64(),
         "append_us": times_us(&mut times_ns), "refused_and_tried_again": refused,
         "memory_bytes_max": peak, "settle_s": settle.as_secs_f64(),
+        "written_per_byte": written.total() as f64 / (records * size as u64) as f64,
+        "written": written,
         "disk_bytes_per_record": disk_bytes(dir)? as f64 / records as f64,
         "published_bytes_per_row": published_bytes_per_row(args, dir, records)?,
     }))

@@ -14,6 +14,7 @@ use evenfall_store_engine::{
 use evenfall_store_format::Schema;
 use serde_json::{Value, json};
 
+use super::ticks::Ticks;
 use super::{Args, Failure, median, percentile, times_us};
 use crate::product;
 
@@ -235,6 +236,12 @@ pub(super) fn run(args: &Args, dir: &Path) -> Result<Value, Failure> {
         "range_10k_us": ranges(&mut client, &files[0])?,
         "flush_lag": lag(&samples, rate * f64::from(args.record_bytes)),
     });
+    let written = served.sample()?["written"].take();
+    let parts = written.as_object().into_iter().flat_map(|parts| parts.values());
+    let bytes: u64 = parts.filter_map(Value::as_u64).sum();
+    let appended = taken.max(1) * u64::from(args.record_bytes);
+    value["written_per_byte"] = json!(bytes as f64 / appended as f64);
+    value["written"] = written;
     if args.rate.is_some() {
         value["share_of_offered"] = json!(taken as f64 / flow.offered.max(1) as f64);
     }
@@ -268,13 +275,10 @@ fn append(
     let size = usize::from(args.record_bytes);
     let mut batch = vec![0u8; args.batch * size];
     let (bytes, window) = (batch.len() as u64, args.window_bytes());
-    let (mut clock, mut turn) = (0i64, 0);
+    let (mut ticks, mut turn) = (Ticks::new(args.record_bytes), 0);
     let started = Instant::now();
     while started.elapsed() < args.duration {
-        for record in batch.chunks_exact_mut(size) {
-            clock += 1;
-            record[..8].copy_from_slice(&clock.to_le_bytes());
-        }
+        ticks.fill_batch(&mut batch);
         let due = args.rate.map(|rate| started + due(args, rate, turn));
         while let Some(due) = due.filter(|due| Instant::now() < *due) {
             match client.completion_until(due)? {
