@@ -39,7 +39,8 @@
 //!    answers, `Waiting` sleeps, then spins, on any descriptor that polls readable while arrivals
 //!    wait. `src/memory.rs` never waits for room to send; a kind whose send queue fills waits with
 //!    the other variants of `Blocked` (`src/wait.rs`).
-//!    - Bound each queue by [`Options::queue_frames_max`], and send the classes in their order.
+//!    - Bound each queue by [`Options::queue_frames_max`] and [`Options::queue_bytes_max`], and
+//!      send the classes in their order.
 //!    - Answer every token once, with the best time stamp that there is.
 //!    - Answer `Installed::Ignored` to installs that the port cannot carry out, and let
 //!      [`Kind::forwards`] say so. Offer arrivals to [`Forwarder`](evenfall_core::Forwarder) for

@@ -24,8 +24,9 @@
 //! ([`evenfall_core::forward`]). The port stands for all ports that forward, in tests that run with
 //! and without forwarding.
 //!
-//! Limits: [`Options::queue_frames_max`] frames wait per class, and arrivals wait up to
-//! [`Options::receive_buffer_bytes`]. At both limits the newest is dropped and counted.
+//! Limits: [`Options::queue_frames_max`] frames and [`Options::queue_bytes_max`] bytes wait per
+//! class, and arrivals wait up to [`Options::receive_buffer_bytes`]. At each limit the newest is
+//! dropped and counted.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -114,6 +115,7 @@ impl Switch {
             sender: Sender {
                 options,
                 lanes: Default::default(),
+                lane_bytes: [0; 4],
                 groups: Groups::new(),
                 answers: Answers::default(),
                 counters: Counters::default(),
@@ -142,6 +144,7 @@ fn lacks(options: &Options) -> Vec<String> {
         coalescing: _,
         // Nothing waits between a sender's queue and the receiver's.
         send_buffer_bytes: _,
+        repair_backlog_bytes_max: _,
         // A datagram arrives in memory of exactly its size, which is shared and never pooled.
         datagram_bytes_max: _,
         receive_batch: _,
@@ -151,6 +154,7 @@ fn lacks(options: &Options) -> Vec<String> {
         keyed: _,
         receive_buffer_bytes: _,
         queue_frames_max: _,
+        queue_bytes_max: _,
         never_sleep: _,
         spin: _,
         spin_share: _,
@@ -264,6 +268,8 @@ struct Sender {
     options: Options,
     /// Queues by class. The first leaves first.
     lanes: [VecDeque<Frame>; 4],
+    /// Bytes of the frames in each queue.
+    lane_bytes: [usize; 4],
     groups: Groups<Box<[SocketAddr]>>,
     answers: Answers,
     counters: Counters,
@@ -271,8 +277,12 @@ struct Sender {
 
 impl Sender {
     fn has_room(&self, class: Class) -> bool {
-        let lanes = &self.lanes[..=class as usize];
-        lanes.iter().all(|lane| lane.len() < self.options.queue_frames_max)
+        (0..=class as usize).all(|class| self.takes_frame(class))
+    }
+
+    fn takes_frame(&self, class: usize) -> bool {
+        let Options { queue_frames_max, queue_bytes_max, .. } = self.options;
+        self.lanes[class].len() < queue_frames_max && self.lane_bytes[class] < queue_bytes_max
     }
 
     fn queue(&mut self, owner: usize, transmit: Transmit) -> Result<(), Refusal> {
@@ -280,10 +290,11 @@ impl Sender {
         let to = to.inspect_err(|_| self.counters.refused += 1)?;
         let class = transmit.class as usize;
         let frame = Frame { owner, transmit, to };
-        if self.lanes[class].len() >= self.options.queue_frames_max {
+        if !self.takes_frame(class) {
             self.counters.dropped_full[class] += frame.members().len() as u64;
             return Err(Refusal::Full);
         }
+        self.lane_bytes[class] += frame.transmit.len();
         self.lanes[class].push_back(frame);
         Ok(())
     }
@@ -348,7 +359,8 @@ impl Port for MemoryPort {
 
     fn flush(&mut self) -> bool {
         let from = self.address;
-        let Sender { lanes, counters, answers, .. } = &mut self.sender;
+        let Sender { lanes, lane_bytes, counters, answers, .. } = &mut self.sender;
+        *lane_bytes = [0; 4];
         if lanes.iter().all(VecDeque::is_empty) {
             return true;
         }

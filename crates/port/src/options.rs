@@ -21,6 +21,13 @@ pub struct Options {
     /// Frames of each class that wait in this process when the kernel takes no more. A frame is one
     /// transmit with all its copies. When a class is full, its newest frame is dropped.
     pub queue_frames_max: usize,
+    /// Bytes of the frames of each class that wait in this process. A class that has reached the
+    /// limit takes no frame, so that the last frame may exceed the limit.
+    pub queue_bytes_max: usize,
+    /// Bytes that may wait in the kernel when frames of the class [`Repair`](evenfall_core::Class)
+    /// leave. While more wait, repairs stay in this process, for a millisecond at most, and let the
+    /// feed pass. `None` lets repairs leave at once.
+    pub repair_backlog_bytes_max: Option<usize>,
     /// Whether several datagrams to one destination are sent as one segmented buffer
     /// (`UDP_SEGMENT`). The port falls back to single datagrams where the kernel or the card
     /// refuses.
@@ -86,6 +93,9 @@ impl Default for Options {
             // The frames of 16 full segmented buffers. At 200 bytes of head each, a class takes 200
             // KiB.
             queue_frames_max: 1024,
+            // As many of the longest datagrams as a loop pulls in one turn.
+            queue_bytes_max: 16 << 20,
+            repair_backlog_bytes_max: None,
             segmentation: true,
             coalescing: true,
             // The largest IPv4 datagram, so that every authenticated datagram fits a buffer. A

@@ -164,6 +164,8 @@ pub struct Counters {
     pub last_send_error: i32,
     /// Times that the network took no more for now.
     pub blocked: u64,
+    /// Times that repairs did not leave because much waited in the kernel.
+    pub repairs_held: u64,
     /// Times that the kernel refused a segmented send, which then went out in single datagrams.
     pub segmentation_refused: u64,
     /// "Connection refused" reports: the port of a receiver is closed. The reports do no harm.

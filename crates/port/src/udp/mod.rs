@@ -15,13 +15,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Limits: [`Options::queue_frames_max`] frames wait per class, and the newest beyond that is
-//! dropped and counted. Arrivals pin at most [`Options::pinned_bytes_max`]. Sending allocates
-//! nothing once every queue has reached its greatest length. At most 64 departures wait for a stamp
-//! of the kernel.
+//! Limits: [`Options::queue_frames_max`] frames and [`Options::queue_bytes_max`] bytes wait per
+//! class, and the newest beyond that is dropped and counted. Arrivals pin at most
+//! [`Options::pinned_bytes_max`]. Sending allocates nothing once every queue has reached its
+//! greatest length. At most 64 departures wait for a stamp of the kernel.
 
 pub(crate) mod copies;
 mod departures;
+mod gate;
 mod inbox;
 pub(crate) mod inject;
 mod outbox;

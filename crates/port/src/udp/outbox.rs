@@ -12,6 +12,7 @@ use evenfall_core::{Class, Install, Installed, Timestamp, Transmit};
 #[cfg(feature = "ebpf")]
 use super::copies::CopyGate;
 use super::departures::{self, Departures};
+use super::gate::RepairGate;
 use super::plan::{Departed, FRAMES_PER_PLAN, Frame, Group, Plan, Receivers};
 use super::socket::Socket;
 use crate::answers::Answers;
@@ -33,7 +34,23 @@ const SEGMENTATION_REFUSALS: u64 = 8;
 
 struct Lane {
     queue: VecDeque<Frame>,
+    /// Bytes of the frames in the queue.
+    queue_bytes: usize,
     plan: Plan,
+}
+
+impl Lane {
+    fn takes_frame(&self, options: &Options) -> bool {
+        self.queue.len() < options.queue_frames_max && self.queue_bytes < options.queue_bytes_max
+    }
+
+    /// Lays out the first frames of the queue.
+    fn fill_plan(&mut self, segment_bytes_max: usize) {
+        let count = self.queue.len().min(FRAMES_PER_PLAN);
+        let Self { queue, queue_bytes, plan } = self;
+        let frames = queue.drain(..count).inspect(|frame| *queue_bytes -= frame.transmit.len());
+        plan.fill(frames, segment_bytes_max);
+    }
 }
 
 pub(super) struct Outbox {
@@ -41,6 +58,7 @@ pub(super) struct Outbox {
     groups: Groups<Group>,
     answers: Answers,
     departures: Departures,
+    gate: RepairGate,
     /// Longest frame that may be a segment; zero when the kernel does not segment.
     segment_bytes_max: usize,
     attempts: u32,
@@ -50,6 +68,7 @@ impl Outbox {
     pub(super) fn new(options: &Options, socket: &Socket) -> Self {
         let lane = |_| Lane {
             queue: VecDeque::with_capacity(options.queue_frames_max),
+            queue_bytes: 0,
             plan: Plan::new(socket.stamps_departures),
         };
         Self {
@@ -57,6 +76,7 @@ impl Outbox {
             groups: Groups::new(),
             answers: Answers::default(),
             departures: Departures::default(),
+            gate: RepairGate::default(),
             segment_bytes_max: if socket.segmentation { usize::from(u16::MAX) } else { 0 },
             attempts: 0,
         }
@@ -86,7 +106,7 @@ impl Outbox {
     /// Whether this class, and every class that is more urgent, has room for another frame.
     pub(super) fn has_room(&self, class: Class, options: &Options) -> bool {
         let lanes = &self.lanes[..=class as usize];
-        lanes.iter().all(|lane| lane.queue.len() < options.queue_frames_max)
+        lanes.iter().all(|lane| lane.takes_frame(options))
     }
 
     pub(super) fn push(
@@ -100,9 +120,10 @@ impl Outbox {
         let refusal = match self.receivers(owner, &transmit, options) {
             Ok(receivers) => {
                 let frame = Frame { owner, transmit, receivers };
-                let queue = &mut self.lanes[class].queue;
-                if queue.len() < options.queue_frames_max {
-                    queue.push_back(frame);
+                let lane = &mut self.lanes[class];
+                if lane.takes_frame(options) {
+                    lane.queue_bytes += frame.transmit.len();
+                    lane.queue.push_back(frame);
                     return Ok(());
                 }
                 counters.dropped_full[class] += frame.copies() as u64;
@@ -169,10 +190,16 @@ impl Outbox {
                     if lane.queue.is_empty() {
                         break;
                     }
-                    let count = lane.queue.len().min(FRAMES_PER_PLAN);
-                    lane.plan.fill(lane.queue.drain(..count), self.segment_bytes_max);
+                    lane.fill_plan(self.segment_bytes_max);
                 } else if !lane.plan.has_true_marks() {
                     lane.plan.split_copies();
+                }
+                if class == Class::Repair {
+                    let (now, max) = (MonotonicClock::now(), options.repair_backlog_bytes_max);
+                    if !self.gate.lets_pass(now, max, || socket.departing_bytes()) {
+                        counters.repairs_held += 1;
+                        return Blocked::Device;
+                    }
                 }
                 socket.mark(class, options);
                 let is_asked = lane.plan.is_asked();

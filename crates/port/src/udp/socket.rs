@@ -21,6 +21,11 @@ const STAMPS_BOTH_WAYS: libc::c_uint = libc::SOF_TIMESTAMPING_SOFTWARE
 #[cfg(feature = "ebpf")]
 const SO_RCVMARK: libc::c_int = 75;
 
+/// The word of the receive queue in the kernel's answer (`SK_MEMINFO_RMEM_ALLOC`).
+const MEMORY_ARRIVED: usize = 0;
+/// The word of the send queue in the kernel's answer (`SK_MEMINFO_WMEM_ALLOC`).
+const MEMORY_DEPARTING: usize = 2;
+
 /// A bound, non-blocking UDP socket.
 pub(super) struct Socket {
     fd: OwnedFd,
@@ -96,7 +101,17 @@ impl Socket {
 
     /// Memory of the datagrams that wait in the socket; 0 where the kernel does not tell.
     pub(super) fn waiting_bytes(&self) -> u64 {
-        // The first of the words is the memory of the receive queue (SK_MEMINFO_RMEM_ALLOC).
+        self.memory_words()[MEMORY_ARRIVED].into()
+    }
+
+    /// Memory of the datagrams that have not left the host; 0 where the kernel does not tell. The
+    /// number is that of `SIOCOUTQ`.
+    pub(super) fn departing_bytes(&self) -> u64 {
+        self.memory_words()[MEMORY_DEPARTING].into()
+    }
+
+    /// What the kernel tells of the socket's memory (`SO_MEMINFO`); zeros where it tells nothing.
+    fn memory_words(&self) -> [u32; 9] {
         let mut words = [0_u32; 9];
         let mut len = size_of_val(&words) as libc::socklen_t;
         // SAFETY: both pointers are to live locals, and `len` says how large `words` is.
@@ -109,7 +124,7 @@ impl Socket {
                 &raw mut len,
             )
         };
-        if result < 0 { 0 } else { words[0].into() }
+        if result < 0 { [0; 9] } else { words }
     }
 
     /// Another handle to the same socket.

@@ -197,6 +197,22 @@ fn a_queue_full_of_repairs_leaves_room_for_the_feed() {
 }
 
 #[test]
+fn a_queue_is_bounded_in_bytes_too() {
+    let mut sender = driver(Options { queue_bytes_max: 1_000, ..Options::default() });
+    let mut receiver = driver(Options::default());
+    let to = Destination::One(receiver.local_addr());
+    let body = Bytes::from(vec![1; 600]);
+    for number in 0..3_u8 {
+        let pushed = sender.send(0, transmit(Class::Live, to, &[number], &body));
+        assert_eq!(pushed.is_err(), number == 2);
+    }
+    assert!(!sender.has_room(Class::Live) && sender.has_room(Class::Control));
+    sender.flush();
+    assert!(sender.has_room(Class::Live));
+    assert_eq!(receive(&mut receiver, 2).len(), 2);
+}
+
+#[test]
 fn the_longest_datagram_arrives_whole_without_coalescing() {
     let options = Options { segmentation: false, coalescing: false, ..Options::default() };
     let (mut receiver, mut sender) = (driver(options.clone()), driver(options));
