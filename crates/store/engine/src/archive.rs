@@ -1,14 +1,12 @@
 //! Reads the files of a store from its objects alone, without the node that wrote them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use bytes::Bytes;
 use evenfall_core::Objects as _;
 use evenfall_store_format::index::Summary;
-use evenfall_store_format::layout::{
-    SEGMENT_BYTES, SEGMENTS_PER_CHUNK, block_name, catalog_name, parse_catalog_name,
-};
+use evenfall_store_format::layout::{SEGMENT_BYTES, SEGMENTS_PER_CHUNK, block_name};
 use evenfall_store_format::metadata::{MetadataNode, NODES_PER_BLOCK, decode_block};
 use evenfall_store_format::publication::Publication;
 use evenfall_store_format::reader::resume;
@@ -16,42 +14,10 @@ use evenfall_store_format::{
     Error, FileId, Kind, Reader, Resumption, Schema, Sealed, Segments, Snapshot,
 };
 
+use super::life_catalog::read_catalog;
 use super::parts::Parts;
+use super::uploads::in_parallel;
 use super::{Bucket, BucketOptions, Entry, StoreError};
-
-/// Listings that are taken of a catalogue that changes during the reading.
-const LISTINGS_MAX: usize = 5;
-
-/// Writes the object `S-<file>-<token>`: name, entry and a checksum over both.
-pub(super) fn put_catalog(bucket: &Bucket, name: &str, entry: &Entry) -> Result<(), StoreError> {
-    let json = serde_json::to_string(&(name, entry)).unwrap_or_default();
-    let text = format!("{json}\n{:08x}\n", crc32c::crc32c(json.as_bytes()));
-    Ok(bucket.put(&catalog_name(entry.id, entry.listed), text.into())?)
-}
-
-/// Removes the file from the catalogue, as far as primaries up to this token entered it.
-pub(super) fn remove_catalog(bucket: &Bucket, file: FileId, token: u32) -> Result<(), StoreError> {
-    for name in bucket.list(&format!("S-{file}-"))? {
-        if parse_catalog_name(&name).is_some_and(|(_, of)| of <= token) {
-            bucket.delete(&name)?;
-        }
-    }
-    Ok(())
-}
-
-/// One entry of the catalogue.
-///
-/// # Errors
-/// [`Error::Damaged`].
-pub fn parse_catalog(place: &str, bytes: &[u8]) -> Result<(String, Entry), StoreError> {
-    let damaged = |what: &str| Error::Damaged { place: place.into(), what: what.into() };
-    let text = std::str::from_utf8(bytes).map_err(|_| damaged("not text"))?;
-    let (json, crc) = text.split_once('\n').ok_or_else(|| damaged("no checksum"))?;
-    if crc != format!("{:08x}\n", crc32c::crc32c(json.as_bytes())) {
-        return Err(damaged("wrong checksum").into());
-    }
-    serde_json::from_str(json).map_err(|error| damaged(&error.to_string()).into())
-}
 
 /// All files that are published in this bucket, as far as the listing shows them. Each file has the
 /// entry of its newest primary.
@@ -59,34 +25,7 @@ pub fn parse_catalog(place: &str, bytes: &[u8]) -> Result<(String, Entry), Store
 /// # Errors
 /// The errors of the object store; [`Error::Damaged`].
 pub fn catalog(bucket: &Bucket) -> Result<Vec<(String, Entry)>, StoreError> {
-    newest(bucket, "S-")
-}
-
-fn newest(bucket: &Bucket, prefix: &str) -> Result<Vec<(String, Entry)>, StoreError> {
-    let mut listing = 0;
-    loop {
-        listing += 1;
-        let names = bucket.list(prefix)?;
-        let parsed = names.iter().filter_map(|name| parse_catalog_name(name));
-        let mut newest: BTreeMap<FileId, u32> = BTreeMap::new();
-        for (file, token) in parsed {
-            let known = newest.entry(file).or_default();
-            *known = token.max(*known);
-        }
-        let mut files = Vec::new();
-        for (file, token) in &newest {
-            let name = catalog_name(*file, *token);
-            if let Some(bytes) = bucket.get(&name, 0, usize::MAX)? {
-                files.push(parse_catalog(&name, &bytes)?);
-            }
-        }
-        // An object that is gone since the listing has a successor, or its file was deleted. The
-        // next listing shows which, and the last listing is believed.
-        if files.len() == newest.len() || listing == LISTINGS_MAX {
-            files.sort_by(|a, b| a.0.cmp(&b.0));
-            return Ok(files);
-        }
-    }
+    read_catalog(bucket)
 }
 
 /// The metadata node of a file as it was last published; `None` when it was never published.
@@ -244,6 +183,33 @@ impl Archive {
         &self.files
     }
 
+    /// The records of each file, as published now, in order of names. Files share blocks of
+    /// metadata, so this takes one request for 127 files.
+    ///
+    /// # Errors
+    /// As [`file`](Self::file).
+    pub fn count_records(&self) -> Result<Vec<u64>, StoreError> {
+        let names: BTreeSet<String> = self.files.values().map(block_of).collect();
+        let names: Vec<String> = names.into_iter().collect();
+        let got = in_parallel(&names, |name| self.bucket.get(name, 0, SEGMENT_BYTES));
+        let mut blocks = BTreeMap::new();
+        for (name, got) in names.iter().zip(got) {
+            if let Some(block) = got? {
+                blocks.insert(name, block);
+            }
+        }
+        let records = |(name, entry): (&String, &Entry)| -> Result<u64, StoreError> {
+            let block = block_of(entry);
+            let node = blocks.get(&block).map(|bytes| node_in(bytes, &block, entry)).transpose()?;
+            match node.flatten() {
+                Some(node) => Ok(node.records),
+                // A new primary has published the file since the catalogue was read.
+                None => Ok(self.file(name)?.records()),
+            }
+        };
+        self.files.iter().map(records).collect()
+    }
+
     /// The file of this name, as published now.
     ///
     /// # Errors
@@ -254,8 +220,8 @@ impl Archive {
         ArchivedFile::open(&self.bucket, entry).or_else(|error| {
             // A new primary may have published the file since, and removed the objects of the old
             // primary.
-            let newer = newest(&self.bucket, &format!("S-{}-", entry.id))?;
-            match newer.into_iter().find(|(_, newer)| newer.listed > entry.listed) {
+            let is_newer = |known: &Entry| known.id == entry.id && known.listed > entry.listed;
+            match catalog(&self.bucket)?.into_iter().find(|(_, known)| is_newer(known)) {
                 Some((_, newer)) => ArchivedFile::open(&self.bucket, &newer),
                 None => Err(error),
             }

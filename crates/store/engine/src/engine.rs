@@ -39,6 +39,7 @@ use self::disposal::KeptAgeClock;
 use self::encoder::Encodings;
 use self::non_primary::NonPrimaryFiles;
 use self::replication::Replication;
+use super::life_catalog::CatalogWriter;
 use super::names::membership::Membership;
 use super::publisher::PackPublisher;
 use super::uploads::{Uploads, restore_names};
@@ -97,8 +98,8 @@ type CacheShard = Mutex<Cache<(FileId, Kind, u32), Bytes>>;
 
 /// The state that all threads of a store share. Locks are taken in this order: `naming_turn` or
 /// `adoption_turn`, `flush_turn`, `volume`, the maps of files, a file's `appender`, `queue`.
-/// Publications take the packs of `publisher`, a block of `blocks`, a file's `published`, its
-/// `packed`, its `appender`.
+/// Publications take the packs of `publisher`, `catalog`, a block of `blocks`, then of a file
+/// `published`, `packed` and `appender`.
 pub(super) struct Shared {
     /// Whether the store was opened to read. A store that was opened to read claims, writes and
     /// uploads nothing.
@@ -132,6 +133,7 @@ pub(super) struct Shared {
     is_disk_low: AtomicBool,
     pub(super) uploads: Uploads,
     pub(super) publisher: PackPublisher,
+    pub(super) catalog: Mutex<CatalogWriter>,
     encodings: Encodings,
     replication: Option<Replication>,
     /// The files of other nodes that readers of this node read.
@@ -626,6 +628,7 @@ impl Shared {
             is_disk_low: AtomicBool::new(false),
             uploads: Uploads::default(),
             publisher: PackPublisher::default(),
+            catalog: Mutex::default(),
             encodings: Encodings::new(held_bytes),
             others: NonPrimaryFiles::new(config.cache_bytes),
             replication: config.replica.map(|to| Replication::new(to, config.replica_key.clone())),

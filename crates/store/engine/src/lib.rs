@@ -22,6 +22,7 @@
 //! | [`level`] | [`Level`]: words, wire numbers and waits of the levels |
 //! | [`directory`], [`bucket`], [`names`] | the disk, the objects and the names of files |
 //! | `parts`, `uploads` | downloads of chunks from the objects, several at once, and uploads |
+//! | `life_catalog` | the names of all files of a life, in few objects |
 //! | `publisher` | packs with the ends of many files, for readers and acknowledgements at `object` |
 //! | [`source`] | one way of reading for a store and an archive |
 //! | [`cluster_source`] | any file of a cluster: from objects, and newer records from the primary |
@@ -52,6 +53,7 @@ pub mod export;
 pub mod fuzzing;
 pub mod import;
 pub mod level;
+mod life_catalog;
 pub mod names;
 mod parts;
 pub mod protocol;

@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex};
 use bytes::{Bytes, BytesMut};
 use evenfall_core::Objects as _;
 use evenfall_store_format::cache::Interest;
-use evenfall_store_format::layout::{DataChunk, pack_name, packs_prefix};
+use evenfall_store_format::layout::{DataChunk, blocks_prefix, pack_name, packs_prefix};
 use evenfall_store_format::metadata::{MetadataNode, NODES_PER_BLOCK};
 use evenfall_store_format::pack::{PackPart, PackedEnd, PartDraft};
 use evenfall_store_format::publication::{End, publish_chunks};
@@ -170,7 +170,8 @@ pub(super) fn is_changed(file: &StoreFile) -> bool {
     !file.is_listed.load(Relaxed) || lock(&file.published).records != file.records()
 }
 
-fn block_of(file: &StoreFile) -> u32 {
+/// The block with the metadata of the file.
+pub(super) fn block_of(file: &StoreFile) -> u32 {
     file.entry.slot / NODES_PER_BLOCK as u32
 }
 
@@ -370,7 +371,8 @@ impl Shared {
         }
         let blocks: Vec<_> = blocks.into_iter().collect();
         let put = in_parallel(&blocks, |(block, _)| self.put_block(*block));
-        for ((block, files), put) in blocks.into_iter().zip(put) {
+        let mut shown = Vec::new();
+        for ((_, files), put) in blocks.into_iter().zip(put) {
             if let Err(error) = put {
                 for file in files {
                     // No reader may see the publication yet, whatever the records state.
@@ -380,15 +382,14 @@ impl Shared {
                 continue;
             }
             files.iter().for_each(|file| is_named(file, packs));
-            let unlisted = |file: &&Arc<StoreFile>| {
-                !file.is_listed.load(Relaxed) && self.check_kept(file).is_ok()
-            };
-            let unlisted: Vec<&StoreFile> =
-                files.iter().filter(unlisted).map(|file| &**file).collect();
-            if let Err(error) = self.list(block, &unlisted) {
-                let failed = unlisted.iter().map(|file| (file.id, error.clone()));
-                group.failed.extend(failed);
-            }
+            shown.extend(files);
+        }
+        let unlisted =
+            |file: &&Arc<StoreFile>| !file.is_listed.load(Relaxed) && self.check_kept(file).is_ok();
+        let unlisted: Vec<&StoreFile> = shown.iter().filter(unlisted).map(|file| &**file).collect();
+        if let Err(error) = self.list(&unlisted) {
+            let failed = unlisted.iter().map(|file| (file.id, error.clone()));
+            group.failed.extend(failed);
         }
     }
 
@@ -414,8 +415,9 @@ impl Shared {
         }
     }
 
-    /// Removes the packs of an earlier life once no file is published by that life any more.
-    pub(super) fn drop_packs_of(&self, token: u32) -> Result<(), StoreError> {
+    /// Removes the packs, the blocks and the catalogue of an earlier life once no file is published
+    /// by that life any more.
+    pub(super) fn drop_life(&self, token: u32) -> Result<(), StoreError> {
         let bucket = self.bucket.as_ref().ok_or(StoreError::NoObjects)?;
         let is_behind =
             |file: &Arc<StoreFile>| file.token_before == token && !file.is_listed.load(Relaxed);
@@ -432,7 +434,11 @@ impl Shared {
         }
         let packs = bucket.list(&packs_prefix(token))?;
         in_parallel(&packs, |pack| bucket.delete(pack)).into_iter().collect::<Result<(), _>>()?;
-        Ok(())
+        for block in bucket.list(&blocks_prefix(token))? {
+            bucket.delete(&block)?;
+            self.names.local().keep_block(&block, None)?;
+        }
+        self.drop_catalog_of(token)
     }
 }
 

@@ -20,7 +20,7 @@ use evenfall_store_format::publication::check_tail;
 use evenfall_store_format::volume::{Finding, Verification, verify};
 use evenfall_store_format::{FileId, Kind, segment};
 
-use super::archive::parse_catalog;
+use super::life_catalog::check_catalog;
 use super::{Bucket, BucketOptions, Directory, Entry, Names, StoreDisk, StoreError, names};
 
 /// Name of the list.
@@ -237,7 +237,7 @@ pub fn verify_objects(bucket: &Bucket, seen: &mut Verification) -> Result<(), St
             Some(b'P') => check_pack(&bytes, &name).map(drop).map_err(|e| e.to_string()),
             Some(b'T') => check_tail(&bytes, &name).map(drop).map_err(|e| e.to_string()),
             Some(b'M') => decode_block(&bytes, &name).map(drop).map_err(|e| e.to_string()),
-            Some(b'S') => parse_catalog(&name, &bytes).map(drop).map_err(|e| e.to_string()),
+            Some(b'S') => check_catalog(&name, &bytes).map_err(|e| e.to_string()),
             _ => Err("an object of no kind known here".to_owned()),
         };
         if let Err(what) = wrong {

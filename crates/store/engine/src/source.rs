@@ -223,11 +223,12 @@ impl RecordSource for Store {
 
 impl RecordSource for Archive {
     fn listed(&self) -> Result<Vec<Listed>, StoreError> {
-        let listed = |(name, entry): (&String, &super::Entry)| -> Result<Listed, StoreError> {
-            let records = self.file(name)?.records();
-            Ok(Listed { name: name.clone(), schema: entry.schema.clone(), records })
+        let listed = |((name, entry), records): ((&String, &super::Entry), u64)| {
+            let (name, schema) = (name.clone(), entry.schema.clone());
+            Listed { name, schema, records }
         };
-        self.files().iter().map(listed).collect()
+        let records = self.count_records()?;
+        Ok(self.files().iter().zip(records).map(listed).collect())
     }
 
     fn between(&self, name: &str, from_ns: i64, to_ns: i64) -> Result<Range<u64>, StoreError> {

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use evenfall_core::{Objects as _, StorageError};
 use evenfall_store_format::cache::Interest;
 use evenfall_store_format::layout::{
-    CHUNK_BYTES, DataChunk, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, block_name, catalog_name, tail_name,
+    CHUNK_BYTES, DataChunk, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, block_name, tail_name,
 };
 use evenfall_store_format::metadata::{MetadataNode, NODES_PER_BLOCK, decode_block, encode_block};
 use evenfall_store_format::publication::{gather_chunk, put_block, put_chunk};
@@ -18,7 +18,7 @@ use evenfall_store_format::{Error, FileId, Kind};
 
 use super::archive;
 use super::engine::{Shared, StoreFile};
-use super::publisher::is_changed;
+use super::publisher::{block_of, is_changed};
 use super::{Bucket, Names, StoreError, lock};
 
 /// The setting of a directory that was begun while its bucket did not answer.
@@ -331,7 +331,7 @@ impl Shared {
     /// lost. New objects of this life are useless without the chunks of earlier lives.
     pub(super) fn check_objects(&self, file: &StoreFile) -> Result<(), StoreError> {
         let bucket = self.bucket.as_ref().ok_or(StoreError::NoObjects)?;
-        let name = block_name(file.token_before, file.entry.slot / NODES_PER_BLOCK as u32);
+        let name = block_name(file.token_before, block_of(file));
         let is_new = file.token_before == 0 || file.is_listed.load(Relaxed);
         if is_new || lock(&self.blocks_seen).contains(&name) {
             return Ok(());
@@ -345,21 +345,18 @@ impl Shared {
 
     /// Puts files into the catalogue, and notes in the names that this life has published these
     /// files. Then removes the publications of the previous life, which nothing names any more.
-    pub(super) fn list(&self, block: u32, files: &[&StoreFile]) -> Result<(), StoreError> {
+    pub(super) fn list(&self, files: &[&StoreFile]) -> Result<(), StoreError> {
         if files.is_empty() {
             return Ok(());
         }
         let bucket = self.bucket.as_ref().ok_or(StoreError::NoObjects)?;
-        let put =
-            in_parallel(files, |file| archive::put_catalog(bucket, &file.name, &file.entry_now()));
-        put.into_iter().collect::<Result<(), _>>()?;
+        self.enter_catalog(files)?;
         let names: Vec<&str> = files.iter().map(|file| file.name.as_str()).collect();
         self.names.list_published(&names)?;
         let is_later =
             |file: &&&StoreFile| file.token_before > 0 && file.token_before != file.entry.token;
         let later: Vec<&StoreFile> = files.iter().filter(is_later).copied().collect();
         let removed = in_parallel(&later, |file| {
-            bucket.delete(&catalog_name(file.id, file.token_before))?;
             // The newest generation was read last. Older generations come from earlier tries and
             // publications.
             let Some(newest) = file.tail_before else { return Ok(()) };
@@ -369,11 +366,11 @@ impl Shared {
         });
         removed.into_iter().collect::<Result<(), _>>()?;
         files.iter().for_each(|file| file.is_listed.store(true, Relaxed));
-        let before: BTreeSet<u32> = later.iter().map(|file| file.token_before).collect();
-        before.into_iter().try_for_each(|token| {
-            self.drop_block(block, token)?;
-            self.drop_packs_of(token)
-        })
+        let blocks: BTreeSet<(u32, u32)> =
+            later.iter().map(|file| (file.token_before, block_of(file))).collect();
+        blocks.iter().try_for_each(|(token, block)| self.drop_block(*block, *token))?;
+        let before: BTreeSet<u32> = blocks.into_iter().map(|(token, _)| token).collect();
+        before.into_iter().try_for_each(|token| self.drop_life(token))
     }
 
     /// Removes a block of an earlier life once this life has published each of its files.

@@ -9,7 +9,7 @@
 //! segment s     chunk s / 256, byte (s % 256) * 16,384 of it
 //! chunk c       D-<file id>-<c>   data             I-<file id>-<c>   index
 //! pack          P-<token>-<number>                 metadata block    M-<token>-<block>
-//! catalogue     S-<file id>-<token>
+//! catalogue     S-<file id>-<token>                S-catalog-<token>-<number>
 //! ```
 
 use crate::error::{Error, Result};
@@ -144,7 +144,12 @@ pub fn tail_name(file: FileId, token: u32, generation: u32) -> String {
 /// the block. A put that is still under way when that life has ended therefore changes nothing that
 /// a later life wrote.
 pub fn block_name(token: u32, block: u32) -> String {
-    format!("M-{token:08x}-{block:08x}")
+    format!("{}{block:08x}", blocks_prefix(token))
+}
+
+/// The beginning of the names of a life's blocks.
+pub fn blocks_prefix(token: u32) -> String {
+    format!("M-{token:08x}-")
 }
 
 /// The name of a file's entry in the catalogue. Of several entries, the entry with the greatest
@@ -159,6 +164,26 @@ pub fn parse_catalog_name(name: &str) -> Option<(FileId, u32)> {
     let file = FileId(u64::from_str_radix(file, 16).ok()?);
     let token = u32::from_str_radix(token, 16).ok()?;
     (catalog_name(file, token) == name).then_some((file, token))
+}
+
+/// The beginning of all names of the catalogue.
+pub const ENTRIES_PREFIX: &str = "S-";
+/// The beginning of the names of catalogues with many files.
+pub const CATALOGS_PREFIX: &str = "S-catalog-";
+
+/// The name of a catalogue with all files that the life of this token has published. Each try to
+/// put a catalogue has a number of its own, and of several catalogues of a life the one with the
+/// greatest number counts.
+pub fn life_catalog_name(token: u32, number: u32) -> String {
+    format!("{CATALOGS_PREFIX}{token:08x}-{number:08x}")
+}
+
+/// The token and the number of a name by [`life_catalog_name`]; `None` for any other name.
+pub fn parse_life_catalog_name(name: &str) -> Option<(u32, u32)> {
+    let (token, number) = name.strip_prefix(CATALOGS_PREFIX)?.split_once('-')?;
+    let token = u32::from_str_radix(token, 16).ok()?;
+    let number = u32::from_str_radix(number, 16).ok()?;
+    (life_catalog_name(token, number) == name).then_some((token, number))
 }
 
 /// The name of the file without records that keeps blocks of the disk for the next journal.
@@ -261,6 +286,9 @@ mod tests {
         assert_eq!(parse_journal_name("J-9"), None);
         assert_eq!(parse_catalog_name(&catalog_name(FileId(7), 2)), Some((FileId(7), 2)));
         assert_eq!(parse_catalog_name("S-0000000000000007"), None);
+        assert_eq!(parse_life_catalog_name(&life_catalog_name(7, 2)), Some((7, 2)));
+        assert_eq!(parse_catalog_name(&life_catalog_name(7, 2)), None);
+        assert_eq!(parse_life_catalog_name(&catalog_name(FileId(7), 2)), None);
     }
 
     #[test]

@@ -23,7 +23,7 @@ use evenfall_store_format::{Error, Kind, Reader, Snapshot};
 
 use super::file::GoneBelow;
 use super::{Shared, Store, StoreFile};
-use crate::{Entry, Names, NamesError, StoreError, archive, lock};
+use crate::{Entry, Names, NamesError, StoreError, lock};
 
 /// The setting of the directory that keeps the last right reading of the clocks.
 const CLOCKS: &str = "clocks";
@@ -289,7 +289,7 @@ impl Shared {
             return Err(error.into());
         }
         if let Some(bucket) = &self.bucket {
-            archive::remove_catalog(bucket, file.id, file.entry.token)?;
+            self.leave_catalog(file.id, file.entry.token)?;
             // When these locks are taken, uploads and publications under way have ended.
             drop(file.uploading.write());
             self.release_packs(file);
@@ -306,7 +306,7 @@ impl Shared {
     pub(super) fn finish_deletion(&self, name: &str, entry: &Entry) -> Result<(), StoreError> {
         if let Some(bucket) = &self.bucket {
             self.see_catalog()?;
-            archive::remove_catalog(bucket, entry.id, entry.token)?;
+            self.leave_catalog(entry.id, entry.token)?;
             for kind in ["D", "I", "T"] {
                 for object in bucket.list(&format!("{kind}-{}-", entry.id))? {
                     bucket.delete(&object)?;

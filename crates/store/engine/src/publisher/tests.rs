@@ -4,6 +4,7 @@ use std::sync::Condvar;
 use std::time::{Duration, Instant};
 
 use evenfall_core::{Objects, PutOutcome, StorageError};
+use evenfall_store_format::layout::parse_life_catalog_name;
 
 use super::*;
 use crate::bucket::{Fetch, Place};
@@ -16,7 +17,7 @@ type Outcome<T> = Result<T, StorageError>;
 /// What a bucket was asked, and whether it answers puts of packs.
 #[derive(Default)]
 struct Asked {
-    /// Puts and swaps by the first letter of the object, and gets under `g`.
+    /// Puts and swaps by the first letter of the object, gets under `g`, and listings under `l`.
     counts: BTreeMap<char, usize>,
     is_held: bool,
 }
@@ -82,8 +83,17 @@ impl Objects for Gate {
     }
 
     fn list(&self, prefix: &str) -> Outcome<Vec<String>> {
+        self.count('l');
         self.place.list(prefix)
     }
+}
+
+/// The objects of the store in this directory, behind a gate.
+fn gate(directory: &Path) -> (Bucket, Arc<(Mutex<Asked>, Condvar)>) {
+    let asked: Arc<(Mutex<Asked>, Condvar)> = Arc::default();
+    let bucket = Bucket::directory(&directory.join("objects")).unwrap();
+    let gate = Arc::clone(&asked);
+    (bucket.behind(|place| Arc::new(Gate { place, asked: gate })), asked)
 }
 
 /// A store that publishes only when an append waits for it, and the requests to its bucket.
@@ -99,10 +109,7 @@ impl Gated {
             chunks: ChunkForm::Raw,
             ..StoreConfig::new(directory)
         };
-        let asked: Arc<(Mutex<Asked>, Condvar)> = Arc::default();
-        let bucket = Bucket::directory(&directory.join("objects")).unwrap();
-        let gate = Arc::clone(&asked);
-        let bucket = bucket.behind(|place| Arc::new(Gate { place, asked: gate }));
+        let (bucket, asked) = gate(directory);
         let disk = Directory::open(directory).unwrap();
         let names = Names::open(&directory.join(names::FILE), 1, None).unwrap();
         let store = Store::start(config, disk, names, Some(bucket)).unwrap().store;
@@ -205,12 +212,65 @@ fn a_period_puts_a_few_objects_for_hundreds_of_files() {
         shared.publish_changed(&shared.our_files(), &|| true).unwrap();
         let counts = gated.take_counts();
         assert_eq!((counts[&'P'], counts[&'M']), (1, 3), "{counts:?}");
-        assert_eq!(counts.contains_key(&'S'), round == 0, "{counts:?}");
+        assert_eq!(counts.get(&'S'), (round == 0).then_some(&1), "{counts:?}");
     }
     // Without new records there is nothing to put.
     shared.publish_changed(&shared.our_files(), &|| true).unwrap();
     assert_eq!(gated.take_counts(), BTreeMap::new());
+    // A reader of one file takes a listing, the catalogue, a block and a part.
+    let (bucket, asked) = gate(dir.path());
+    let archive = Archive::of(bucket).unwrap();
+    assert_eq!(archive.file("f299").unwrap().records(), end);
+    let counts = std::mem::take(&mut lock(&asked.0).counts);
+    assert_eq!(counts, BTreeMap::from([('g', 3), ('l', 1)]));
+    // A list with the records of all files takes three blocks more.
+    let listed = archive.listed().unwrap();
+    assert!(listed.len() == 300 && listed.iter().all(|file| file.records == end));
+    assert_eq!(lock(&asked.0).counts, BTreeMap::from([('g', 3)]));
     assert!(archived(dir.path(), "f299") == records(0..end));
+}
+
+/// The names of the files that readers of the objects find.
+fn found(directory: &Path) -> Vec<String> {
+    let bucket = Bucket::directory(&directory.join("objects")).unwrap();
+    let files = crate::archive::catalog(&bucket).unwrap();
+    files.into_iter().map(|(name, _)| name).collect()
+}
+
+#[test]
+fn a_life_puts_few_catalogues_and_a_deleted_file_stays_deleted() {
+    let dir = tempfile::tempdir().unwrap();
+    let publish_all = |store: &Store| {
+        let shared = &store.shared;
+        shared.publish_changed(&shared.our_files(), &|| true).unwrap();
+    };
+    let gated = Gated::open(dir.path());
+    let mut names: Vec<_> = (0..100).map(|n| format!("f{n:02}")).collect();
+    let wanted: Vec<_> = names.iter().map(|name| (name.clone(), schema())).collect();
+    drop(gated.store.create_all(&wanted).unwrap());
+    publish_all(&gated.store);
+    assert_eq!(found(dir.path()), names);
+    gated.store.delete("f50").unwrap();
+    names.remove(50);
+    assert_eq!(found(dir.path()), names);
+    drop(gated);
+    // The next life has published one file, and then all files.
+    let gated = Gated::open(dir.path());
+    let file = gated.store.file("f07").unwrap();
+    gated.store.append(&file, &records(0..10), Level::Object).unwrap();
+    assert_eq!(found(dir.path()), names);
+    gated.store.delete("f08").unwrap();
+    names.remove(8);
+    assert_eq!(found(dir.path()), names);
+    publish_all(&gated.store);
+    assert_eq!(found(dir.path()), names);
+    let token = gated.store.shared.names.token();
+    let left = std::fs::read_dir(dir.path().join("objects")).unwrap();
+    let left = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let left: Vec<_> = left.filter(|name| name.starts_with("S-")).collect();
+    let of_life = |name: &String| parse_life_catalog_name(name).is_some_and(|(of, _)| of == token);
+    assert!(left.len() <= 2 && left.iter().all(of_life), "{left:?}");
+    assert!(archived(dir.path(), "f07") == records(0..10));
 }
 
 #[test]
