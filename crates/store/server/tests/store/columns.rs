@@ -1,6 +1,7 @@
 //! Chunks in columns: on the disk, in the objects, after crashes, and with flipped bytes.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use evenfall_store_engine::{
@@ -111,6 +112,87 @@ fn whole_chunks_become_columns_on_the_disk_and_in_the_objects() {
     drop(file);
     store.close().expect("a stop");
     assert!(seal::verify_directory(path).expect("a check").findings.is_empty());
+}
+
+#[test]
+fn rows_are_written_once_beside_their_journal_and_are_read_meanwhile() {
+    let path = TempDir::new().expect("a directory");
+    let path = path.path();
+    let store = open(path, ChunkForm::Columns);
+    let file = store.create("a", &schema()).expect("a file");
+    let end = 3 * CHUNK + 100;
+    let (all, is_done) = (rows(0..end), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Relaxed) {
+                let there = file.records();
+                let found = store.numbers("a", 0..there).expect("rows");
+                assert!(found == all[..there as usize * 512], "{there} rows");
+            }
+        });
+        for first in (0..end).step_by(1_000) {
+            append(&store, "a", &rows(first..end.min(first + 1_000)), Level::Local);
+        }
+        eventually("chunks in columns", || store.occupancy().encoded_chunks == 3);
+        eventually("memory", || store.occupancy().memory_bytes == 0);
+        is_done.store(true, Relaxed);
+    });
+    let (sizes, appended) = (store.occupancy(), end * 512);
+    assert_eq!((sizes.written.raw_chunks, sizes.encode_errors), (0, 0));
+    assert!((appended..appended / 20 * 21).contains(&sizes.written.journals), "{sizes:?}");
+    assert!(sizes.written.columns > 0 && sizes.written.total() < appended / 10 * 13, "{sizes:?}");
+    assert_eq!(sizes.held_bytes, 3 << 14, "the hundred rows behind the chunks fill three segments");
+    assert!((0..4).all(|chunk| columns(path, chunk).exists() == (chunk < 3)));
+    assert!((0..4).all(|chunk| !raw(path, chunk).exists()));
+    // The process ends here, and the next one finds everything.
+    drop((file, store));
+    let store = open(path, ChunkForm::Columns);
+    assert!(all_of(&store, "a") == all);
+    // What the journals had is raw now, and goes into columns with the rest of its chunk.
+    append(&store, "a", &rows(end..4 * CHUNK), Level::Memory);
+    eventually("the fourth chunk", || columns(path, 3).exists() && !raw(path, 3).exists());
+    assert!(all_of(&store, "a") == rows(0..4 * CHUNK));
+    store.close().expect("a stop");
+    assert!(seal::verify_directory(path).expect("a check").findings.is_empty());
+}
+
+#[test]
+fn a_store_that_ends_at_any_moment_keeps_the_rows_that_it_held() {
+    let path = TempDir::new().expect("a directory");
+    let path = path.path();
+    let store = open(path, ChunkForm::Columns);
+    store.create("a", &schema()).expect("a file");
+    drop(store);
+    let mut end = 0;
+    for count in [700, CHUNK, 31 * 200, CHUNK + 1] {
+        let store = open(path, ChunkForm::Columns);
+        append(&store, "a", &rows(end..end + count), Level::Local);
+        end += count;
+        // The encoder is at whatever step it is.
+        drop(store);
+        let seen = Store::open_to_read(config(path, ChunkForm::Columns)).expect("a reader").store;
+        assert!(all_of(&seen, "a") == rows(0..end), "{end} rows");
+    }
+}
+
+#[test]
+fn a_file_that_is_deleted_while_it_is_sealed_leaves_nothing() {
+    let path = TempDir::new().expect("a directory");
+    let path = path.path();
+    let store = open(path, ChunkForm::Columns);
+    for round in 0..3 {
+        store.create("a", &schema()).expect("a file");
+        append(&store, "a", &rows(0..CHUNK + 40), Level::Local);
+        std::thread::sleep(Duration::from_millis(round * 20));
+        store.delete("a").expect("a deletion");
+    }
+    assert!(store.await_columns(Duration::from_secs(60)));
+    let sizes = || store.occupancy();
+    eventually("no memory", || (sizes().held_bytes, sizes().memory_bytes) == (0, 0));
+    store.close().expect("a stop");
+    let names = std::fs::read_dir(path).expect("names").map(|name| name.expect("a name"));
+    let names: Vec<_> = names.map(|name| name.file_name().display().to_string()).collect();
+    assert!(!names.iter().any(|name| name.contains(".parquet")), "{names:?}");
 }
 
 /// The bytes of two fields, `ref` and `time`, out of rows.
