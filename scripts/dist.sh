@@ -22,9 +22,10 @@ trap 'rm -rf "$work"' EXIT
 
 say() { echo "dist: $*"; }
 
-# A static program with glibc. The named target keeps build scripts and macros dynamic.
+# A static program with glibc. The named target keeps build scripts and macros dynamic. A static program finds no
+# getrandom of the C library at run time, and would open /dev/random, which an empty root has not: it asks the kernel.
 build_static() {
-  RUSTFLAGS="-C target-feature=+crt-static" cargo build --quiet --profile lean --target "$triple" \
+  RUSTFLAGS="-C target-feature=+crt-static --cfg getrandom_backend=\"linux_getrandom\"" cargo build --quiet --profile lean --target "$triple" \
     --package evenfall-cli "$@"
 }
 
