@@ -1,6 +1,6 @@
 //! Pages and orders as a client of the network meets them.
 
-use super::super::{Metrics, Telemetry};
+use super::super::{Metrics, PageDraft, Telemetry};
 use super::*;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -60,6 +60,22 @@ fn pages_are_served_and_orders_taken() {
     assert!(ask(address, "POST /mode?to=walk").contains("hedge"), "names what is allowed");
     assert!(ask(address, "POST /mode?to=tree").contains("202"));
     assert_eq!(telemetry.order(), Some(("/mode", "tree".to_owned())));
+}
+
+#[test]
+fn a_page_is_made_by_another_thread_than_that_of_the_role() {
+    let (telemetry, address) = start(true);
+    let role = std::thread::current().id();
+    telemetry.publish_later(move || {
+        let other = std::thread::current().id() != role;
+        PageDraft::new(Metrics::of("a", "root"), &[other], &(), None)
+    });
+    // The other thread may take a moment.
+    let is_made = (0..500).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        ask(address, "GET /status").contains("[true]")
+    });
+    assert!(is_made);
 }
 
 #[test]
