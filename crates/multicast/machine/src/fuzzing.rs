@@ -208,6 +208,7 @@ fn answer(recorder: &mut Recorder) {
                     deadline: None,
                     format: Format::OPAQUE,
                     messages: vec![Bytes::from_static(b"archived")],
+                    signature: None,
                 };
                 recorder.supply(asker, count, frames.map(archived));
             }

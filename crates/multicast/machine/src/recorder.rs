@@ -84,8 +84,11 @@ pub struct Archived {
     pub deadline: Option<SyncTime>,
     /// The format of its messages.
     pub format: Format,
-    /// Its messages.
+    /// Its messages; none in a signature.
     pub messages: Vec<Bytes>,
+    /// The body of a signature; `None` for a frame with messages, and where the archive has the
+    /// place of a signature alone.
+    pub signature: Option<Bytes>,
 }
 
 /// A read that the owner is to do. Each read is answered once.
@@ -149,7 +152,7 @@ pub struct Recorder {
     pace: Pace,
     /// When the rate of the feed was last measured, and the feed's next frame at that time.
     measured: (Timestamp, u64),
-    /// The bodies of the newest signatures, by number. The archive keeps a signature's place alone.
+    /// The bodies of the newest signatures, by number. The archive gets them a moment later.
     signatures: BTreeMap<u64, Bytes>,
     status: RecorderStatus,
 }
@@ -301,18 +304,24 @@ impl Recorder {
         let before = self.ready.len();
         for archived in frames.into_iter().take(usize::from(count)) {
             let frame = self.seal(archived);
-            self.ready.push_back((to, frame));
+            self.ready.extend(frame.map(|frame| (to, frame)));
         }
         let found = self.ready.len() - before;
         self.status.absent += u64::from(count).saturating_sub(found as u64);
     }
 
-    fn seal(&mut self, archived: Archived) -> Frame {
+    /// The frame as it was sent; `None` for the place of a signature whose body is gone. As a frame
+    /// without messages it would look forged to who checks signatures.
+    fn seal(&mut self, archived: Archived) -> Option<Frame> {
         let stream = self.receiver.stream();
         let out = &mut self.receiver.up().out;
         let mut body = bytes::BytesMut::new();
         archived.messages.iter().for_each(|message| put_message(&mut body, message));
-        let signature = self.signatures.get(&archived.sequence);
+        let kept = self.signatures.get(&archived.sequence);
+        let signature = archived.signature.as_ref().or(kept);
+        if signature.is_none() && archived.messages.is_empty() {
+            return None;
+        }
         if let Some(signature) = signature {
             body.extend_from_slice(signature);
         }
@@ -331,7 +340,7 @@ impl Recorder {
             format: archived.format,
         };
         let body = out.seal.seal(&fixed, &body);
-        Frame { fixed, flags: 0, body }
+        Some(Frame { fixed, flags: 0, body })
     }
 
     /// Answers [`Wanted::Location`]: the frame to begin with and the number of its first message.

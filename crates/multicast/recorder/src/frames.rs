@@ -28,6 +28,8 @@ use evenfall_store_recording::files::{frames_name, frames_schema};
 use evenfall_store_recording::replay::first_where;
 use evenfall_store_recording::writer::append_when_admitted;
 
+use crate::signatures::SignatureReader;
+
 /// Bytes of a frame's record.
 pub(crate) const RECORD_BYTES: usize = 48;
 /// Askers whose place in the recording is remembered, so that their next read continues there.
@@ -184,7 +186,16 @@ impl FrameRecord {
             messages.push(Bytes::from(message.bytes));
         }
         let Self { sequence, first_message, origin, deadline, format, .. } = *self;
-        Ok(Some(Archived { sequence, first_message, origin, deadline, format, messages }))
+        let signature = None;
+        Ok(Some(Archived {
+            sequence,
+            first_message,
+            origin,
+            deadline,
+            format,
+            messages,
+            signature,
+        }))
     }
 }
 
@@ -281,6 +292,28 @@ impl<'a> FrameReader<'a> {
         Ok(self.rebuild((asker, stream), &frames, replay)?.unwrap_or_default())
     }
 
+    /// Adds the bodies of those frames that are signatures.
+    fn add_signatures(&self, stream: u32, frames: &mut [Archived]) -> Result<(), StoreError> {
+        let is_signature = |frame: &&mut Archived| frame.messages.is_empty();
+        let Some(first) = frames.iter().find(|frame| frame.messages.is_empty()) else {
+            return Ok(());
+        };
+        let reader = SignatureReader::new(self.source, &self.name, stream)?;
+        let mut reader = reader.from_number(first.sequence)?;
+        let mut next = reader.next_signature()?;
+        for frame in frames.iter_mut().filter(is_signature) {
+            while next.as_ref().is_some_and(|next| next.number < frame.sequence) {
+                next = reader.next_signature()?;
+            }
+            let found = next.take_if(|next| next.number == frame.sequence);
+            if let Some(found) = found {
+                frame.signature = Some(found.body.into());
+                next = reader.next_signature()?;
+            }
+        }
+        Ok(())
+    }
+
     /// The frames with their messages; `None` when a message is missing.
     fn rebuild(
         &mut self,
@@ -295,6 +328,7 @@ impl<'a> FrameReader<'a> {
             };
             found.push(archived);
         }
+        self.add_signatures(stream, &mut found)?;
         if let Some(last) = found.last() {
             let next_frame = last.sequence + 1;
             self.places.push_back(Place { asker, stream, next_frame, replay });

@@ -25,6 +25,7 @@ use evenfall_multicast_machine::Release;
 use evenfall_store_engine::source::RecordSource;
 use evenfall_store_engine::{Level, Store, StoreError, StoreFile};
 use evenfall_store_recording::files::{signatures_name, signatures_schema};
+use evenfall_store_recording::replay::first_where;
 use evenfall_store_recording::writer::append_when_admitted;
 
 /// Bytes of a record.
@@ -35,6 +36,8 @@ const HEAD_BYTES: usize = 28;
 const PART_BYTES: usize = RECORD_BYTES - HEAD_BYTES;
 /// Records that are read at once: 256 KiB.
 const READ_RECORDS: u64 = 2_048;
+/// Records that are read at once by a reader of few signatures: 32 KiB.
+const FEW_RECORDS: u64 = 256;
 
 /// Signatures of a stream that wait to be appended.
 #[derive(Default)]
@@ -102,6 +105,10 @@ impl<'a> SignatureLog<'a> {
     }
 }
 
+fn word_of(record: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(record[at..at + 8].try_into().expect("a record of 128 bytes"))
+}
+
 /// A recorded signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedSignature {
@@ -120,6 +127,8 @@ pub struct SignatureReader<'a> {
     source: &'a dyn RecordSource,
     file: String,
     numbers: Range<u64>,
+    /// Records that are read at once.
+    at_once: u64,
     records: Vec<u8>,
     at: usize,
     /// Run and number of the last signature.
@@ -138,7 +147,23 @@ impl<'a> SignatureReader<'a> {
             true => source.between(&file, i64::MIN, i64::MAX)?,
             false => 0..0,
         };
-        Ok(Self { source, file, numbers, records: Vec::new(), at: 0, last: None })
+        let (at_once, records) = (READ_RECORDS, Vec::new());
+        Ok(Self { source, file, numbers, at_once, records, at: 0, last: None })
+    }
+
+    /// Begins with the first signature that has this number or a higher one, for a reader that
+    /// needs few of them.
+    ///
+    /// # Errors
+    /// The errors of the source.
+    pub fn from_number(mut self, number: u64) -> Result<Self, StoreError> {
+        self.at_once = FEW_RECORDS;
+        if !self.numbers.is_empty() {
+            let is_it = |record: &[u8]| word_of(record, 8) >= number;
+            let numbers = self.numbers.clone();
+            self.numbers.start = first_where(self.source, &self.file, numbers, is_it)?;
+        }
+        Ok(self)
     }
 
     /// The record at the cursor.
@@ -147,7 +172,7 @@ impl<'a> SignatureReader<'a> {
             if self.numbers.is_empty() {
                 return Ok(None);
             }
-            let until = (self.numbers.start + READ_RECORDS).min(self.numbers.end);
+            let until = (self.numbers.start + self.at_once).min(self.numbers.end);
             self.records = self.source.numbers(&self.file, self.numbers.start..until)?;
             (self.numbers.start, self.at) = (until, 0);
         }
@@ -173,9 +198,8 @@ impl<'a> SignatureReader<'a> {
     fn read_signature(&mut self) -> Result<Option<RecordedSignature>, StoreError> {
         let mut signature: Option<RecordedSignature> = None;
         while let Some(record) = self.head()? {
-            let word = |at: usize| u64::from_le_bytes(*record[at..].first_chunk().expect("a word"));
             let half = |at: usize| u16::from_le_bytes([record[at], record[at + 1]]);
-            let (number, run_id, part) = (word(8), word(16), half(24));
+            let (number, run_id, part) = (word_of(record, 8), word_of(record, 16), half(24));
             let length = usize::from(half(26));
             let first = signature.get_or_insert_with(|| RecordedSignature {
                 number,

@@ -12,7 +12,7 @@ use evenfall_multicast_machine::signing::{AuditBreak, AuditCause};
 use evenfall_multicast_machine::wire::Messages;
 use evenfall_multicast_machine::{Archived, Release, SignatureVerifier};
 use evenfall_multicast_recorder::audit::{SignedRecording, audit_recording};
-use evenfall_multicast_recorder::frames::FrameLog;
+use evenfall_multicast_recorder::frames::{FrameLog, FrameReader};
 use evenfall_multicast_recorder::signatures::{SignatureLog, SignatureReader};
 use evenfall_store_engine::{Level, Store, StoreConfig};
 use evenfall_store_recording::RecordingWriter;
@@ -64,7 +64,8 @@ impl Item {
 fn frame(sequence: u64, first_message: u64, messages: Vec<Bytes>) -> Archived {
     let origin = SyncTime::from_nanos(1_000 + sequence);
     let deadline = Some(SyncTime::from_nanos(2_000 + sequence));
-    Archived { sequence, first_message, origin, deadline, format: Format(1), messages }
+    let (format, signature) = (Format(1), None);
+    Archived { sequence, first_message, origin, deadline, format, messages, signature }
 }
 
 /// A signed stream: seven frames behind each other, then a signature.
@@ -173,6 +174,25 @@ fn a_whole_recording_is_signed_and_stays_so_when_it_is_opened_again() {
     let of_another = audit(&open(dir.path()), 2).broken.expect("a break");
     let cause = AuditCause::WrongSignature;
     assert_eq!((of_another.stream, of_another.at), (0, AuditBreak { number: 7, cause }));
+}
+
+#[test]
+fn a_recorder_that_was_started_again_has_the_signatures_for_nodes_that_missed_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let items = signed_stream(0);
+    record(&store, &items);
+    let mut reader = FrameReader::new(&store, "feed");
+    for first in [0, 13, 70] {
+        let frames = reader.frames((NodeId(7), 0), first, 10).unwrap();
+        let wanted = &items[first as usize..first as usize + 10];
+        for (frame, item) in frames.iter().zip(wanted) {
+            let (number, signature) = (item.frame.sequence, &item.signature);
+            assert_eq!((frame.sequence, &frame.signature), (number, signature));
+            assert_eq!(frame.messages, item.frame.messages);
+        }
+        assert_eq!(frames.len(), 10);
+    }
 }
 
 #[test]

@@ -26,6 +26,7 @@ impl Archive {
             deadline: release.deadline,
             format: release.format,
             messages: release.messages.clone().collect(),
+            signature: release.signature.clone(),
         };
         self.frames.insert(release.sequence, archived);
     }

@@ -32,6 +32,7 @@ fn frame(number: u64) -> Archived {
         deadline: Some(SyncTime::from_nanos(1_000 * number + 500)),
         format: Format(3),
         messages: vec![message(0), message(1)],
+        signature: None,
     }
 }
 

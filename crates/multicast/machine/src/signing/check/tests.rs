@@ -354,6 +354,96 @@ fn two_histories_of_one_root_are_noticed_in_either_order() {
     }
 }
 
+/// A feed, by its signatures: each batch ends with one.
+fn batches() -> Vec<Vec<Sent>> {
+    let sent = feed(&mut Prng::new(3), 500, None);
+    let batches = sent.split_inclusive(|sent| sent.fixed.kind == Kind::Signature);
+    batches.map(<[Sent]>::to_vec).collect()
+}
+
+#[test]
+fn the_chain_goes_on_behind_a_gap_and_a_late_signature_closes_the_gap() {
+    let batches = batches();
+    let mut check = check(ReleaseAfter::Verified, 0);
+    let give_all = |check: &mut SignatureCheck, ms: u64, batch: &[Sent]| {
+        batch.iter().for_each(|sent| give(check, at(ms), sent));
+    };
+    for (ms, batch) in [0, 1, 4, 5].into_iter().zip([0, 1, 4, 5]) {
+        give_all(&mut check, ms, &batches[batch]);
+    }
+    // The first signature of the run, and the one behind the gap.
+    assert_eq!((check.counts().signatures, check.counts().anchors), (4, 2));
+    assert!(check.is_settled());
+    // Repair brings the later batch first.
+    give_all(&mut check, 900, &batches[3]);
+    give_all(&mut check, 901, &batches[2]);
+    let frames: usize = batches[..6].iter().map(|batch| batch.len() - 1).sum();
+    assert_eq!((check.counts().frames, cause(&mut check)), (frames as u64, None));
+    assert!(check.is_settled());
+}
+
+#[test]
+fn a_signature_that_comes_late_and_tells_another_history_is_named() {
+    let batches = batches();
+    // The root itself signs another history of the missing batch.
+    for (late, change) in [(2, 0), (2, 1), (3, 0)] {
+        let mut check = check(ReleaseAfter::Deadline, 0);
+        for batch in [0, 1, 4] {
+            batches[batch].iter().for_each(|sent| give(&mut check, at(0), sent));
+        }
+        let mut other = batches[late].clone();
+        resign(&mut other, |_, batch| match change {
+            0 => batch.digests[0] = [0; DIGEST_BYTES],
+            _ => batch.before = [7; CHAIN_BYTES],
+        });
+        let signature = other.last().expect("a signature");
+        // Batch 2 follows batch 1, and batch 3 is followed by batch 4.
+        let is_linked = (late, change) != (2, 0);
+        give(&mut check, at(900), signature);
+        let named = is_linked.then_some((signature.fixed.sequence, BreakCause::OtherHistory));
+        assert_eq!(cause(&mut check), named, "{late}, {change}");
+        if !is_linked {
+            // The genuine batch behind it shows the other history.
+            let next = batches[3].last().expect("a signature");
+            give(&mut check, at(901), next);
+            let named = (next.fixed.sequence, BreakCause::OtherHistory);
+            assert_eq!(cause(&mut check), Some(named));
+        }
+    }
+}
+
+#[test]
+fn a_receiver_that_joins_late_begins_with_any_signature_and_checks_all_behind_it() {
+    let all = batches();
+    let is_long = |at: &usize| all[*at].len() > 4;
+    let batches = &all[(1..all.len()).find(is_long).expect("a batch of four frames")..];
+    let first = &batches[0];
+    // Its place begins in the middle of a batch.
+    let from = first[first.len() / 2].fixed.sequence;
+    let mut check = check(ReleaseAfter::Verified, from);
+    for batch in batches {
+        batch.iter().for_each(|sent| give(&mut check, at(0), sent));
+    }
+    let sent = || batches.iter().flatten().filter(|sent| sent.fixed.kind == Kind::Data);
+    let behind = sent().filter(|sent| sent.fixed.sequence >= from).count() as u64;
+    let counts = check.counts();
+    let signatures = batches.len() as u64;
+    assert_eq!((counts.frames, counts.anchors, counts.signatures), (behind, 1, signatures));
+    assert_eq!(counts.unsigned, sent().count() as u64 - behind);
+    assert!(check.is_settled());
+    // A frame of its first batch that is not the root's is named.
+    let mut check = self::check(ReleaseAfter::Verified, from);
+    for (at_frame, sent) in first.iter().enumerate() {
+        let mut sent = sent.clone();
+        if at_frame == first.len() - 2 {
+            sent.body[0] ^= 1;
+        }
+        give(&mut check, at(0), &sent);
+    }
+    let named = (first[first.len() - 2].fixed.sequence, BreakCause::OtherFrame);
+    assert_eq!(cause(&mut check), Some(named));
+}
+
 #[test]
 fn a_check_waits_for_a_moment_without_a_release_but_not_long() {
     let sent = feed(&mut Prng::new(3), 1, None);
