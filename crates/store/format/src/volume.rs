@@ -22,6 +22,7 @@ mod recovery;
 mod tests;
 mod verify;
 
+use self::held::HoldPasses;
 pub use recovery::{Loss, PartialSegment, Recovered, RecoveredFile};
 pub use verify::{Finding, Verification, verify};
 
@@ -95,6 +96,15 @@ struct Shelf {
     synced: u64,
     /// Records that the journal states as synced. Recovery begins its search there.
     stated: u64,
+    /// Where no chunk is held for a while.
+    passes: HoldPasses,
+}
+
+impl Shelf {
+    /// A file whose first `synced` records are in synced chunks, here or elsewhere.
+    fn with_synced(origin: Origin, synced: u64) -> Self {
+        Self { origin, written: synced, synced, stated: 0, passes: HoldPasses::default() }
+    }
 }
 
 /// The chunks on the disk with their lengths. A listing of the disk would take time in proportion
@@ -226,14 +236,13 @@ impl<D: Disk> Volume<D> {
 
     /// Begins to keep a file.
     pub fn register(&mut self, origin: Origin) {
-        let shelf = Shelf { origin, written: 0, synced: 0, stated: 0 };
+        let shelf = Shelf::with_synced(origin, 0);
         self.files.entry(origin.file).or_insert(shelf).origin = origin;
     }
 
     /// Begins to keep a file of which the first `elsewhere` records are in no chunk of this disk.
     pub fn adopt(&mut self, origin: Origin, elsewhere: u64) {
-        let shelf = Shelf { origin, written: elsewhere, synced: elsewhere, stated: 0 };
-        self.files.insert(origin.file, shelf);
+        self.files.insert(origin.file, Shelf::with_synced(origin, elsewhere));
     }
 
     /// Records of the file in synced chunks.

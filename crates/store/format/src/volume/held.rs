@@ -10,8 +10,9 @@
 //! bounded, because recovery reads them all: when the oldest has to go, the chunks that it has rows
 //! of are spilled. Memory is bounded by a number of chunks, of which each takes its room when its
 //! first segment comes. Ten thousand files therefore hold no more than sixteen do. The files that
-//! find no room write raw chunks, and try again at their next chunk. On a disk that runs low no
-//! chunk begins to be held, because its journals take room.
+//! find no room write raw chunks, and try again at their next chunk. Files that grow too slowly for
+//! the journals try again more and more seldom. On a disk that runs low no chunk begins to be held,
+//! because its journals take room.
 //!
 //! What is held of a file is always its end, so that one number still says how far the file is
 //! synced. A chunk that has a raw file on the disk is not held, because a raw chunk counts where
@@ -31,6 +32,28 @@ use crate::layout::{
     CHUNK_BYTES, DataChunk, FileId, Kind, Layout, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, segment_place,
 };
 use crate::segment::Sealed;
+
+/// Chunks of a file that are passed over at most, after several that did not become whole in time.
+const PASSES_MAX: u32 = 31;
+
+/// The chunks of a file that are written raw because those before them had to be spilled: they grow
+/// too slowly for the journals. The file tries again more and more seldom, since a spill holds up
+/// commits while it writes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct HoldPasses {
+    /// The chunk that may be held again.
+    until: u32,
+    /// Chunks that were passed over last.
+    count: u32,
+}
+
+impl HoldPasses {
+    /// The journals with rows of this chunk had to go before the chunk was whole.
+    fn pass_over(&mut self, chunk: u32) {
+        self.count = (2 * self.count + 1).min(PASSES_MAX);
+        self.until = chunk.saturating_add(1 + self.count);
+    }
+}
 
 /// The chunks of a file up to this one.
 fn up_to(chunk: DataChunk) -> core::ops::RangeInclusive<DataChunk> {
@@ -98,6 +121,7 @@ impl<D: Disk> Volume<D> {
         self.config.held_chunks_max > 0
             && !self.is_low
             && number == chunk.first_segment()
+            && self.files.get(&chunk.file).is_some_and(|of| chunk.number >= of.passes.until)
             && self.next_segment(chunk.file) == Some(number)
             && !self.chunks.bytes.contains_key(&(Kind::Data, chunk.file, chunk.number))
     }
@@ -172,6 +196,9 @@ impl<D: Disk> Volume<D> {
         let raw = (Kind::Data, chunk.file, chunk.number);
         self.chunks.reach(raw, CHUNK_BYTES as u64);
         self.chunks.shrink(chunk, stored);
+        if let Some(shelf) = self.files.get_mut(&chunk.file) {
+            shelf.passes = HoldPasses::default();
+        }
         segments.iter().for_each(|sealed| self.mark_written(sealed));
         self.sealed.extend(segments);
         spilled.map(|()| true)
@@ -261,6 +288,9 @@ impl<D: Disk> Volume<D> {
         let due: Vec<DataChunk> =
             self.held.keys().filter(|chunk| is_due(chunk).unwrap_or(true)).copied().collect();
         for chunk in due {
+            if let Some(shelf) = self.files.get_mut(&chunk.file) {
+                shelf.passes.pass_over(chunk.number);
+            }
             // The flush that follows writes again what could not be written, and reports the error.
             let _ = self.spill_chunk(chunk);
         }

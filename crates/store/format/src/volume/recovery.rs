@@ -228,9 +228,7 @@ impl<D: Disk> Volume<D> {
             segment = reach;
         };
         let in_chunks = layout.first_record(segment);
-        let (written, synced) = (in_chunks, in_chunks);
-        let shelf = Shelf { origin: piece.origin, written, synced, stated: 0 };
-        self.files.insert(file, shelf);
+        self.files.insert(file, Shelf::with_synced(piece.origin, in_chunks));
         let partial = self.fill_gaps(piece, layout, gaps, losses)?;
         let records = in_chunks + (behind.len() / layout.record_bytes()) as u64;
         let full = layout.payload_bytes(layout.records_per_segment() as usize);

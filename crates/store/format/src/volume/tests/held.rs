@@ -160,6 +160,24 @@ fn journals_beyond_their_limit_go_and_what_they_hold_is_spilled_first() {
 }
 
 #[test]
+fn a_file_that_fills_no_chunk_in_time_passes_over_the_next() {
+    let mut volume = open(&config(8, 200_000, 4));
+    let mut one = file(&mut volume, 1);
+    let mut held_of = [0; 3];
+    while one.records() < 2 * CHUNK + 10_000 {
+        take(&mut volume, &mut one, 3_000);
+        if let Some(of) = volume.held.keys().next() {
+            held_of[of.number as usize] += 1;
+        }
+        if volume.is_checkpoint_due() {
+            checkpoint(&mut volume, &mut [&mut one]);
+        }
+    }
+    assert!(held_of[0] > 0 && held_of[1] == 0 && held_of[2] > 0, "{held_of:?}");
+    assert!(recovered(&volume, 1) == records(0..one.records() as i64));
+}
+
+#[test]
 fn many_files_hold_no_more_than_a_few() {
     let mut volume = open(&config(4, 64 << 20, 4));
     let mut appenders: Vec<Appender> = (1..=300).map(|n| file(&mut volume, n)).collect();
