@@ -288,7 +288,7 @@ impl Shared {
             file.is_deleted.store(false, Relaxed);
             return Err(error.into());
         }
-        if let Some(bucket) = &self.bucket {
+        if self.bucket.is_some() {
             self.leave_catalog(file.id, file.entry.token)?;
             // When these locks are taken, uploads and publications under way have ended.
             drop(file.uploading.write());
