@@ -11,6 +11,7 @@ mod file;
 mod node_reader;
 mod non_primary;
 mod occupancy;
+mod orphans;
 mod replication;
 mod segments;
 #[cfg(test)]

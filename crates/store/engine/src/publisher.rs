@@ -17,7 +17,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::{Bytes, BytesMut};
 use evenfall_core::Objects as _;
@@ -56,6 +56,13 @@ pub(super) struct PackPublisher {
     packs: Mutex<LivePacks>,
 }
 
+impl PackPublisher {
+    /// The packs of this life, when no group is being published.
+    pub(super) fn lock_packs(&self) -> MutexGuard<'_, LivePacks> {
+        lock(&self.packs)
+    }
+}
+
 /// The files for whose publication a thread waits.
 #[derive(Default)]
 struct WaitingFiles {
@@ -86,7 +93,7 @@ struct LivePack {
 
 /// The packs that this life has put.
 #[derive(Debug, Default)]
-struct LivePacks {
+pub(super) struct LivePacks {
     /// Number of the last try, whether or not it succeeded.
     last: u32,
     named: BTreeMap<u32, LivePack>,
@@ -99,6 +106,12 @@ impl LivePacks {
     fn next_number(&mut self) -> u32 {
         self.last += 1;
         self.last
+    }
+
+    /// Whether a pack of an earlier try is named by no block, and was not named just before.
+    pub(super) fn is_forgotten(&self, number: u32) -> bool {
+        let is_stale = self.stale.iter().any(|(stale, _)| *stale == number);
+        number <= self.last && !is_stale && !self.named.contains_key(&number)
     }
 
     fn add_pack(&mut self, number: u32, bytes: u64) {

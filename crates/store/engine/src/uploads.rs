@@ -46,6 +46,9 @@ pub(super) fn restore_names(
     Ok(names.local().setting(UNSEEN)?.is_some_and(|unseen| unseen == "yes"))
 }
 
+/// How often the bucket is listed for objects that nothing names.
+const ORPHANS_EVERY: Duration = Duration::from_secs(3_600);
+
 /// Pause after a failed request.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -216,7 +219,7 @@ impl Uploads {
 impl Shared {
     pub(super) fn run_uploads(&self) {
         let begun = Instant::now();
-        let mut published_at = begun;
+        let (mut published_at, mut orphans_at) = (begun, begun);
         let mut pace = UploadPace::new(self.config.upload_bytes_per_s);
         while !self.is_stopping() {
             if self.names.check_lease().is_err() {
@@ -240,6 +243,12 @@ impl Shared {
                     self.uploads_failed(1);
                 }
                 published_at = Instant::now();
+            }
+            if orphans_at.elapsed() > ORPHANS_EVERY {
+                if self.remove_orphans().is_err() {
+                    self.uploads_failed(1);
+                }
+                orphans_at = Instant::now();
             }
         }
     }

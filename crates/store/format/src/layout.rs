@@ -126,6 +126,17 @@ pub fn pack_name(token: u32, number: u32) -> String {
     format!("{}{number:08x}", packs_prefix(token))
 }
 
+/// The token and the number of a name by [`pack_name`]; `None` for any other name.
+pub fn parse_pack_name(name: &str) -> Option<(u32, u32)> {
+    parse_numbers(name, "P-").filter(|(token, number)| pack_name(*token, *number) == name)
+}
+
+/// The two numbers behind this beginning of a name.
+fn parse_numbers(name: &str, beginning: &str) -> Option<(u32, u32)> {
+    let (first, second) = name.strip_prefix(beginning)?.split_once('-')?;
+    Some((u32::from_str_radix(first, 16).ok()?, u32::from_str_radix(second, 16).ok()?))
+}
+
 /// The beginning of the names of a life's packs.
 pub fn packs_prefix(token: u32) -> String {
     format!("P-{token:08x}-")
@@ -140,11 +151,25 @@ pub fn tail_name(file: FileId, token: u32, generation: u32) -> String {
     }
 }
 
+/// The file and the token of a name by [`tail_name`]; `None` for any other name.
+pub fn parse_tail_name(name: &str) -> Option<(FileId, u32)> {
+    let mut parts = name.strip_prefix("T-")?.split('-');
+    let file = FileId(u64::from_str_radix(parts.next()?, 16).ok()?);
+    let token = u32::from_str_radix(parts.next()?, 16).ok()?;
+    let generation = parts.next().map_or(Ok(0), |digits| u32::from_str_radix(digits, 16)).ok()?;
+    (tail_name(file, token, generation) == name).then_some((file, token))
+}
+
 /// The name of a block of metadata nodes. Only the life of the store node that has the token writes
 /// the block. A put that is still under way when that life has ended therefore changes nothing that
 /// a later life wrote.
 pub fn block_name(token: u32, block: u32) -> String {
     format!("{}{block:08x}", blocks_prefix(token))
+}
+
+/// The token and the number of a name by [`block_name`]; `None` for any other name.
+pub fn parse_block_name(name: &str) -> Option<(u32, u32)> {
+    parse_numbers(name, "M-").filter(|(token, block)| block_name(*token, *block) == name)
 }
 
 /// The beginning of the names of a life's blocks.
@@ -180,10 +205,8 @@ pub fn life_catalog_name(token: u32, number: u32) -> String {
 
 /// The token and the number of a name by [`life_catalog_name`]; `None` for any other name.
 pub fn parse_life_catalog_name(name: &str) -> Option<(u32, u32)> {
-    let (token, number) = name.strip_prefix(CATALOGS_PREFIX)?.split_once('-')?;
-    let token = u32::from_str_radix(token, 16).ok()?;
-    let number = u32::from_str_radix(number, 16).ok()?;
-    (life_catalog_name(token, number) == name).then_some((token, number))
+    let parsed = parse_numbers(name, CATALOGS_PREFIX);
+    parsed.filter(|(token, number)| life_catalog_name(*token, *number) == name)
 }
 
 /// The name of the file without records that keeps blocks of the disk for the next journal.
@@ -288,6 +311,13 @@ mod tests {
         assert_eq!(parse_catalog_name("S-0000000000000007"), None);
         assert_eq!(parse_life_catalog_name(&life_catalog_name(7, 2)), Some((7, 2)));
         assert_eq!(parse_catalog_name(&life_catalog_name(7, 2)), None);
+        assert_eq!(parse_pack_name(&pack_name(7, 2)), Some((7, 2)));
+        assert_eq!(parse_pack_name("P-7-2"), None);
+        assert_eq!(parse_block_name(&block_name(7, 2)), Some((7, 2)));
+        for generation in [0, 3] {
+            let name = tail_name(FileId(7), 2, generation);
+            assert_eq!(parse_tail_name(&name), Some((FileId(7), 2)));
+        }
         assert_eq!(parse_life_catalog_name(&catalog_name(FileId(7), 2)), None);
     }
 

@@ -126,7 +126,7 @@ impl Shared {
     }
 
     /// The time by which ages count; `None` while the wall clock has stepped.
-    fn age_now_ns(&self) -> Result<Option<i64>, NamesError> {
+    pub(super) fn age_now_ns(&self) -> Result<Option<i64>, NamesError> {
         let mut ages = lock(&self.age_clock);
         let now_ns = ages.clock.read(self.config.read_clocks());
         ages.keep(&self.names, false)?;

@@ -315,6 +315,9 @@ fn a_pack_goes_after_a_later_group_and_never_while_it_is_named() {
     let gone: Vec<u32> = packs.take_stale().into_iter().map(|(number, _)| number).collect();
     assert_eq!(gone, (2..=STALE_MAX as u32).collect::<Vec<_>>());
     assert!(packs.named.contains_key(&1) && packs.named.len() == STALE_MAX + 1);
+    assert!(packs.is_forgotten(2) && !packs.is_forgotten(1));
+    let (stale, later) = (2 * STALE_MAX as u32, packs.last + 1);
+    assert!(!packs.is_forgotten(stale) && !packs.is_forgotten(later));
     assert_eq!(packs.find_leaving().len(), STALE_MAX + 1 - LIVE_MAX / 2);
     assert!(packs.find_leaving().contains(&1));
     packs.release_pack(1);
