@@ -46,6 +46,15 @@ impl Hosts {
         hosts
     }
 
+    /// The nodes measure each other's clocks.
+    fn in_mesh(self) -> Self {
+        let text = fs::read_to_string(self.settings()).expect("settings");
+        let meshed = text.replace("clock = \"same-host\"", "clock = \"mesh\"");
+        assert_ne!(text, meshed);
+        fs::write(self.settings(), meshed).expect("settings");
+        self
+    }
+
     fn with_run(keys: &str, messages: u64) -> Self {
         let scratch = Scratch::new();
         let named = |(number, (name, role)): (usize, _)| {
@@ -313,7 +322,7 @@ fn a_participant_joins_under_another_name_where_all_have_one_key() {
 
 #[test]
 fn nodes_with_keys_of_their_own_refuse_what_a_participant_forges() {
-    let hosts = Hosts::with_node_keys(2_000);
+    let hosts = Hosts::with_node_keys(2_000).in_mesh();
     assert_eq!(is_joined_falsely(&hosts), None);
     for (name, role, ..) in &hosts.nodes[..5] {
         let summary = read_json(&hosts.run_file(&format!("summary-{name}.json")));
@@ -321,6 +330,10 @@ fn nodes_with_keys_of_their_own_refuse_what_a_participant_forges() {
         // What the nodes sent each other was taken.
         let forged = status["refusals"]["forged"].as_u64();
         assert_eq!(forged == Some(0), *role != "root", "{name}: {summary}");
+        // The root handed out the keys of neighbours, and each node was told its time.
+        let clock = &summary["clock"];
+        assert!(clock["windows"].as_u64() > Some(0), "{name}: {clock}");
+        assert_eq!((&clock["state"], &clock["neighbours"]), (&"synchronised".into(), &5.into()));
     }
 }
 
