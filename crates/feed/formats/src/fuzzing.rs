@@ -2,7 +2,7 @@
 //! and panics when a promise breaks.
 
 use crate::arbiter::{ArbiterEvent, ArbiterLimits, FAR_PACKETS, FeedSide};
-use crate::books::levels::LevelBooks;
+use crate::books::levels::{LevelBooks, MarketMessage};
 use crate::codec::CODECS;
 use crate::columns::ColumnBuffers;
 use crate::file::open;
@@ -105,7 +105,8 @@ pub fn feed(data: &[u8]) {
         assert_eq!(is_message, row.rows() > 0, "{}: a message gives a row", codec.word());
         if let Some(market) = codec.market_codec() {
             let mut books = LevelBooks::<()>::default();
-            books.take_message(market, data, (), &mut |(), _| {});
+            let message = MarketMessage { bytes: data, recorded_ns: i64::MAX };
+            books.take_message(market, message, (), &mut |(), _| {});
             books.end_nanosecond(&mut |(), _| {});
         }
         assert_eq!(is_message, events > 0, "{}: a message gives an event", codec.word());

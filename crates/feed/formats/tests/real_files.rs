@@ -2,7 +2,7 @@
 //! the folder that `EVENFALL_DATA` names.
 
 use evenfall_feed_formats::arbiter::{self, Arbiter, ArbiterLimits, FeedSide};
-use evenfall_feed_formats::books::levels::{LevelBooks, MarketRow};
+use evenfall_feed_formats::books::levels::{LevelBooks, MarketMessage, MarketRow};
 use evenfall_feed_formats::columns::ColumnBuffers;
 use evenfall_feed_formats::event::Event;
 use evenfall_feed_formats::itch::{Symbols, View};
@@ -216,7 +216,8 @@ fn entries_of_cme_are_rows_trades_and_quotes_that_never_cross() {
     while let Some(datagram) = source.next_datagram().unwrap() {
         if datagram.destination.port() == 14_340 {
             codec.put_rows(&datagram.payload, &mut symbols, &mut buffers);
-            books.take_message(market, &datagram.payload, (), &mut |(), row| made.push(row));
+            let message = MarketMessage { bytes: &datagram.payload, recorded_ns: 0 };
+            books.take_message(market, message, (), &mut |(), row| made.push(row));
         }
     }
     books.end_nanosecond(&mut |(), row| made.push(row));
@@ -239,5 +240,30 @@ fn entries_of_cme_are_rows_trades_and_quotes_that_never_cross() {
     let both = quotes.iter().filter_map(|(bid, ask)| Some((bid.as_ref()?, ask.as_ref()?)));
     for (bid, ask) in both {
         assert!(bid.price < ask.price, "{bid:?} {ask:?}");
+    }
+}
+
+#[test]
+fn sides_of_miax_are_rows_and_quotes_that_never_cross() {
+    let Some(path) = data("pcap/Miax.Tom.Mach.v1.9.Example.pcap") else { return };
+    let codec = codec::of(codec::MACH).unwrap();
+    let market = codec.market_codec().unwrap();
+    let (mut symbols, mut buffers) = (Symbols::new(), ColumnBuffers::new(codec.columns()));
+    let (mut books, mut made) = (LevelBooks::default(), Vec::new());
+    for message in messages(&path) {
+        codec.put_rows(&message.bytes, &mut symbols, &mut buffers);
+        let recorded_ns = i64::try_from(message.time_ns).unwrap();
+        let message = MarketMessage { bytes: &message.bytes, recorded_ns };
+        books.take_message(market, message, (), &mut |(), row| made.push(row));
+    }
+    books.end_nanosecond(&mut |(), row| made.push(row));
+    let trades = made.iter().filter(|row| matches!(row, MarketRow::Trade(_))).count();
+    assert_eq!((buffers.rows(), trades, made.len() - trades), (50_952, 15, 49_053));
+    for row in &made {
+        if let MarketRow::Quote(quote) = row
+            && let (Some(bid), Some(ask)) = (quote.bid, quote.ask)
+        {
+            assert!(bid.price < ask.price, "{quote:?}");
+        }
     }
 }

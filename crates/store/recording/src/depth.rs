@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 pub use evenfall_feed_formats::books::PriceLevel;
-use evenfall_feed_formats::books::levels::{LevelBooks, MarketCodec};
+use evenfall_feed_formats::books::levels::{LevelBooks, MarketCodec, MarketMessage};
 use evenfall_feed_formats::books::{Books, BooksConfig, OrderSide};
 use evenfall_feed_formats::codec::{self, Clock, Codec, DAY_NS};
 use evenfall_feed_formats::event::PRICE_DECIMALS;
@@ -113,7 +113,12 @@ impl RecordingSnapshot {
         levels: usize,
         goes_on: &dyn Fn() -> bool,
     ) -> Result<Option<BookDepth>, TableError> {
-        let Some(codec) = self.own_codec() else {
+        if let Some(format) = self.bookless_format() {
+            let table = TableName::of_recording(self.name(), "book");
+            return Err(TableError::NotGiven { table, format });
+        }
+        let own = self.own_codec().and_then(|codec| Some((codec, codec.market_codec()?)));
+        let Some((codec, market)) = own else {
             return match symbol.map(Stock::new) {
                 // A text that is no symbol of the venue is a symbol that no message names.
                 Some(None) => Ok(None),
@@ -121,7 +126,6 @@ impl RecordingSnapshot {
                 None => self.depth(None, at, levels, goes_on),
             };
         };
-        let market = self.market_of(codec)?;
         let mut found = None;
         for stream in self.streams() {
             let books = self.level_books_at(stream, codec, at, goes_on)?;
@@ -143,13 +147,6 @@ impl RecordingSnapshot {
         Ok(found)
     }
 
-    fn market_of(&self, codec: &'static dyn Codec) -> Result<&'static dyn MarketCodec, TableError> {
-        codec.market_codec().ok_or_else(|| TableError::NotGiven {
-            table: TableName::of_recording(self.name(), "book"),
-            format: codec.name(),
-        })
-    }
-
     /// The books of levels of a stream at a moment.
     fn level_books_at(
         &self,
@@ -158,12 +155,12 @@ impl RecordingSnapshot {
         at: DepthTime,
         goes_on: &dyn Fn() -> bool,
     ) -> Result<LevelBooks<()>, TableError> {
-        let market = self.market_of(codec)?;
+        let mut books = LevelBooks::default();
+        let Some(market) = codec.market_codec() else { return Ok(books) };
         let limit = match at {
             DepthTime::Stated(at_ns) => Some(StatedLimit::new(at_ns, codec.clock())),
             DepthTime::Indexed(_) => None,
         };
-        let mut books = LevelBooks::default();
         let mut is_later = false;
         let mut replay = stream.replay(&**self.source(), stream.numbers(), &at.indexed_times())?;
         while !is_later
@@ -173,7 +170,9 @@ impl RecordingSnapshot {
             if recorded.format != Some(codec.format()) {
                 continue;
             }
-            market.read_updates(&recorded.bytes, &mut |update| {
+            let recorded_ns = recorded.time_ns;
+            let message = MarketMessage { bytes: &recorded.bytes, recorded_ns };
+            market.read_updates(message, &mut |update| {
                 is_later |= limit.as_ref().is_some_and(|at| at.is_later(update.time_ns, &recorded));
                 if !is_later {
                     books.take_update(&update, (), &mut |(), _| {});

@@ -447,6 +447,21 @@ impl RecordingSnapshot {
         codec::of(self.stated_format()?).filter(|codec| codec.has_own_columns())
     }
 
+    /// The name of the recording's format, where messages of it are not read into trades, quotes
+    /// and books.
+    #[cfg(feature = "arrow")]
+    pub(crate) fn bookless_format(&self) -> Option<String> {
+        let format = self.stated_format()?;
+        match codec::of(format) {
+            Some(codec) if codec.has_own_columns() && codec.market_codec().is_none() => {
+                Some(codec.name().to_owned())
+            }
+            Some(_) => None,
+            None if format == Format::OPAQUE => Some("opaque bytes".to_owned()),
+            None => Some(format!("format {}", format.0)),
+        }
+    }
+
     /// The clock of the venue of the first message.
     ///
     /// # Errors

@@ -101,7 +101,7 @@ pub enum TableError {
         /// The table.
         table: TableName,
         /// The name of the format.
-        format: &'static str,
+        format: String,
     },
     /// The messages of a stream are about more securities than books are kept.
     TooManyBooks {
@@ -426,24 +426,26 @@ impl StoreTables {
         table: RecordingTable,
     ) -> Result<Arc<dyn Snapshot>, TableError> {
         let recording = Arc::clone(&opened.snapshot);
-        let own_codec = recording.own_codec();
-        Ok(match (table, own_codec) {
-            (RecordingTable::Message(MessageTable::Messages), Some(codec)) => {
-                Arc::new(CodedSnapshot::open(recording, codec)?)
+        let table = match table {
+            RecordingTable::Message(table) => {
+                return Ok(match recording.own_codec() {
+                    Some(codec) if table == MessageTable::Messages => {
+                        Arc::new(CodedSnapshot::open(recording, codec)?)
+                    }
+                    _ => Arc::new(MessageSnapshot::open(recording, table)?),
+                });
             }
-            (RecordingTable::Message(table), _) => {
-                Arc::new(MessageSnapshot::open(recording, table)?)
+            RecordingTable::Book(table) => table,
+        };
+        if let Some(format) = recording.bookless_format() {
+            return Ok(Arc::new(RefusedSnapshot::open(recording, format, table)?));
+        }
+        let market = recording.own_codec().and_then(|codec| Some((codec, codec.market_codec()?)));
+        Ok(match market {
+            Some((codec, market)) => {
+                Arc::new(MarketSnapshot::open(recording, market, codec.format(), table)?)
             }
-            (RecordingTable::Book(table), None) => {
-                Arc::new(BookSnapshot::open(opened, table, self.books)?)
-            }
-            (RecordingTable::Book(table), Some(codec)) => match codec.market_codec() {
-                Some(market) => {
-                    let format = codec.format();
-                    Arc::new(MarketSnapshot::open(recording, market, format, table)?)
-                }
-                None => Arc::new(RefusedSnapshot::open(recording, codec, table)?),
-            },
+            None => Arc::new(BookSnapshot::open(opened, table, self.books)?),
         })
     }
 }

@@ -38,7 +38,16 @@ pub trait MarketCodec: Sync {
     fn price_decimals(&self) -> u8;
 
     /// Gives what a message says, in its order. Bytes that are no message say nothing.
-    fn read_updates(&self, message: &[u8], each: &mut dyn FnMut(MarketUpdate<'_>));
+    fn read_updates(&self, message: MarketMessage<'_>, each: &mut dyn FnMut(MarketUpdate<'_>));
+}
+
+/// A message with the time at which it was recorded: some venues state a part of the time alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MarketMessage<'a> {
+    /// The bytes of the message.
+    pub bytes: &'a [u8],
+    /// When it was recorded or captured, in nanoseconds since 1970.
+    pub recorded_ns: i64,
 }
 
 /// Something that a message says, with the venue's time of it.
@@ -317,7 +326,7 @@ impl<P: Copy> LevelBooks<P> {
     pub fn take_message(
         &mut self,
         codec: &dyn MarketCodec,
-        message: &[u8],
+        message: MarketMessage<'_>,
         place: P,
         each: &mut dyn FnMut(P, MarketRow),
     ) {
@@ -439,8 +448,8 @@ mod tests {
             2
         }
 
-        fn read_updates(&self, message: &[u8], each: &mut dyn FnMut(MarketUpdate<'_>)) {
-            let listed = message.iter().filter_map(|at| self.0.get(usize::from(*at)));
+        fn read_updates(&self, message: MarketMessage<'_>, each: &mut dyn FnMut(MarketUpdate<'_>)) {
+            let listed = message.bytes.iter().filter_map(|at| self.0.get(usize::from(*at)));
             listed.copied().for_each(each);
         }
     }
@@ -542,7 +551,8 @@ mod tests {
             update(3, MarketChange::Reset { security: None }),
         ]);
         let (mut rows, mut books) = (Vec::new(), LevelBooks::default());
-        for (place, message) in [(10, &[0, 1][..]), (11, &[2, 3, 4]), (12, &[5])] {
+        for (place, bytes) in [(10, &[0, 1][..]), (11, &[2, 3, 4]), (12, &[5])] {
+            let message = MarketMessage { bytes, recorded_ns: 0 };
             books.take_message(&listed, message, place, &mut |place, row| rows.push((place, row)));
         }
         books.end_nanosecond(&mut |place, row| rows.push((place, row)));

@@ -24,7 +24,8 @@ mod entries;
 use self::entries::{MdEntry, SbeMessage, TYPE_RESET, TYPE_TRADE, each_message};
 use crate::books::OrderSide;
 use crate::books::levels::{
-    LevelAction, LevelChange, LevelTrade, MarketChange, MarketCodec, MarketUpdate, SecurityName,
+    LevelAction, LevelChange, LevelTrade, MarketChange, MarketCodec, MarketMessage, MarketUpdate,
+    SecurityName,
 };
 use crate::codec::{Clock, Codec, Format, MDP3, PacketHead};
 use crate::columns::{ColumnSink, MessageColumn, TYPE_COLUMN};
@@ -250,12 +251,12 @@ impl MarketCodec for Mdp3 {
         DECIMALS
     }
 
-    fn read_updates(&self, message: &[u8], each: &mut dyn FnMut(MarketUpdate<'_>)) {
-        let Some(packet) = self.packet_head(message) else { return };
-        if first_template(message).is_none() {
+    fn read_updates(&self, message: MarketMessage<'_>, each: &mut dyn FnMut(MarketUpdate<'_>)) {
+        let Some(packet) = self.packet_head(message.bytes) else { return };
+        if first_template(message.bytes).is_none() {
             return;
         }
-        each_message(message, &mut |message| {
+        each_message(message.bytes, &mut |message| {
             let stated_ns = message.common_fields().transact_ns;
             let time_ns = stated_ns.unwrap_or(packet.sent_ns);
             let mut give = |change| each(MarketUpdate { time_ns, change });

@@ -5,8 +5,9 @@
 //! keeps what lies in the window, with the last quote of each symbol before it: the same rows that
 //! a recorder holds.
 //!
-//! Prices of the desk are in 1/10,000 dollar. A recording whose prices have other decimals, such as
-//! one of futures, is no venue, and a format without trades and quotes has no rows.
+//! The desk knows securities by symbols of eight bytes, and prices in 1/10,000 dollar. A recording
+//! of futures or options, whose securities have numbers and longer names, is no venue, and a format
+//! without trades and quotes has no rows.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -19,7 +20,6 @@ use evenfall_query_member::desk::in_place::VenueRows;
 use evenfall_query_member::desk::recent::{
     QuoteAt, RecentConfig, RecentRows, RecentSnapshot, SidePrice, SymbolName, TradeAt,
 };
-use evenfall_store_recording::depth::price_type;
 use evenfall_store_recording::tables::{Snapshot, TableError, TableName, Tables};
 
 use crate::catalog::store_error;
@@ -68,7 +68,7 @@ pub(super) fn read_venues(
             tables.open(&table).map_err(|error| table_error(&table, error))
         };
         let table = open("quotes")?;
-        if *table.info().schema.field_with_name("bid")?.data_type() != price_type() {
+        if table.info().schema.index_of("security_id").is_ok() {
             continue;
         }
         let mut reader = StreamReader { window, streams: BTreeMap::new() };

@@ -15,7 +15,7 @@ use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::{ArrowError, SchemaRef};
 use evenfall_feed_formats::Format;
 use evenfall_feed_formats::books::levels::{
-    LevelBooks, MarketCodec, MarketQuote, MarketRow, MarketTrade,
+    LevelBooks, MarketCodec, MarketMessage, MarketQuote, MarketRow, MarketTrade,
 };
 
 use super::books::{BookTable, UNHEARD_MESSAGES, WantedRows, selected_messages, side_text};
@@ -219,7 +219,9 @@ impl MarketSnapshot {
             let before_ns = books.present_ns();
             let place = MessagePlace::of(stream.stream(), &recorded, self.format);
             let place = place.indexed_at(indexed_ns);
-            books.take_message(self.market, &recorded.bytes, place, &mut |place, row| {
+            let recorded_ns = recorded.time_ns;
+            let message = MarketMessage { bytes: &recorded.bytes, recorded_ns };
+            books.take_message(self.market, message, place, &mut |place, row| {
                 if wanted.has(&place) {
                     gathered.add_row(place, row);
                 }

@@ -7,7 +7,6 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use evenfall_feed_formats::codec::Codec;
 
 use super::books::BookTable;
 use super::columns::schema_of;
@@ -18,13 +17,14 @@ use crate::snapshot::{RecordingSnapshot, RowSelection};
 pub(super) struct RefusedSnapshot {
     info: TableInfo,
     recording: Arc<RecordingSnapshot>,
-    codec: &'static dyn Codec,
+    /// The name of the format.
+    format: String,
 }
 
 impl RefusedSnapshot {
     pub(super) fn open(
         recording: Arc<RecordingSnapshot>,
-        codec: &'static dyn Codec,
+        format: String,
         table: BookTable,
     ) -> Result<Self, TableError> {
         let info = TableInfo {
@@ -34,7 +34,7 @@ impl RefusedSnapshot {
             rows: None,
             times: recording.span()?,
         };
-        Ok(Self { info, recording, codec })
+        Ok(Self { info, recording, format })
     }
 }
 
@@ -65,7 +65,7 @@ impl Snapshot for RefusedSnapshot {
         _: &[usize],
         _: &mut dyn FnMut(RecordBatch) -> ControlFlow<()>,
     ) -> Result<(), TableError> {
-        let (table, format) = (self.info.name.clone(), self.codec.name());
+        let (table, format) = (self.info.name.clone(), self.format.clone());
         Err(TableError::NotGiven { table, format })
     }
 }

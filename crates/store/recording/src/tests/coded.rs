@@ -1,4 +1,5 @@
-//! The tables of formats with columns of their own: CME's entries, and MIAX's heads of packets.
+//! The tables of formats with columns of their own: CME's entries and MIAX's sides; and formats of
+//! which no table is read.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -209,26 +210,54 @@ fn a_book_is_found_by_a_long_name_and_by_the_number_of_a_security_without_one() 
     assert!(matches!(error, TableError::UnknownSymbol { .. }), "{error}");
 }
 
+/// A packet of MIAX with a bid or an offer of product 77 at 5 ns of a second, in 1/100 dollar.
+fn miax_side(kind: u8, price: u16, size: u16) -> Vec<u8> {
+    let mut message = [&[kind][..], &5u32.to_le_bytes(), &77u32.to_le_bytes()].concat();
+    message.extend([price, size, 0].map(u16::to_le_bytes).concat());
+    message.push(b'A');
+    let length = 12 + message.len() as u16;
+    [&5u64.to_le_bytes()[..], &length.to_le_bytes(), &[3, 1], &message].concat()
+}
+
+#[test]
+fn sides_of_miax_are_rows_and_quotes_with_four_decimals() {
+    let sides = [miax_side(b'B', 815, 10), miax_side(b'O', 840, 3)];
+    let (_dir, store) = recorded(&sides.map(|bytes| (MACH, bytes)));
+    let messages = table(&store, "messages");
+    let expected = ["1 TopOfMarketBid 5 77 B 81500 10", "2 TopOfMarketOffer 5 77 S 84000 3"];
+    let columns = ["seq", "type", "packet_sequence", "product_id", "side", "price", "size"];
+    assert_eq!(lines(&*messages, &messages.rows(), &columns), expected);
+    let quotes = table(&store, "quotes");
+    let kind = quotes.info().schema.field_with_name("bid").unwrap().data_type().clone();
+    assert_eq!(kind, DataType::Decimal128(18, 4));
+    // Both have the same nanosecond of the venue.
+    let expected = ["77 - 81500 10 84000 3"];
+    assert_eq!(lines(&*quotes, &quotes.rows(), &QUOTE_COLUMNS), expected);
+    let depth = tables(&store).read_book(&asked("77", NOW_NS as u64 + 10), &|| true).unwrap();
+    assert_eq!((depth.bids.len(), depth.asks.len(), depth.price_decimals), (1, 1, 4));
+}
+
 #[test]
 fn what_a_format_does_not_give_is_refused_by_its_name_with_the_way_out() {
-    // A head of MACH: number, length, type, session, and a message of the kind LastSale.
-    let message = [&5u64.to_le_bytes()[..], &13u16.to_le_bytes(), &[3, 1, b'T']].concat();
-    let (_dir, store) = recorded(&[(MACH, message)]);
-    let messages = table(&store, "messages");
-    let expected = ["1 LastSale 5 3 1"];
-    let columns = ["seq", "type", "packet_sequence", "packet_type", "packets"];
-    assert_eq!(lines(&*messages, &messages.rows(), &columns), expected);
-    for name in ["trades", "quotes"] {
-        let refused = table(&store, name);
-        let error = refused.scan(&refused.rows(), &[0], &mut |_| unreachable!("no row"));
-        let error = error.unwrap_err().to_string();
-        assert!(error.contains(&format!("table r.{name}: messages of MIAX MACH")), "{error}");
-        assert!(error.contains("r.messages") && error.contains("store export"), "{error}");
+    for (format, name) in [(Format::OPAQUE, "opaque bytes"), (Format(200), "format 200")] {
+        let (_dir, store) = recorded(&[(format, vec![7; 30])]);
+        assert_eq!(
+            lines(&*table(&store, "messages"), &RowSelection::of(vec![0..1]), &["seq"]),
+            ["1"]
+        );
+        for table_name in ["trades", "quotes"] {
+            let refused = table(&store, table_name);
+            let error = refused.scan(&refused.rows(), &[0], &mut |_| unreachable!("no row"));
+            let error = error.unwrap_err().to_string();
+            let begins = format!("table r.{table_name}: messages of {name} are not read into it");
+            assert!(error.starts_with(&begins), "{error}");
+            assert!(error.contains("r.messages") && error.contains("store export"), "{error}");
+        }
+        let error = tables(&store).read_book(&asked("A", venue_ns(1)), &|| true).unwrap_err();
+        assert!(error.to_string().contains(name), "{error}");
+        // A list of all tables is made nevertheless.
+        assert_eq!(tables(&store).tables().unwrap().len(), 4);
     }
-    let error = tables(&store).read_book(&asked("A", venue_ns(1)), &|| true).unwrap_err();
-    assert!(error.to_string().contains("MIAX MACH"), "{error}");
-    // A list of all tables is made nevertheless.
-    assert_eq!(tables(&store).tables().unwrap().len(), 4);
 }
 
 #[test]

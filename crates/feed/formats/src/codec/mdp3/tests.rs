@@ -1,6 +1,6 @@
 use super::*;
 use crate::books::TopOfBook;
-use crate::books::levels::{LevelBooks, MarketRow};
+use crate::books::levels::{LevelBooks, MarketMessage, MarketRow};
 use crate::columns::{ColumnBuffers, ColumnValues};
 
 /// A packet of number 7, sent at 9, of these messages without their sizes.
@@ -194,8 +194,9 @@ fn books_and_trades_come_out_of_entries_and_implied_prices_do_not() {
         packet_of(&[message(48, &block(20), &group(&[trade, taken_back]))]),
         packet_of(&[message(4, &30u64.to_le_bytes(), &[])]),
     ];
-    for (place, packet) in (0..).zip(&packets) {
-        books.take_message(&Mdp3, packet, place, &mut |place, row| rows.push((place, row)));
+    for (place, bytes) in (0..).zip(&packets) {
+        let message = MarketMessage { bytes, recorded_ns: 0 };
+        books.take_message(&Mdp3, message, place, &mut |place, row| rows.push((place, row)));
     }
     books.end_nanosecond(&mut |place, row| rows.push((place, row)));
     let [(0, MarketRow::Quote(quote)), (1, MarketRow::Trade(trade)), (2, MarketRow::Quote(empty))] =
@@ -227,7 +228,8 @@ fn a_snapshot_states_the_whole_book() {
     let entries = group(&[level(7, 1, b'0'), level(8, 1, b'1'), level(7, 127, b'2')]);
     let packet = packet_of(&[message(52, &fields, &entries)]);
     let (mut books, mut rows) = (LevelBooks::<()>::default(), Vec::new());
-    books.take_message(&Mdp3, &packet, (), &mut |(), row| rows.push(row));
+    let message = MarketMessage { bytes: &packet, recorded_ns: 0 };
+    books.take_message(&Mdp3, message, (), &mut |(), row| rows.push(row));
     books.end_nanosecond(&mut |(), row| rows.push(row));
     let [MarketRow::Quote(quote)] = &rows[..] else { panic!("{rows:?}") };
     assert_eq!(
