@@ -44,6 +44,14 @@ struct LifeCatalog {
     gone: Vec<FileId>,
 }
 
+/// The catalogue as one listing shows it.
+struct ListedCatalog {
+    /// Names and entries, in order of names.
+    files: Vec<(String, Entry)>,
+    /// An object that is not there any more, a catalogue before a single entry.
+    missing: Option<String>,
+}
+
 /// What a life has put into the catalogue.
 #[derive(Debug, Default)]
 pub(super) struct CatalogWriter {
@@ -89,7 +97,7 @@ pub(super) fn read_catalog(bucket: &Bucket) -> Result<Vec<(String, Entry)>, Stor
     let mut listing = 0;
     loop {
         listing += 1;
-        let (files, missing) = read_listed(bucket)?;
+        let ListedCatalog { files, missing } = read_listed(bucket)?;
         // An object that is gone since the listing has a successor, or its file was deleted. The
         // next listing shows which. The last listing is believed, but a reader without one of the
         // catalogues would miss many files.
@@ -104,9 +112,7 @@ pub(super) fn read_catalog(bucket: &Bucket) -> Result<Vec<(String, Entry)>, Stor
     }
 }
 
-/// The files of one listing, and an object that is not there any more. A catalogue is named before
-/// a single entry.
-fn read_listed(bucket: &Bucket) -> Result<(Vec<(String, Entry)>, Option<String>), StoreError> {
+fn read_listed(bucket: &Bucket) -> Result<ListedCatalog, StoreError> {
     let mut missing = None;
     let names = bucket.list(ENTRIES_PREFIX)?;
     let mut catalogs: BTreeMap<u32, u32> = BTreeMap::new();
@@ -150,7 +156,7 @@ fn read_listed(bucket: &Bucket) -> Result<(Vec<(String, Entry)>, Option<String>)
     let kept = files.into_values().filter(|(_, entry)| !gone.contains(&entry.id));
     let mut files: Vec<(String, Entry)> = kept.collect();
     files.sort_by(|a, b| a.0.cmp(&b.0));
-    Ok((files, missing))
+    Ok(ListedCatalog { files, missing })
 }
 
 fn enter_newest(files: &mut BTreeMap<FileId, (String, Entry)>, name: String, entry: Entry) {
