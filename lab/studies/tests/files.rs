@@ -50,6 +50,9 @@ fn divided_reads_carry_every_byte_once() {
     let params = params(Steering::Mayflower);
     let (times, _) = params.run(5);
     assert!(times.divided > 100);
+    // Section 3.2.3: the two flows of a read end within one second of each other in the mean.
+    assert_eq!(times.apart_s.len(), times.divided);
+    assert!(mean(&times.apart_s).expect("reads") < 1.0);
     let topology = params.spec.build();
     let hosts = params.spec.host_count();
     let sent = topology.links().iter().zip(&times.carried).filter(|(link, _)| link.from.0 < hosts);

@@ -106,6 +106,7 @@ pub fn main(args: &Args) -> Outcome {
         ("p99_s", &summary.p99_s),
         ("bound_s", &summary.bound_s),
         ("two_copies", &summary.divided),
+        ("apart_s", &summary.apart_s),
         ("reroutes", &summary.reroutes),
         ("hedged", &summary.hedged),
     ];

@@ -292,6 +292,8 @@ pub struct Summary {
     pub bound_s: Vec<f64>,
     /// Share of reads from two copies.
     pub divided: Vec<f64>,
+    /// Mean time between the ends of the two flows of such a read, seconds; 0 without such reads.
+    pub apart_s: Vec<f64>,
     /// Paths changed per read.
     pub reroutes: Vec<f64>,
     /// Flows per read that fell silent and went on from another copy.
@@ -315,6 +317,7 @@ impl Summary {
         self.strangers_s.push(mean(&done).unwrap_or(f64::NAN));
         self.bound_s.push(bound_s);
         self.divided.push(times.divided as f64 / reads);
+        self.apart_s.push(mean(&times.apart_s).unwrap_or(0.0));
         self.reroutes.push(times.reroutes as f64 / reads);
         self.hedged.push(times.hedged as f64 / reads);
     }

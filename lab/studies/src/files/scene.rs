@@ -74,6 +74,8 @@ pub struct Times {
     pub strangers_s: Vec<f64>,
     /// Reads that used two copies.
     pub divided: usize,
+    /// Seconds between the ends of the two flows of each of these reads.
+    pub apart_s: Vec<f64>,
     /// Changes of the path of a flow.
     pub reroutes: usize,
     /// Flows that fell silent and went on from another copy.
@@ -100,6 +102,8 @@ struct Live {
 struct Open {
     parts: Option<ReadDivision>,
     legs: usize,
+    /// When the first of two flows ended.
+    first_end: Option<u64>,
 }
 
 /// A run, without its network.
@@ -277,7 +281,7 @@ impl Scene<'_> {
             lengths[0] = parts.reading(0).end - parts.reading(0).start;
             self.times.divided += 1;
         }
-        self.open.insert(number, Open { parts, legs: legs.len() });
+        self.open.insert(number, Open { parts, legs: legs.len(), first_end: None });
         for (leg, length) in legs.iter().zip(lengths) {
             self.flow(now, leg.flow, [leg.copy, client], leg.route, length);
         }
@@ -308,8 +312,11 @@ impl Scene<'_> {
         let open = self.open.get_mut(&number).expect("an open read");
         open.legs -= 1;
         if open.legs > 0 {
+            open.first_end = Some(now);
             return false;
         }
+        let apart = open.first_end.map(|first| (now - first) as f64 / 1e9);
+        self.times.apart_s.extend(apart);
         self.open.remove(&number);
         self.times.reads_s[number] = now as f64 / 1e9 - self.plan.jobs[number].at_s;
         true
