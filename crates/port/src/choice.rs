@@ -1,4 +1,4 @@
-//! The quickest kind of port that this host can run, for a node that forwards.
+//! The quickest kind of port that this host can run, for a node that sends to many.
 //!
 //! What is quick depends on the kernel, on the rights of the process and on the build, which the
 //! author of a settings file does not know for each host. A node whose settings say `auto`
@@ -14,9 +14,20 @@ use evenfall_host::Error;
 
 use crate::{Kind, Options, Port};
 
+/// What a node does with the datagrams of a trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrialPart {
+    /// The node forwards each datagram that arrives.
+    Proxy,
+    /// The node sends datagrams of its own.
+    Root,
+}
+
 /// What the datagrams of a run are like, for a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrialLoad {
+    /// What the node does with them.
+    pub part: TrialPart,
     /// Bytes of a datagram.
     pub datagram_bytes: usize,
     /// Copies of each datagram.
@@ -28,7 +39,8 @@ pub struct TrialLoad {
 pub enum TrialOutcome {
     /// The kind carried frames.
     Measured {
-        /// Processor time of a copy, with its share of the hop's arrival, in nanoseconds.
+        /// Processor time of a copy, in nanoseconds. At a proxy the time has the copy's share of
+        /// the arrival.
         cpu_ns_per_copy: f64,
         /// Copies that were to arrive.
         copies: u64,
@@ -126,8 +138,8 @@ pub fn list_kinds() -> (Vec<Kind>, Vec<KindTrial>) {
     (can, cannot)
 }
 
-/// Chooses the kind for a node that forwards. Tries the kinds that this process can open, for at
-/// most a second, and tries nothing where there is a single one.
+/// Chooses the kind for a node that sends to many. Tries the kinds that this process can open, for
+/// at most a second, and tries nothing where there is a single one.
 pub fn choose_kind(options: &Options, load: TrialLoad) -> PortChoice {
     let (can, mut trials) = list_kinds();
     if let [only] = can[..] {
@@ -140,7 +152,10 @@ pub fn choose_kind(options: &Options, load: TrialLoad) -> PortChoice {
 
 #[cfg(feature = "trial")]
 fn try_kinds(kinds: &[Kind], options: &Options, load: TrialLoad) -> Vec<KindTrial> {
-    crate::trial::try_at_start(kinds, options, load)
+    match load.part {
+        TrialPart::Proxy => crate::trial::try_at_start(kinds, options, load),
+        TrialPart::Root => crate::trial::root::try_at_start(kinds, options, load),
+    }
 }
 
 /// Without the feature there is one kind, which needs no trial.

@@ -18,6 +18,10 @@
 //!
 //! The base of comparison is the same hop by bare calls of the kernel ([`Contestant::Bare`]):
 //! `recv`, and one `sendmmsg` for all copies, without check, patch or code.
+//!
+//! [`root`] measures in the same way what the copies of a root cost, which receives nothing.
+
+pub mod root;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -112,16 +116,115 @@ pub fn try_contestants(
     let open = |contestant: &Contestant| {
         Hop::open(*contestant, options, load).map_err(|error| format!("did not open: {error}"))
     };
-    let mut hops: Vec<_> = contestants.iter().map(open).collect();
+    play_rounds(contestants.iter().map(open).collect(), plan)
+}
+
+/// A way of copies to the children of a trial.
+trait TriedPath {
+    /// Lets the next datagram take its way. Returns the time of it.
+    fn carry_next(&mut self) -> Duration;
+
+    /// Receives the copies of the datagram, and does the work that is not measured.
+    fn take_copies(&mut self);
+
+    fn children_mut(&mut self) -> &mut Children;
+
+    /// Plays a round, which a wrong copy ends. Returns false when the time was up before its end.
+    fn play_round(&mut self, datagrams: usize, until: Timestamp) -> bool {
+        let mut times = Vec::with_capacity(datagrams);
+        for _ in 0..datagrams {
+            if MonotonicClock::now() >= until {
+                return false;
+            }
+            times.push(self.carry_next().as_nanos() as f64);
+            self.take_copies();
+            if !self.children_mut().is_sound() {
+                return true;
+            }
+        }
+        self.children_mut().rounds.push(median(times));
+        true
+    }
+}
+
+/// Plays the rounds of all ways in turn. A way that is an error was not opened.
+fn play_rounds<P: TriedPath>(
+    mut paths: Vec<Result<P, String>>,
+    plan: TrialPlan,
+) -> Vec<TrialOutcome> {
     let until = MonotonicClock::now() + plan.time;
     'rounds: for _ in 0..plan.rounds {
-        for hop in hops.iter_mut().flatten().filter(|hop| hop.is_sound()) {
-            if !hop.play_round(plan.datagrams, until) {
+        for path in paths.iter_mut().flatten() {
+            if path.children_mut().is_sound() && !path.play_round(plan.datagrams, until) {
                 break 'rounds;
             }
         }
     }
-    hops.into_iter().map(|hop| hop.map_or_else(TrialOutcome::Untried, Hop::into_outcome)).collect()
+    let outcome = |path: Result<P, String>| match path {
+        Ok(mut path) => std::mem::take(path.children_mut()).into_outcome(),
+        Err(why) => TrialOutcome::Untried(why),
+    };
+    paths.into_iter().map(outcome).collect()
+}
+
+/// The sockets that get the copies, and what they got.
+#[derive(Default)]
+struct Children {
+    sockets: Vec<UdpSocket>,
+    /// Room for a copy.
+    room: Vec<u8>,
+    copies: u64,
+    lost: u64,
+    damaged: u64,
+    /// Medians of the whole rounds, nanoseconds a datagram.
+    rounds: Vec<f64>,
+}
+
+impl Children {
+    fn open(count: usize) -> io::Result<Self> {
+        let sockets = (0..count.max(1)).map(|_| open_socket()).collect::<io::Result<_>>()?;
+        Ok(Self { sockets, room: vec![0; ROOM_BYTES], ..Self::default() })
+    }
+
+    fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
+        self.sockets.iter().map(UdpSocket::local_addr).collect()
+    }
+
+    fn is_sound(&self) -> bool {
+        self.lost == 0 && self.damaged == 0
+    }
+
+    /// Receives the copy of each child, and counts the lost and the damaged copies.
+    fn take_copies(&mut self, sender: SocketAddr, is_right: impl Fn(&[u8]) -> bool) {
+        self.copies += self.sockets.len() as u64;
+        for (at, child) in self.sockets.iter().enumerate() {
+            match child.recv_from(&mut self.room) {
+                Ok((len, from)) if from == sender && is_right(&self.room[..len]) => {}
+                Ok(_) => self.damaged += 1,
+                Err(_) => {
+                    // The other copies are not waited for as long: a wrong copy ends the trial.
+                    self.lost += (self.sockets.len() - at) as u64;
+                    break;
+                }
+            }
+        }
+    }
+
+    fn into_outcome(mut self) -> TrialOutcome {
+        if self.is_sound() {
+            // A second copy of a datagram is as wrong as a changed one.
+            let is_left = |child: &UdpSocket| {
+                child.set_nonblocking(true).is_ok() && child.recv(&mut [0; 1]).is_ok()
+            };
+            self.damaged = self.sockets.iter().filter(|child| is_left(child)).count() as u64;
+        }
+        if self.rounds.is_empty() && self.is_sound() {
+            return TrialOutcome::Untried("the time for the trial was up".into());
+        }
+        let Self { rounds, sockets, copies, lost, damaged, .. } = self;
+        let cpu_ns_per_copy = median(rounds) / sockets.len() as f64;
+        TrialOutcome::Measured { cpu_ns_per_copy, copies, lost, damaged }
+    }
 }
 
 /// The part of the proxy.
@@ -141,17 +244,10 @@ struct Hop {
     publisher: UdpSocket,
     proxy: Proxy,
     at: SocketAddr,
-    children: Vec<UdpSocket>,
+    children: Children,
     datagram: Vec<u8>,
-    /// Room for a copy.
-    room: Vec<u8>,
     code: MacKey,
     number: u64,
-    copies: u64,
-    lost: u64,
-    damaged: u64,
-    /// Medians of the whole rounds, nanoseconds a datagram.
-    rounds: Vec<f64>,
 }
 
 fn os(what: &str, source: io::Error) -> Error {
@@ -159,9 +255,21 @@ fn os(what: &str, source: io::Error) -> Error {
 }
 
 fn open_socket() -> io::Result<UdpSocket> {
-    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    bind_socket((Ipv4Addr::LOCALHOST, 0).into())
+}
+
+fn bind_socket(at: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = UdpSocket::bind(at)?;
     socket.set_read_timeout(Some(PATIENCE))?;
     Ok(socket)
+}
+
+/// A datagram as long as those of the load, whose number and code are not written yet.
+fn draw_datagram(load: TrialLoad) -> Vec<u8> {
+    let bytes = load.datagram_bytes.clamp(HEAD_BYTES + COVERED_BYTES, crate::DATAGRAM_BYTES_MAX);
+    let mut datagram: Vec<u8> = (0..bytes).map(|n| n as u8).collect();
+    datagram[..2].copy_from_slice(&MAGIC);
+    datagram
 }
 
 fn table(source: SocketAddr) -> Forward {
@@ -188,7 +296,8 @@ impl Proxy {
         children: &[SocketAddr],
     ) -> Result<Self, Error> {
         let Contestant::Port(kind) = contestant else {
-            let bare = BareHop::open(children).map_err(|error| os("open a socket", error))?;
+            let at = (Ipv4Addr::LOCALHOST, 0).into();
+            let bare = BareHop::open(at, children).map_err(|error| os("open a socket", error))?;
             return Ok(Self::Bare(Box::new(bare)));
         };
         // Whatever kind the neighbours take, a run that chooses sends single datagrams.
@@ -254,87 +363,19 @@ impl Hop {
             socket.local_addr().map_err(|error| os("see the address of a socket", error))
         };
         let publisher = open()?;
-        let children = (0..load.fanout.max(1)).map(|_| open()).collect::<Result<Vec<_>, _>>()?;
-        let members = children.iter().map(own).collect::<Result<Vec<_>, _>>()?;
+        let children = Children::open(load.fanout).map_err(|error| os("open a socket", error))?;
+        let members = children.addresses();
+        let members = members.map_err(|error| os("see the address of a socket", error))?;
         let proxy = Proxy::open(contestant, options, own(&publisher)?, &members)?;
         let at = proxy.address().map_err(|error| os("see the address of a socket", error))?;
-        let bytes =
-            load.datagram_bytes.clamp(HEAD_BYTES + COVERED_BYTES, crate::DATAGRAM_BYTES_MAX);
-        let mut datagram: Vec<u8> = (0..bytes).map(|n| n as u8).collect();
-        datagram[..2].copy_from_slice(&MAGIC);
-        Ok(Self {
-            publisher,
-            proxy,
-            at,
-            children,
-            datagram,
-            room: vec![0; ROOM_BYTES],
-            code: MacKey::new(0, &KEY),
-            number: 0,
-            copies: 0,
-            lost: 0,
-            damaged: 0,
-            rounds: Vec::new(),
-        })
+        let (datagram, code) = (draw_datagram(load), MacKey::new(0, &KEY));
+        Ok(Self { publisher, proxy, at, children, datagram, code, number: 0 })
     }
 
     /// The code of a datagram with these bytes.
     fn code_of(&self, datagram: &[u8]) -> [u8; 8] {
         let last = datagram.len() - COVERED_BYTES;
         self.code.mac(&[&datagram[..CODE_AT], &datagram[last..]]).to_le_bytes()
-    }
-
-    fn is_sound(&self) -> bool {
-        self.lost == 0 && self.damaged == 0
-    }
-
-    /// Plays a round, which a wrong copy ends. Returns false when the time was up before its end.
-    fn play_round(&mut self, datagrams: usize, until: Timestamp) -> bool {
-        let mut times = Vec::with_capacity(datagrams);
-        for _ in 0..datagrams {
-            if MonotonicClock::now() >= until {
-                return false;
-            }
-            times.push(self.carry_next().as_nanos() as f64);
-            self.take_copies();
-            self.proxy.drop_answers();
-            if !self.is_sound() {
-                return true;
-            }
-        }
-        self.rounds.push(median(times));
-        true
-    }
-
-    /// Sends the next datagram, and lets the proxy send it on. Returns the time of both.
-    fn carry_next(&mut self) -> Duration {
-        self.number += 1;
-        self.datagram[NUMBER_AT..NUMBER_AT + 8].copy_from_slice(&self.number.to_le_bytes());
-        let code = self.code_of(&self.datagram);
-        self.datagram[CODE_AT..HEAD_BYTES].copy_from_slice(&code);
-        let start = MonotonicClock::now();
-        // Of a datagram that the kernel refuses, no child gets a copy.
-        let _ = self.publisher.send_to(&self.datagram, self.at);
-        self.proxy.carry_datagram();
-        MonotonicClock::now().since(start)
-    }
-
-    /// Receives the copy of each child, and counts the lost and the damaged copies.
-    fn take_copies(&mut self) {
-        let mut room = std::mem::take(&mut self.room);
-        self.copies += self.children.len() as u64;
-        for at in 0..self.children.len() {
-            match self.children[at].recv_from(&mut room) {
-                Ok((len, from)) if from == self.at && self.is_right(&room[..len]) => {}
-                Ok(_) => self.damaged += 1,
-                Err(_) => {
-                    // The other copies are not waited for as long: a wrong copy ends the trial.
-                    self.lost += (self.children.len() - at) as u64;
-                    break;
-                }
-            }
-        }
-        self.room = room;
     }
 
     /// Whether a copy is the datagram that was sent, with what a hop changes.
@@ -352,21 +393,31 @@ impl Hop {
         expected[CODE_AT..HEAD_BYTES].copy_from_slice(&code);
         copy == expected
     }
+}
 
-    fn into_outcome(mut self) -> TrialOutcome {
-        if self.is_sound() {
-            // A second copy of a datagram is as wrong as a changed one.
-            let is_left = |child: &UdpSocket| {
-                child.set_nonblocking(true).is_ok() && child.recv(&mut [0; 1]).is_ok()
-            };
-            self.damaged = self.children.iter().filter(|child| is_left(child)).count() as u64;
-        }
-        if self.rounds.is_empty() && self.is_sound() {
-            return TrialOutcome::Untried("the time for the trial was up".into());
-        }
-        let Self { rounds, children, copies, lost, damaged, .. } = self;
-        let cpu_ns_per_copy = median(rounds) / children.len() as f64;
-        TrialOutcome::Measured { cpu_ns_per_copy, copies, lost, damaged }
+impl TriedPath for Hop {
+    /// Sends the next datagram, and lets the proxy send it on. Returns the time of both.
+    fn carry_next(&mut self) -> Duration {
+        self.number += 1;
+        self.datagram[NUMBER_AT..NUMBER_AT + 8].copy_from_slice(&self.number.to_le_bytes());
+        let code = self.code_of(&self.datagram);
+        self.datagram[CODE_AT..HEAD_BYTES].copy_from_slice(&code);
+        let start = MonotonicClock::now();
+        // Of a datagram that the kernel refuses, no child gets a copy.
+        let _ = self.publisher.send_to(&self.datagram, self.at);
+        self.proxy.carry_datagram();
+        MonotonicClock::now().since(start)
+    }
+
+    fn take_copies(&mut self) {
+        let mut children = std::mem::take(&mut self.children);
+        children.take_copies(self.at, |copy| self.is_right(copy));
+        self.children = children;
+        self.proxy.drop_answers();
+    }
+
+    fn children_mut(&mut self) -> &mut Children {
+        &mut self.children
     }
 }
 
@@ -378,18 +429,28 @@ struct BareHop {
     messages: Vec<libc::mmsghdr>,
 }
 
+// SAFETY: the pointers of the messages are written before each call that reads them, and lead to
+// parts of this value and of that call.
+unsafe impl Send for BareHop {}
+
 impl BareHop {
-    fn open(children: &[SocketAddr]) -> io::Result<Self> {
+    fn open(at: SocketAddr, children: &[SocketAddr]) -> io::Result<Self> {
         let names = children.iter().map(|child| RawAddress::from(*child)).collect();
         // SAFETY: plain integers and pointers, for which zero is a value.
         let empty: libc::mmsghdr = unsafe { std::mem::zeroed() };
         let messages = vec![empty; children.len()];
-        Ok(Self { socket: open_socket()?, room: vec![0; ROOM_BYTES], names, messages })
+        Ok(Self { socket: bind_socket(at)?, room: vec![0; ROOM_BYTES], names, messages })
     }
 
     fn carry_datagram(&mut self) {
         // After the patience the copies count as lost, because none was sent.
-        let Ok(len) = self.socket.recv(&mut self.room) else { return };
+        if let Ok(len) = self.socket.recv(&mut self.room) {
+            self.send_copies(len);
+        }
+    }
+
+    /// Sends the first bytes of the room to each child.
+    fn send_copies(&mut self, len: usize) {
         let mut part = libc::iovec { iov_base: self.room.as_mut_ptr().cast(), iov_len: len };
         for (message, name) in self.messages.iter_mut().zip(&mut self.names) {
             message.msg_hdr.msg_namelen = name.len();
@@ -414,8 +475,9 @@ impl BareHop {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::choice::TrialPart;
 
-    const LOAD: TrialLoad = TrialLoad { datagram_bytes: 300, fanout: 3 };
+    const LOAD: TrialLoad = TrialLoad { part: TrialPart::Proxy, datagram_bytes: 300, fanout: 3 };
 
     fn plan(time: Duration) -> TrialPlan {
         TrialPlan { rounds: 2, datagrams: 5, time }
@@ -427,7 +489,7 @@ mod tests {
 
     /// Copies, lost ones and damaged ones.
     fn counts(hop: Hop) -> (u64, u64, u64) {
-        match hop.into_outcome() {
+        match hop.children.into_outcome() {
             TrialOutcome::Measured { copies, lost, damaged, .. } => (copies, lost, damaged),
             TrialOutcome::Untried(why) => panic!("{why}"),
         }
@@ -455,7 +517,7 @@ mod tests {
         // The table of the proxy is for another publisher.
         hop.publisher = open_socket().unwrap();
         assert!(hop.play_round(5, MonotonicClock::now() + Duration::from_secs(60)));
-        assert!(!hop.is_sound() && hop.rounds.is_empty());
+        assert!(!hop.children.is_sound() && hop.children.rounds.is_empty());
         assert_eq!(counts(hop), (3, 3, 0));
     }
 
@@ -472,8 +534,8 @@ mod tests {
         assert!(!hop.is_right(&unpatched), "the head and the code of the hop before");
         assert!(!hop.is_right(&unpatched[..SENT_AT]), "cut short");
         hop.take_copies();
-        assert!(hop.is_sound());
-        let child = hop.children[1].local_addr().unwrap();
+        assert!(hop.children.is_sound());
+        let child = hop.children.sockets[1].local_addr().unwrap();
         hop.publisher.send_to(&unpatched, child).unwrap();
         assert_eq!(counts(hop), (3, 0, 1));
     }

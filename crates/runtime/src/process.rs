@@ -108,9 +108,9 @@ pub struct ProcessOptions<'a> {
     pub may_moderate: bool,
     /// The orders that the role takes over HTTP.
     pub orders: &'static [Orders],
-    /// What the role sends on; `None` for a role that forwards nothing. Where `io.port` is `auto`,
-    /// a role that forwards tries the kinds of ports with it.
-    pub forwards: Option<TrialLoad>,
+    /// What the role sends to many; `None` for a role that does not. Where `io.port` is `auto`, the
+    /// role tries the kinds of ports with it.
+    pub trial: Option<TrialLoad>,
     /// Files that the role gives out over HTTP.
     pub files: Option<FilesPage<'a>>,
 }
@@ -186,16 +186,16 @@ fn open_port(
 ) -> Result<(Box<dyn Port>, PortTaken), ProcessError> {
     let stated = process.io.kind().map_err(|mistake| SettingsError::new(mistake.why))?;
     let options = options(process, keyed)?;
-    let choice = match (stated, process.forwards) {
+    let choice = match (stated, process.trial) {
         (Some(kind), _) => {
             let port = evenfall_port::open(node.address, options)?;
             let why = "io.port states it".to_owned();
             return Ok((port, PortTaken { kind: kind.settings_name(), why }));
         }
         (None, Some(load)) => choice::choose_kind(&options, load),
-        // The trial measures a hop, which a role that forwards nothing does not have.
+        // The trial measures copies, which this role does not send.
         (None, None) => {
-            let why = "this role forwards nothing".to_owned();
+            let why = "this role sends to nobody in groups".to_owned();
             PortChoice { kind: options.kind, why }
         }
     };

@@ -10,6 +10,7 @@ use evenfall_multicast_service::settings::RoleName;
 use evenfall_port::Kind;
 use evenfall_runtime::settings::AUTO;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::{Args, summary};
 
@@ -28,6 +29,9 @@ pub struct Forwarded {
     root_copies: u64,
     /// Copies of `root_copies` that the kernels of the roots' hosts made.
     root_copies_by_port: u64,
+    /// The kind of port of the first root, and why.
+    root_port: String,
+    root_port_why: String,
     /// Datagrams with a wrong checksum, which the hosts of the lab dropped. A run without a lab has
     /// no number.
     checksum_errors: Option<u64>,
@@ -58,6 +62,12 @@ fn find_column(text: &str, line: &str, name: &str) -> u64 {
     at.and_then(|at| numbers.split_whitespace().nth(at)?.parse().ok()).unwrap_or(0)
 }
 
+/// The kind of port of a node and the reason, by its summary.
+fn port_taken(summary: &Value) -> (String, String) {
+    let text = |key: &str| summary["port"][key].as_str().unwrap_or_default().to_owned();
+    (text("kind"), text("why"))
+}
+
 impl Forwarded {
     /// What the summaries of the proxies say, and the hosts. A proxy that was killed wrote none.
     pub fn of(args: &Args, settings: &Settings, lab: Option<&Lab>) -> Self {
@@ -68,15 +78,17 @@ impl Forwarded {
             forwarded_by_port: 0,
             root_copies: 0,
             root_copies_by_port: 0,
+            root_port: String::new(),
+            root_port_why: String::new(),
             checksum_errors: lab.map(checksum_errors),
         };
         let mut kinds = BTreeSet::new();
         for node in settings.nodes.iter().filter(|node| node.role == RoleName::Proxy) {
             let summary = summary(args, &node.name);
-            let text = |key: &str| summary["port"][key].as_str().unwrap_or_default().to_owned();
-            kinds.insert(text("kind"));
+            let (kind, why) = port_taken(&summary);
+            kinds.insert(kind);
             if all.port_why.is_empty() {
-                all.port_why = text("why");
+                all.port_why = why;
             }
             let status = &summary["status"];
             all.forwarded += status["forwarded"].as_u64().unwrap_or(0);
@@ -86,6 +98,9 @@ impl Forwarded {
             let summary = summary(args, &node.name);
             all.root_copies += summary["copies"].as_u64().unwrap_or(0);
             all.root_copies_by_port += summary["copies_by_port"].as_u64().unwrap_or(0);
+            if all.root_port.is_empty() {
+                (all.root_port, all.root_port_why) = port_taken(&summary);
+            }
         }
         // A proxy that was killed wrote no summary.
         kinds.remove("");
@@ -132,6 +147,8 @@ mod tests {
             forwarded_by_port: 0,
             root_copies: 20,
             root_copies_by_port: 0,
+            root_port: "udp".into(),
+            root_port_why: String::new(),
             checksum_errors: None,
         };
         assert_eq!(none.say(), None);

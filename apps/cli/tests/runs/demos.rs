@@ -128,7 +128,7 @@ fn the_kernel_forwards_a_keyed_feed_and_every_receiver_gets_all() {
 }
 
 #[test]
-fn a_proxy_that_chooses_its_port_says_what_it_took_and_every_receiver_gets_all() {
+fn nodes_that_choose_their_ports_say_what_they_took_and_every_receiver_gets_all() {
     let Some(demo) = lab_demo(&["--key", "--port", "auto"]) else { return };
     demo.is_whole(3);
     assert_eq!(demo.number("checksum_errors"), 0);
@@ -142,6 +142,10 @@ fn a_proxy_that_chooses_its_port_says_what_it_took_and_every_receiver_gets_all()
         "udp" => assert_eq!(by_port, 0, "{why}"),
         other => panic!("{other}: {why}"),
     }
+    let why = demo.json["root_port_why"].as_str().expect("a reason");
+    assert!(why.contains("tc: "), "{why}");
+    let made = demo.number("root_copies_by_port");
+    assert_eq!(made > 0, demo.json["root_port"] == "tc", "{made} copies: {why}");
 }
 
 /// Clocks that differ by seconds would spread releases over seconds, however quick the machine is.

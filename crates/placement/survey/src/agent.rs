@@ -106,7 +106,7 @@ pub fn run(settings: &Settings, node: &Node) -> Result<AgentSummary, SurveyError
         steps: None,
         may_moderate: false,
         orders: &[],
-        forwards: None,
+        trial: None,
         files: settings.survey.results.as_deref().map(|directory| FilesPage {
             path: served::PAGE,
             directory,

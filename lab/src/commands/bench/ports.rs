@@ -1,9 +1,12 @@
 //! `evenfall-lab bench ports`: what a hop costs by each kind of port, beside bare calls of the
 //! kernel. The trial is the trial by which `io.port = "auto"` chooses (`evenfall_port::trial`).
+//! With `--root`, what the copies of a root cost ([`root`]).
+
+mod root;
 
 use std::time::Duration;
 
-use evenfall_port::choice::{KindTrial, PortChoice, TrialLoad, TrialOutcome};
+use evenfall_port::choice::{KindTrial, PortChoice, TrialLoad, TrialOutcome, TrialPart};
 use evenfall_port::trial::{Contestant, TrialPlan, try_contestants};
 use evenfall_port::{Options, choice};
 use evenfall_runtime::program::Outcome;
@@ -33,6 +36,12 @@ pub struct Args {
     /// Rounds of each kind, which take turns. The medians are printed.
     #[arg(long, default_value_t = 7)]
     rounds: usize,
+    /// Measure what the copies of a root cost on a virtual link, which takes root.
+    #[arg(long)]
+    root: bool,
+    /// The hosts of the link compute checksums and cut segments, as where no card does.
+    #[arg(long, requires = "root")]
+    no_offloads: bool,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -47,8 +56,12 @@ struct Row {
 
 /// Measures and prints.
 pub fn main(args: &Args) -> Outcome {
+    if args.root {
+        return root::main(args);
+    }
     check_args(args)?;
-    let load = TrialLoad { datagram_bytes: OVERHEAD_BYTES + args.size, fanout: args.fanout };
+    let (part, datagram_bytes) = (TrialPart::Proxy, OVERHEAD_BYTES + args.size);
+    let load = TrialLoad { part, datagram_bytes, fanout: args.fanout };
     let plan = TrialPlan { rounds: args.rounds, datagrams: args.datagrams, time: TIME_MAX };
     let (can, cannot) = choice::list_kinds();
     let ports = can.iter().map(|kind| Contestant::Port(*kind));
@@ -145,6 +158,11 @@ mod tests {
 
     use super::*;
 
+    fn args(fanout: usize, size: usize, datagrams: usize) -> Args {
+        let (rounds, root, no_offloads, json) = (1, false, false, true);
+        Args { fanout, size, datagrams, rounds, root, no_offloads, json }
+    }
+
     fn row(port: &'static str, cpu_ns_per_copy: f64) -> Row {
         let outcome = TrialOutcome::Measured { cpu_ns_per_copy, copies: 10, lost: 0, damaged: 0 };
         Row { port, outcome, is_chosen: port == "tc" }
@@ -152,7 +170,7 @@ mod tests {
 
     #[test]
     fn every_row_has_its_ratio_to_bare_calls_and_one_that_was_not_tried_has_its_reason() {
-        let args = Args { fanout: 10, size: 40, datagrams: 5, rounds: 1, json: true };
+        let args = args(10, 40, 5);
         let untried = TrialOutcome::Untried("needs the capability CAP_BPF".into());
         let rows = [
             row("sendmmsg", 1_000.0),
@@ -176,8 +194,6 @@ mod tests {
 
     #[test]
     fn what_cannot_be_measured_is_refused_by_name() {
-        let args =
-            |fanout, size, datagrams| Args { fanout, size, datagrams, rounds: 1, json: true };
         assert!(check_args(&args(0, 40, 1)).unwrap_err().contains("--fanout 0: must be 1 to 256"));
         assert!(check_args(&args(1, 65_507, 1)).unwrap_err().contains("--size 65507"));
         assert!(check_args(&args(1, 40, 0)).unwrap_err().contains("--datagrams"));

@@ -25,7 +25,7 @@ use evenfall_host::{interrupt, pin};
 use evenfall_multicast_machine::tree::Dimensions;
 use evenfall_multicast_machine::wire::STREAM_OFFSET;
 use evenfall_multicast_machine::{ChainBreak, Identity, Mode, Reason, Relay};
-use evenfall_port::choice::TrialLoad;
+use evenfall_port::choice::{TrialLoad, TrialPart};
 use evenfall_runtime::process::{Process as Base, ProcessOptions};
 use evenfall_runtime::telemetry::{Metrics, Orders, PageDraft};
 use evenfall_runtime::{ProcessError, SettingsError, memory};
@@ -353,7 +353,7 @@ impl Process {
             steps: steps.as_deref(),
             may_moderate: matches!(node.role, RoleName::Receiver | RoleName::Gateway),
             orders: if is_root { &[TO_MODE, TO_SHUT_OUT] } else { &[] },
-            forwards: (node.role == RoleName::Proxy).then(|| trial_load(settings)),
+            trial: trial_load(settings, node.role),
             files: None,
         };
         let base = Base::start(&node.plain(), options)?;
@@ -569,12 +569,18 @@ fn write_summary(_: &Path, _: &impl Serialize) -> Result<(), RoleError> {
     Ok(())
 }
 
-/// What a proxy of this run sends on: the longest datagrams, to as many children as it may have.
-fn trial_load(settings: &Settings) -> TrialLoad {
+/// What a node of this role sends to many: the longest datagrams of the run, to as many children as
+/// it may have. `None` for a role that sends to nobody in groups.
+fn trial_load(settings: &Settings, role: RoleName) -> Option<TrialLoad> {
+    let part = match role {
+        RoleName::Proxy => TrialPart::Proxy,
+        RoleName::Root | RoleName::Standby => TrialPart::Root,
+        _ => return None,
+    };
     let multicast = &settings.multicast;
     let tree = Dimensions::of(&multicast.shape, multicast.mode, settings.count_leaves());
     let fanout = tree.fanout.min(FANOUT_TRIED_MAX);
-    TrialLoad { datagram_bytes: multicast.framing.datagram_bytes, fanout }
+    Some(TrialLoad { part, datagram_bytes: multicast.framing.datagram_bytes, fanout })
 }
 
 /// Whether more evenfall processes than cores share the host of this node.

@@ -32,6 +32,7 @@ use crate::settings::{Node, Settings};
 use evenfall_feed_service::IntakeError;
 use evenfall_feed_service::intake::{FeedStatus, Intake, Next};
 use evenfall_multicast_sessions::{ReplicatedRoot, ReplicatedRootEvent, VoterConfig};
+use evenfall_runtime::process::PortTaken;
 
 /// Messages that are published before arrivals and departures get their turn.
 const PUBLISH_BATCH: usize = 256;
@@ -63,6 +64,8 @@ pub struct RootSummary {
     pub copies: u64,
     /// Copies of `copies` that the kernel made.
     pub copies_by_port: u64,
+    /// The kind of its port, and why.
+    pub port: PortTaken,
     /// Datagrams that were no messages of the protocol.
     pub malformed: u64,
     /// Largest resident memory seen, bytes.
@@ -484,7 +487,7 @@ impl<'a> Run<'a> {
 
     fn end(mut self, ended: Result<&str, RoleError>) -> Result<RootSummary, RoleError> {
         self.housekeep()?;
-        let (port, live) = (*self.process.base.port.counters(), Class::Live as usize);
+        let (counters, live) = (*self.process.base.port.counters(), Class::Live as usize);
         let summary = RootSummary {
             name: self.process.base.name.clone(),
             leads: self.leads(),
@@ -492,8 +495,9 @@ impl<'a> Run<'a> {
             content_hash: self.ledger.hash.finish_hex(),
             trees: self.statuses(),
             held_back: self.held_back,
-            copies: port.sent[live],
-            copies_by_port: port.sent_by_kernel[live],
+            copies: counters.sent[live],
+            copies_by_port: counters.sent_by_kernel[live],
+            port: self.process.base.port_taken.clone(),
             malformed: self.process.base.refused(),
             resident_bytes_max: procstat::resident_bytes_max(),
             feed: self.intake.status(),
