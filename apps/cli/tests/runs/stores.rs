@@ -280,6 +280,16 @@ fn what_is_not_decoded_has_its_format_and_type_and_no_columns_of_itch() {
         info.out
     );
     assert!(!info.out.contains("IpoQuotingPeriod"), "{}", info.out);
+    // The fields are in the tables.
+    let listed = store(&dir, &["ls"]).out;
+    assert!(listed.contains("MIAX MACH"), "{listed}");
+    for (table, rows) in [("messages", 50_952), ("trades", 15)] {
+        let path = scratch.path(&format!("{table}.parquet")).display().to_string();
+        let said = store(&dir, &["export", "miax", "--table", table, "--out", &path]);
+        assert!(said.ok && said.out.starts_with(&format!("{rows} rows in ")), "{}", said.err);
+    }
+    let text = store(&dir, &["read", "miax", "--table", "trades"]);
+    assert!(!text.ok && text.err.contains("evenfall query"), "{}", text.err);
 }
 
 #[test]

@@ -51,7 +51,7 @@ use std::collections::BTreeMap;
 
 use arrow::array::{AsArray as _, RecordBatch};
 use arrow::datatypes::Int64Type;
-use evenfall_feed_formats::codec::ITCH;
+use evenfall_feed_formats::codec::{ITCH, MACH};
 use evenfall_feed_formats::itch::{AddOrder, Alpha, Code, OrderExecuted, Price4};
 use evenfall_store_engine::Level;
 use evenfall_store_format::{FieldType, Schema};
@@ -550,4 +550,54 @@ async fn a_plan_reads_nothing_of_tables_that_it_does_not_name() {
     for ((sql, _), alone) in statements.into_iter().zip(alone) {
         assert_eq!(reads_to_plan(&store, sql).await, alone, "{sql}");
     }
+}
+
+/// A packet of MIAX with a bid or an offer of product 77 in 1/100 dollar, at 5 ns of a second.
+fn miax_side(kind: u8, price: u16) -> Vec<u8> {
+    let mut message = [&[kind][..], &5u32.to_le_bytes(), &77u32.to_le_bytes()].concat();
+    message.extend([price, 10, 0].map(u16::to_le_bytes).concat());
+    message.push(b'A');
+    let length = 12 + message.len() as u16;
+    [&1u64.to_le_bytes()[..], &length.to_le_bytes(), &[3, 1], &message].concat()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recording_of_another_format_has_the_columns_of_its_format() {
+    let store = empty_store();
+    for (name, format) in [("miax", MACH), ("bytes", evenfall_feed_formats::Format::OPAQUE)] {
+        let mut writer = RecordingWriter::new(&store.store, name, 1, Level::Memory).unwrap();
+        for (number, (kind, price)) in (0..).zip([(b'B', 815), (b'O', 840)]) {
+            let time = OPEN_NS + number as i64;
+            writer.push(0, number, time, format, &miax_side(kind, price)).unwrap();
+        }
+        writer.flush().unwrap();
+    }
+    let session = store.session();
+    let mut described = Vec::new();
+    for batch in rows_of(&session, "DESCRIBE miax.messages").await {
+        let (names, types) = (batch.column(0).as_string::<i32>(), batch.column(1));
+        let types = types.as_string::<i32>().iter();
+        described.extend(
+            names
+                .iter()
+                .zip(types)
+                .map(|(name, kind)| (name.unwrap().to_owned(), kind.unwrap().to_owned())),
+        );
+    }
+    let has = |name: &str, kind: &str| described.contains(&(name.to_owned(), kind.to_owned()));
+    assert!(has("price", "Decimal128(18, 4)") && has("product_id", "Int64"), "{described:?}");
+    for (sql, answer) in [
+        ("SELECT count(*) FROM miax.messages WHERE product_id = 77 AND price > 8", 2),
+        ("SELECT CAST(10000 * bid AS BIGINT) FROM miax.quotes WHERE bid IS NOT NULL", 81_500),
+        ("SELECT count(*) FROM miax.trades", 0),
+        ("SELECT count(*) FROM book('miax', '77', '2026-11-20T14:30:01Z', 5) WHERE price > 8", 2),
+        ("SELECT count(*) FROM bytes.messages", 2),
+    ] {
+        assert_eq!(number(&session, sql).await, Some(answer), "{sql}");
+    }
+    let refused = error(&session, "SELECT count(*) FROM bytes.trades").await;
+    assert!(refused.contains("messages of opaque bytes are not read into it"), "{refused}");
+    // All tables are listed nevertheless.
+    let listed = "SELECT count(*) FROM information_schema.tables WHERE table_schema = 'bytes'";
+    assert_eq!(number(&session, listed).await, Some(4));
 }
