@@ -8,8 +8,8 @@ use evenfall_clock_machine::{
     BoundedReading, ClockSeat, ClockState, Config, TimeEvent, Timekeeper,
 };
 use evenfall_core::{
-    Arrival, ClockError, ClockReading, Destination, EndKeys, Machine, MasterKey, NodeId, Sent,
-    SharedKey, StampedBy, Timestamp,
+    Arrival, ClockError, ClockReading, Destination, EndKeys, Machine, MasterKey, NodeId, Prng,
+    Sent, SharedKey, StampedBy, Timestamp,
 };
 
 /// Delay of every datagram: 30 us.
@@ -32,6 +32,8 @@ pub(crate) struct Bench {
     pub(crate) refused: Vec<u64>,
     /// All datagrams that were carried.
     pub(crate) carried: Vec<Carried>,
+    /// Draws whether a datagram is lost, which one in ten is.
+    pub(crate) lossy: Option<Prng>,
 }
 
 impl Bench {
@@ -60,6 +62,7 @@ impl Bench {
             bits: vec![0; count as usize],
             refused: vec![0; count as usize],
             carried: Vec::new(),
+            lossy: None,
             addresses,
             clocks,
             now: 0,
@@ -69,19 +72,34 @@ impl Bench {
         }
     }
 
-    /// Puts all datagrams under keys of their two ends. Ids fall where places rise, and numbers of
-    /// lives begin behind `lives`.
+    /// Puts all datagrams under keys of their two ends. Numbers of lives begin at `lives`.
     pub(crate) fn with_node_keys(mut self, master: &MasterKey, lives: u64) -> Self {
-        let ids: Vec<NodeId> = (0..self.nodes.len() as u32).map(|n| NodeId(100 - n)).collect();
-        let keyed = |(n, node): (usize, Timekeeper)| {
-            let keys = match n {
-                0 => EndKeys::Root(master.clone()),
-                n => EndKeys::Node(master.node(ids[n])),
-            };
-            node.with_node_keys(keys, ids.clone(), lives + n as u64)
-        };
-        self.nodes = core::mem::take(&mut self.nodes).into_iter().enumerate().map(keyed).collect();
+        let count = self.nodes.len() as u32;
+        let nodes = core::mem::take(&mut self.nodes).into_iter().zip(0u32..);
+        self.nodes = nodes
+            .map(|(node, place)| keyed(node, count, place, master, lives + u64::from(place)))
+            .collect();
         self
+    }
+
+    /// A node starts again in this second, on a clock that went on. With a master key it gets the
+    /// keys of its ends, and `life` is its number.
+    pub(crate) fn restart(
+        &mut self,
+        n: usize,
+        started: u32,
+        key: &SharedKey,
+        master: Option<(&MasterKey, u64)>,
+    ) {
+        let addresses = self.addresses.clone();
+        let seat = ClockSeat { addresses, number: n as u32, run: 77, started };
+        let now = self.local(n, self.now);
+        let node = Timekeeper::new(Config::default(), seat, Some(key), now);
+        let count = self.nodes.len() as u32;
+        self.nodes[n] = match master {
+            Some((master, life)) => keyed(node, count, n as u32, master, life),
+            None => node,
+        };
     }
 
     /// A datagram arrives at a node. Returns whether the node refused it.
@@ -146,6 +164,9 @@ impl Bench {
                 self.drain(n);
             } else {
                 let (_, carried) = self.wire.pop_first().expect("a packet");
+                if self.lossy.as_mut().is_some_and(|prng| prng.chance(0.1)) {
+                    continue;
+                }
                 self.carried.push(carried.clone());
                 self.inject(carried);
             }
@@ -159,6 +180,16 @@ impl Bench {
         let shown = local.nanos() as i64 + reading.offset_ns;
         (shown - self.local(0, self.now).nanos() as i64, reading)
     }
+}
+
+/// A node at this place with keys of its ends. Ids fall where places rise.
+fn keyed(node: Timekeeper, count: u32, place: u32, master: &MasterKey, life: u64) -> Timekeeper {
+    let ids: Vec<NodeId> = (0..count).map(|place| NodeId(100 - place)).collect();
+    let keys = match place {
+        0 => EndKeys::Root(master.clone()),
+        place => EndKeys::Node(master.node(ids[place as usize])),
+    };
+    node.with_node_keys(keys, ids, life)
 }
 
 #[test]

@@ -1,14 +1,15 @@
 //! Attacks of a node of the mesh on the clocks of others, with one key for all nodes and with keys
 //! of two ends.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use evenfall_clock_machine::forging::forge_all;
 use evenfall_clock_machine::wire::{ClockBody, ClockMessage, CodedProbe};
 use evenfall_clock_machine::{ClockState, ClockVerdict};
-use evenfall_core::{MasterKey, SharedKey, Timestamp};
+use evenfall_core::{MasterKey, Prng, SharedKey, Timestamp};
 
-use super::machines::Bench;
+use super::machines::{Bench, Carried};
 
 /// Nodes of a mesh: the reference, two nodes that are attacked, one more, and the attacker.
 const NODES: u32 = 5;
@@ -48,7 +49,7 @@ fn send_forged(bench: &mut Bench, from: usize, to: usize, message: &ClockMessage
 
 /// A verdict of the reference that moves the victim's clock, for each window that may be the
 /// present one.
-fn forge_verdicts(bench: &mut Bench) -> (u64, u64) {
+fn forge_verdicts(bench: &mut Bench, windows: Range<u32>) -> (u64, u64) {
     let (local, reading) = (bench.local(VICTIM, bench.now), bench.error(VICTIM).1);
     let verdict = ClockVerdict {
         offset_ns: reading.offset_ns + FALSE_NS,
@@ -57,7 +58,7 @@ fn forge_verdicts(bench: &mut Bench) -> (u64, u64) {
         ..ClockVerdict::reference(local)
     };
     let (mut sent, mut refused) = (0, 0);
-    for number in 9..20 {
+    for number in windows {
         let body = ClockBody::Verdict { verdict, base_ns: 0, utc: None };
         let message = ClockMessage { run: 77, from: 0, number, body };
         let (more, against) = send_forged(bench, 0, VICTIM, &message);
@@ -120,7 +121,7 @@ fn under_one_key_for_all_nodes_a_subscriber_moves_the_clock_of_another() {
     let mut bench = Bench::new(NODES, Some(&shared()));
     bench.run(LEARNT);
     assert_clocks_are_right(&bench);
-    assert_eq!(forge_verdicts(&mut bench), (11, 0));
+    assert_eq!(forge_verdicts(&mut bench, 9..20), (11, 0));
     let (error, _) = bench.error(VICTIM);
     assert!((error - FALSE_NS).abs() < 1_000, "{error} ns");
     let mut bench = Bench::new(NODES, Some(&shared()));
@@ -137,7 +138,7 @@ fn with_keys_of_two_ends_forged_probes_and_verdicts_are_refused_and_no_clock_mov
     let mut bench = keyed(9, 1);
     bench.run(LEARNT);
     let before: u64 = bench.refused.iter().sum();
-    let (mut sent, mut refused) = forge_verdicts(&mut bench);
+    let (mut sent, mut refused) = forge_verdicts(&mut bench, 9..20);
     for (from, to) in FALSE_PROBES {
         let (more, against) = forge_probes(&mut bench, from, to);
         sent += more;
@@ -190,4 +191,79 @@ fn a_probe_of_this_run_is_refused_when_it_is_sent_again() {
     }
     bench.run(LEARNT + 4_000_000_000);
     assert_clocks_are_right(&bench);
+}
+
+/// The second in which the nodes of a trial begin, which is also their first window.
+const BEGUN: u32 = 200_000;
+
+/// Whether every clock that has a bound keeps it, and no node is thought to have jumped.
+fn judge_clocks(bench: &Bench) -> Result<(), String> {
+    for n in 0..NODES as usize {
+        let (error, reading) = bench.error(n);
+        if bench.nodes[n].is_left_out() {
+            return Err(format!("node {n} is left out"));
+        }
+        let is_known = reading.state != ClockState::Unknown;
+        if is_known && reading.proven_ns.is_some_and(|bound| error.unsigned_abs() > bound) {
+            return Err(format!("node {n} errs by {error} ns, {reading:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Runs a mesh with losses and a node that starts again, while an attacker forges verdicts and
+/// probes, and sends again what it recorded in this run and in an earlier one. Says which clock
+/// went wrong.
+fn trial(seed: u64, has_node_keys: bool, recorded: &[Carried]) -> Result<(), String> {
+    let mut prng = Prng::new(seed);
+    let (master, key, lives) = (master(), shared(), 100 * seed + 50);
+    let begun = Bench::begun(NODES, Some(&key), BEGUN);
+    let mut bench = match has_node_keys {
+        true => begun.with_node_keys(&master, lives),
+        false => begun,
+    };
+    bench.lossy = prng.chance(0.5).then(|| Prng::new(seed + 1_000));
+    let restart_at = 4 + prng.below(4);
+    for second in 1..=14 {
+        bench.run(second * 1_000_000_000);
+        judge_clocks(&bench).map_err(|why| format!("seed {seed}, second {second}: {why}"))?;
+        if second == restart_at {
+            let keys = has_node_keys.then_some((&master, lives + 50));
+            bench.restart(3, BEGUN + second as u32, &key, keys);
+        }
+        for _ in 0..50 {
+            let from = if prng.chance(0.5) { recorded } else { &bench.carried[..] };
+            let at = prng.below(from.len() as u64) as usize;
+            let carried = from[at].clone();
+            bench.inject(carried);
+        }
+        forge_verdicts(&mut bench, BEGUN..BEGUN + 10);
+        let (from, to) = FALSE_PROBES[prng.below(3) as usize];
+        forge_probes(&mut bench, from, to);
+    }
+    let is_unknown = |n: &usize| bench.error(*n).1.state == ClockState::Unknown;
+    match (0..NODES as usize).find(is_unknown) {
+        Some(n) => Err(format!("seed {seed}: node {n} has no time")),
+        None => Ok(()),
+    }
+}
+
+#[test]
+fn clocks_keep_their_bounds_under_attack_losses_and_a_restart() {
+    let mut earlier = keyed(9, 1);
+    earlier.run(2_000_000_000);
+    for seed in 0..8 {
+        if let Err(why) = trial(seed, true, &earlier.carried) {
+            panic!("{why}");
+        }
+    }
+}
+
+#[test]
+fn the_same_attack_shows_where_all_nodes_have_one_key() {
+    let mut earlier = Bench::begun(NODES, Some(&shared()), 9);
+    earlier.run(2_000_000_000);
+    for seed in 0..2 {
+        assert!(trial(seed, false, &earlier.carried).is_err(), "seed {seed}");
+    }
 }
