@@ -451,14 +451,34 @@ fn study_of_tables(
             let nodes = args.receivers.first().copied().unwrap_or(100);
             Ok(clock_parts::tables(nodes, args.seed, effort.seeds, progress))
         }
-        Name::Rivals => {
-            let participants = args.receivers.first().copied().unwrap_or(100);
-            let ways = rivals::table(effort, participants, progress);
-            let shapes = rivals::shapes_by_cost(effort, &[100, 1_000], progress);
-            Ok(vec![ways, shapes, orders::table(effort, participants, progress)])
-        }
+        Name::Rivals => rivals_tables(args, effort, progress),
         _ => return None,
     })
+}
+
+/// The tables of the rivals, or those that --figure names.
+fn rivals_tables(
+    args: &Study,
+    effort: &Effort,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Vec<Table>, String> {
+    const PARTS: [&str; 3] = ["ways", "shapes", "orders"];
+    let chosen = &args.shuffle.figure;
+    if let Some(name) = chosen.iter().find(|name| !PARTS.contains(&name.as_str())) {
+        return Err(format!("--figure {name}: there are {}", PARTS.join(", ")));
+    }
+    let participants = args.receivers.first().copied().unwrap_or(100);
+    let is_wanted =
+        |part: &&str| chosen.is_empty() || chosen.iter().any(|name| name.as_str() == *part);
+    let mut tables = Vec::new();
+    for part in PARTS.into_iter().filter(is_wanted) {
+        tables.push(match part {
+            "ways" => rivals::table(effort, participants, progress),
+            "shapes" => rivals::shapes_by_cost(effort, &[100, 1_000], progress),
+            _ => orders::table(effort, participants, progress),
+        });
+    }
+    Ok(tables)
 }
 
 fn show(tables: &[Table], json: bool) -> Outcome {

@@ -23,7 +23,8 @@ const DEADLOCK: &str = "deadlock";
 /// Arguments of the shuffle study.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Figures such as 6.1a,6.13. By default, all figures of the study (shuffle, files and order).
+    /// Figures such as 6.1a,6.13, or ways,shapes,orders for rivals. By default, all figures of the
+    /// study (shuffle, files, order and rivals).
     #[arg(long, value_delimiter = ',')]
     pub(super) figure: Vec<String>,
     /// Runs of every point (shuffle and files).
