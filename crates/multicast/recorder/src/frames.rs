@@ -299,7 +299,7 @@ impl<'a> FrameReader<'a> {
             return Ok(());
         };
         let reader = SignatureReader::new(self.source, &self.name, stream)?;
-        let mut reader = reader.from_number(first.sequence)?;
+        let mut reader = reader.skip_to(first.sequence)?;
         let mut next = reader.next_signature()?;
         for frame in frames.iter_mut().filter(is_signature) {
             while next.as_ref().is_some_and(|next| next.number < frame.sequence) {

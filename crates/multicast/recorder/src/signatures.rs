@@ -151,12 +151,12 @@ impl<'a> SignatureReader<'a> {
         Ok(Self { source, file, numbers, at_once, records, at: 0, last: None })
     }
 
-    /// Begins with the first signature that has this number or a higher one, for a reader that
+    /// Skips to the first signature that has this number or a higher one, for a reader that
     /// needs few of them.
     ///
     /// # Errors
     /// The errors of the source.
-    pub fn from_number(mut self, number: u64) -> Result<Self, StoreError> {
+    pub fn skip_to(mut self, number: u64) -> Result<Self, StoreError> {
         self.at_once = FEW_RECORDS;
         if !self.numbers.is_empty() {
             let is_it = |record: &[u8]| word_of(record, 8) >= number;
