@@ -51,7 +51,7 @@ impl Scene {
         let bytes = draft.bytes().clone();
         let pack = self.packs.len() as u32 + 1;
         let place = PackPart { pack, offset: 7, bytes: bytes.len() as u32 };
-        self.packs.insert(pack, [&[0; 7], &bytes[..]].concat().into());
+        self.packs.insert(pack, [&[0; 7][..], &bytes[..]].concat().into());
         self.node = self.end.accept_part(draft, place);
         bytes.len()
     }
@@ -136,7 +136,7 @@ fn open_segments_of_few_records_take_few_bytes() {
     appender.append(&[1; 16], &mut Vec::new()).unwrap();
     let end = End::of(&appender, 0);
     let node = MetadataNode { records: 1, ..MetadataNode::default() };
-    let none = &mut BTreeMap::new();
+    let none: &mut BTreeMap<(Kind, u32), Bytes> = &mut BTreeMap::new();
     let draft = PackedEnd::default().draft_part(none, &end, node, &|_| false).unwrap();
     assert!(draft.bytes().len() < 200, "{}", draft.bytes().len());
     let found = decode_part(draft.bytes(), FileId(3), "here").unwrap();
