@@ -30,7 +30,8 @@
 //!   nothing yet has just begun. Its probes are answered, and do not count.
 //! - A node that has begun ignores windows and verdicts until the reference has repeated its nonce,
 //!   and then takes windows only that are newer than that answer.
-//! - The reference takes reports and jumps of the present window alone.
+//! - The reference takes reports of the present window alone, and jumps of this window and the one
+//!   before.
 
 use std::collections::BTreeMap;
 

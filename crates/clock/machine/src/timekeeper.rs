@@ -345,7 +345,7 @@ impl Timekeeper {
         let tolerance = self.config.tolerance;
         let neighbour = &mut self.neighbours[k];
         let is_proven = match &self.ends {
-            Some(_) => neighbour.admit(number, probe),
+            Some(_) => neighbour.admit(arrival.received, number, probe),
             None => Some(true),
         };
         let old = Malformed { what: "a probe of an earlier time", offset: 20 };

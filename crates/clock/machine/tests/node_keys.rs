@@ -193,6 +193,19 @@ fn a_probe_of_this_run_is_refused_when_it_is_sent_again() {
     assert_clocks_are_right(&bench);
 }
 
+#[test]
+fn a_node_that_starts_again_is_heard_again_also_where_its_numbers_look_old() {
+    // Numbers of probes grow by a thousand a second, and begin again after 49 days.
+    for started in [16, 3_000_000] {
+        let mut bench = keyed(9, 1);
+        bench.run(LEARNT);
+        bench.restart(3, started, &shared(), Some((&master(), 500)));
+        assert_eq!(bench.error(3).1.state, ClockState::Unknown);
+        bench.run(LEARNT + 15_000_000_000);
+        assert_clocks_are_right(&bench);
+    }
+}
+
 /// The second in which the nodes of a trial begin, which is also their first window.
 const BEGUN: u32 = 200_000;
 

@@ -1,5 +1,6 @@
 //! What a node remembers of a neighbour: the pairs that are on their way, and those that came in.
 
+use core::time::Duration;
 use std::collections::VecDeque;
 
 use evenfall_core::Timestamp;
@@ -11,6 +12,10 @@ use crate::{CodedPair, PairMeter};
 /// Pairs of probes that a node remembers for each neighbour, sent and received. At 20 pairs a
 /// second eight pairs are 400 ms, and an answer that takes longer is of no use.
 pub(super) const PAIRS_KEPT: usize = 8;
+
+/// A neighbour that has proven no probe for this long may start again with any number. Neighbours
+/// send two pairs a second at least.
+const SILENCE: Duration = Duration::from_secs(5);
 
 /// The stamps of a pair of this node that is on its way.
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,6 +50,8 @@ pub(super) struct Neighbour {
     /// Whether `heard` and `arrivals` are of this life of the neighbour and of this node. Known
     /// only where datagrams are under keys of two ends.
     is_proven: bool,
+    /// When the last probe came that the neighbour made in this life of this node.
+    proven_at: Timestamp,
 }
 
 impl Neighbour {
@@ -59,6 +66,7 @@ impl Neighbour {
             used: (0, 0),
             defying: 0,
             is_proven: false,
+            proven_at: Timestamp::ZERO,
         }
     }
 
@@ -68,8 +76,16 @@ impl Neighbour {
     ///
     /// The neighbour tells which pair of this node it heard last. It cannot know the number of a
     /// pair that this node has not sent, so a probe that tells of one of the last pairs is new.
-    pub(super) fn admit(&mut self, number: u32, probe: &CodedProbe) -> Option<bool> {
+    pub(super) fn admit(
+        &mut self,
+        now: Timestamp,
+        number: u32,
+        probe: &CodedProbe,
+    ) -> Option<bool> {
         let nothing = [Timestamp::ZERO; 2];
+        // Numbers begin again after 49 days, so those of a neighbour that starts again may look
+        // old.
+        self.is_proven &= now.since(self.proven_at) <= SILENCE;
         let behind = self.heard.0.wrapping_sub(number);
         let is_newer = self.heard.1 == nothing || behind == 0 || behind > u32::MAX / 2;
         if probe.heard[0] == Timestamp::ZERO {
@@ -96,6 +112,7 @@ impl Neighbour {
         } else if !is_newer && behind > PAIRS_KEPT as u32 {
             return None;
         }
+        self.proven_at = now;
         Some(true)
     }
 
