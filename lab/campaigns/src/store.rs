@@ -18,6 +18,10 @@
 //! - a disk that lies about syncs may lose records that it promised, and must not give false
 //!   records.
 //!
+//! Bits of synced segments and of journals flip. A flipped bit in a journal costs no record but
+//! those of the commit that it is in (`rot`), and none that another place has. Some records look
+//! like commits, and none of them is believed.
+//!
 //! A wall clock that steps by years beside this deletes no record that is young (`ages`).
 
 mod ages;
@@ -26,11 +30,13 @@ mod hand;
 mod objects;
 mod packing;
 mod reading;
+mod rot;
 mod second;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Write;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,23 +47,19 @@ use evenfall_sim::{
     Campaign, DiskFaults, Fault, FaultKind, NodeIndex, ObjectFaults, Plan, Rates, Run, SimDisk,
     SimObjects, SimTime, Violation, named_variants,
 };
-use evenfall_store_format::columnar::columnar_name;
 use evenfall_store_format::journal::{Batch, Origin};
-use evenfall_store_format::layout::{
-    DataChunk, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, chunk_name, segment_place,
-};
 use evenfall_store_format::metadata::MetadataNode;
 use evenfall_store_format::pack::PackedEnd;
-use evenfall_store_format::publication::published_segments;
 use evenfall_store_format::reader::resume;
-use evenfall_store_format::volume::PartialSegment;
+use evenfall_store_format::volume::RecoveredFile;
 use evenfall_store_format::{
-    Appender, ColumnDisk, Error, FileId, Kind, Result, Schema, Sealed, Snapshot, Volume,
-    VolumeConfig,
+    Appender, ColumnDisk, Error, FileId, Kind, Result, Schema, Sealed, Snapshot, TailRecords,
+    Volume, VolumeConfig,
 };
 
 use self::hand::Hand;
-use self::reading::{Local, everything, retry};
+use self::reading::{Local, everything};
+use self::rot::JournalRot;
 use self::second::Second;
 
 named_variants! {
@@ -105,6 +107,10 @@ named_variants! {
         ListingTrusted,
         /// Recovery wipes everything behind damage.
         WipesBehindDamage,
+        /// Recovery drops what a journal has behind damage.
+        DropsBehindDamage,
+        /// Recovery believes a commit of another life behind damage in a journal.
+        BelievesStaleCommit,
         /// What the disk has lost is not taken from the objects.
         HealsNothing,
         /// A raw chunk is removed before its columns and their name are synced.
@@ -162,6 +168,10 @@ struct Outcome {
     rotten: u64,
     /// Segments that recovery found lost in front of whole ones.
     lost: u64,
+    /// Commits of journals of which a bit was flipped.
+    rotten_commits: u64,
+    /// Records that were lost with them.
+    lost_records: u64,
     /// Steps of the wall clock, looks at which ages stood still, and records that were too old.
     ages: ages::AgeCounts,
 }
@@ -188,16 +198,51 @@ struct Stream {
     lost: BTreeSet<u32>,
     /// Those of them that the objects were not promised to have.
     gone: BTreeSet<u32>,
+    /// Records of commits in journals that have rotted since the last crash.
+    touched: Vec<Range<u64>>,
+    /// Those of them that were lost, in order.
+    missing: Vec<Range<u64>>,
 }
 
 impl Stream {
-    /// Whether these bytes are a beginning of the appended records, but for these segments.
+    fn new(appender: Appender, schema: Arc<Schema>) -> Self {
+        let file = appender.file();
+        Self {
+            appender,
+            schema,
+            truth: Vec::new(),
+            local: 0,
+            object: 0,
+            replica: 0,
+            published: MetadataNode { file, ..MetadataNode::default() },
+            block: None,
+            packed: PackedEnd::default(),
+            held: BTreeSet::new(),
+            clock: 0,
+            lost: BTreeSet::new(),
+            gone: BTreeSet::new(),
+            touched: Vec::new(),
+            missing: Vec::new(),
+        }
+    }
+
+    /// Whether these bytes are a beginning of the appended records, but for these segments and for
+    /// missing records, which are zeros.
     fn begins_with(&self, found: &[u8], lost: &BTreeSet<u32>) -> bool {
         let Some(truth) = self.truth.get(..found.len()) else { return false };
-        let layout = self.appender.layout();
+        let (layout, size) = (self.appender.layout(), self.size());
         let step = layout.payload_bytes(layout.records_per_segment() as usize);
+        let is_missing = |number: u64| self.missing.iter().any(|range| range.contains(&number));
         let mut parts = (0..).zip(truth.chunks(step).zip(found.chunks(step)));
-        parts.all(|(number, (truth, found))| truth == found || lost.contains(&number))
+        parts.all(|(number, (truth, found))| {
+            let mut records = (layout.first_record(number)..).zip(truth.chunks(size));
+            truth == found
+                || lost.contains(&number)
+                || found.chunks(size).all(|found| {
+                    let (number, truth) = records.next().expect("as many as there are");
+                    truth == found || is_missing(number) && found.iter().all(|byte| *byte == 0)
+                })
+        })
     }
 
     fn origin(&self) -> Origin {
@@ -227,6 +272,7 @@ struct Scene {
     /// Limit of appended bytes. With most seeds a run fills segments, and with some seeds it fills
     /// chunks.
     append_bytes_max: u64,
+    rot: JournalRot,
     /// The events of the run as a text, for replays.
     story: Option<String>,
 }
@@ -255,6 +301,8 @@ impl Campaign for Store {
             (Mutant::ReadErrorIsEmptiness, Check::Works, 0..200),
             (Mutant::ListingTrusted, Check::Published, 0..200),
             (Mutant::WipesBehindDamage, Check::Durable, 0..400),
+            (Mutant::DropsBehindDamage, Check::Durable, 0..400),
+            (Mutant::BelievesStaleCommit, Check::True, 0..400),
             (Mutant::HealsNothing, Check::Published, 0..400),
             (Mutant::ColumnsUnsynced, Check::Works, 0..400),
             (Mutant::JournalDroppedEarly, Check::Durable, 0..400),
@@ -275,6 +323,8 @@ impl Campaign for Store {
                 ("chunks written once", 1),
                 ("segments rotten", 100),
                 ("segments lost in front of whole ones", 10),
+                ("commits of journals rotten", 100),
+                ("records lost with rotten commits", 100),
                 ("steps of the clock", 1_000),
                 ("looks at which ages stood still", 1_000),
                 ("records gone for their age", 1_000),
@@ -312,7 +362,8 @@ impl Scene {
         let objects = SimObjects::new(prng.next_u64(), ObjectFaults::default());
         let hand = Hand { disk: disk.clone(), mutant };
         let journal_bytes_max = 20_000 + prng.below(200_000);
-        let config = columns::sizes(seed, journal_bytes_max);
+        let rot = JournalRot::new(seed);
+        let config = VolumeConfig { secret: rot.secret, ..columns::sizes(seed, journal_bytes_max) };
         let (mut volume, _) = columns::open(hand, &config)?;
         let mut streams = Vec::new();
         for file in 0..1 + prng.below(4) {
@@ -320,25 +371,7 @@ impl Scene {
             let sizes = [8, 16, 40, 100, if seed.is_multiple_of(16) { 8_000 } else { 333 }];
             let schema = Arc::new(Schema::opaque(sizes[prng.below(5) as usize]));
             let appender = Appender::new(FileId(file), 1, schema.clone())?;
-            let published = MetadataNode { file: FileId(file), ..MetadataNode::default() };
-            let (truth, clock) = (Vec::new(), 0);
-            let (local, object, replica) = (0, 0, 0);
-            let (block, packed, held) = (None, PackedEnd::default(), BTreeSet::new());
-            let stream = Stream {
-                appender,
-                schema,
-                truth,
-                local,
-                object,
-                replica,
-                published,
-                block,
-                packed,
-                held,
-                clock,
-                lost: BTreeSet::new(),
-                gone: BTreeSet::new(),
-            };
+            let stream = Stream::new(appender, schema);
             volume.register(stream.origin());
             streams.push(stream);
         }
@@ -373,6 +406,7 @@ impl Scene {
             config,
             packs: 0,
             append_bytes_max,
+            rot,
             story,
         };
         Ok((scene, plan))
@@ -392,6 +426,7 @@ impl Scene {
         let mut aging = ages::AgingFile::new(seed, self.mutant);
         for _ in 0..steps {
             self.step()?;
+            self.rot_journal();
             let aged = aging.step();
             self.outcome.ages = aging.counts;
             aged?;
@@ -435,6 +470,8 @@ impl Scene {
             ("chunks written once", outcome.sealed),
             ("segments rotten", outcome.rotten),
             ("segments lost in front of whole ones", outcome.lost),
+            ("commits of journals rotten", outcome.rotten_commits),
+            ("records lost with rotten commits", outcome.lost_records),
             ("steps of the clock", outcome.ages.steps),
             ("looks at which ages stood still", outcome.ages.stood_still),
             ("records gone for their age", outcome.ages.gone),
@@ -477,6 +514,7 @@ impl Scene {
     fn append(&mut self) -> Result<(), Broken> {
         let at = self.prng.below(self.streams.len() as u64) as usize;
         let local = self.prng.chance(0.5);
+        let crafted = self.craft_commit(at);
         let stream = &mut self.streams[at];
         let size = stream.size();
         let budget = [400, 20_000, self.append_bytes_max][self.prng.below(3) as usize];
@@ -487,6 +525,9 @@ impl Scene {
             batch.extend_from_slice(&stream.clock.to_le_bytes());
             let mark = (stream.truth.len() + start) as u64 ^ self.prng.next_u64();
             batch.extend(mark.to_le_bytes().iter().cycle().take(size - 8));
+        }
+        if let Some(crafted) = crafted {
+            batch[8..8 + crafted.len()].copy_from_slice(&crafted);
         }
         let mut sealed = Vec::new();
         let taken = stream.appender.append(&batch, &mut sealed);
@@ -549,34 +590,6 @@ impl Scene {
         }
     }
 
-    /// Flips a bit in a synced segment. Everything in front of it and behind it stays.
-    ///
-    /// The last synced segment is spared, with its chunk when it is in columns. When the journal
-    /// that had its records is gone and none has stated it yet, nothing tells its damage from an
-    /// end that a crash has torn.
-    fn rot_segment(&mut self) {
-        let at = self.prng.below(self.streams.len() as u64) as usize;
-        let stream = &mut self.streams[at];
-        let file = stream.appender.file();
-        let full = stream.appender.layout().full_segments(self.volume.synced(file));
-        if self.lies || full < 2 {
-            return;
-        }
-        let number = self.prng.below(u64::from(full) - 1) as u32;
-        let (chunk, offset) = segment_place(number);
-        let byte = offset + self.prng.below(SEGMENT_BYTES as u64);
-        if self.disk.rot_byte(&chunk_name(Kind::Data, file, chunk), byte) {
-            stream.lost.insert(number);
-            self.outcome.rotten += 1;
-        } else if (chunk + 1) * SEGMENTS_PER_CHUNK < full
-            && self.disk.rot_byte(&columnar_name(DataChunk { file, number: chunk }), byte)
-        {
-            // A damaged chunk in columns may have lost all of its segments.
-            stream.lost.extend(chunk * SEGMENTS_PER_CHUNK..(chunk + 1) * SEGMENTS_PER_CHUNK);
-            self.outcome.rotten += 1;
-        }
-    }
-
     fn checkpoint(&mut self) {
         while let Some(sealed) = self.waiting.pop_front() {
             let _ = self.volume.hold_segment(sealed);
@@ -585,7 +598,7 @@ impl Scene {
         let forgets = self.mutant == Some(Mutant::TailForgotten);
         let done = self.volume.checkpoint(&mut |file, first| {
             let appender = &streams[file.0 as usize].appender;
-            if forgets { Some(Bytes::new()) } else { appender.records_from(first) }
+            if forgets { Some(TailRecords::default()) } else { appender.records_from(first) }
         });
         if let Ok(flushed) = done {
             Self::release(&mut self.streams, flushed);
@@ -613,7 +626,7 @@ impl Scene {
         let appender = Some(&stream.appender);
         let (volume, waiting, objects) = (&self.volume, &self.waiting, &self.objects);
         let mut local = Local { appender, volume, waiting, objects };
-        let found = match everything(&snapshot, &mut local, &stream.lost) {
+        let found = match everything(&snapshot, &mut local, &stream.lost, &stream.missing) {
             Ok(found) => found,
             // A disk that cannot be read returns an error and no false records.
             Err(Error::Storage(_)) => return Ok(()),
@@ -641,22 +654,26 @@ impl Scene {
         self.volume = volume;
         let damage = found.losses.iter().find(|loss| !loss.is_torn_end);
         let is_lost = found.files.values().any(|file| !file.partial.is_empty());
-        if let Some(loss) = damage.filter(|_| !self.lies && !is_lost && self.mutant.is_none()) {
+        let is_excused = self.lies || is_lost || self.rot.is_rotten || self.mutant.is_some();
+        if let Some(loss) = damage.filter(|_| !is_excused) {
             return Err(broken(Check::Works, format!("{}: {}", loss.place, loss.what)));
         }
         for at in 0..self.streams.len() {
-            let file = self.streams[at].appender.file();
-            let recovered = found.files.remove(&file);
-            let (records, tail, partial) = recovered
-                .map_or((0, Bytes::new(), vec![]), |file| (file.records, file.tail, file.partial));
-            match partial.first().filter(|_| self.mutant == Some(Mutant::WipesBehindDamage)) {
+            let origin = self.streams[at].origin();
+            let nothing = || {
+                let (tail, partial, lost) = (TailRecords::default(), vec![], vec![]);
+                RecoveredFile { origin, records: 0, tail, partial, lost }
+            };
+            let mut recovered = found.files.remove(&origin.file).unwrap_or_else(nothing);
+            let wipes = self.mutant == Some(Mutant::WipesBehindDamage);
+            match recovered.partial.first().copied().filter(|_| wipes) {
                 Some(first) => {
                     let records = self.streams[at].appender.layout().first_record(first.number);
-                    self.recover(at, records, Bytes::new())?;
+                    self.recover(at, records, TailRecords::default())?;
                 }
                 None => {
-                    self.lose(at, &partial)?;
-                    self.recover(at, records, tail)?;
+                    self.lose(at, &mut recovered)?;
+                    self.recover(at, recovered.records, recovered.tail)?;
                 }
             }
         }
@@ -668,37 +685,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Recovery has found that segments of a stream have lost records. The objects may have them.
-    fn lose(&mut self, at: usize, partial: &[PartialSegment]) -> Result<(), Broken> {
-        self.outcome.lost += partial.len() as u64;
-        let stream = &mut self.streams[at];
-        let layout = stream.appender.layout();
-        for one in partial {
-            let first = layout.first_record(one.number);
-            let end = layout.first_record(one.number + 1);
-            let is_promised = first + one.kept < stream.local.min(end);
-            if is_promised && !self.lies && !stream.lost.contains(&one.number) {
-                let what = format!("stream {at}: {one:?} has lost records that were promised");
-                return Err(broken(Check::Durable, what));
-            }
-            stream.lost.insert(one.number);
-            if stream.object < end {
-                stream.gone.insert(one.number);
-            }
-        }
-        let node = stream.published;
-        if node.records == 0 || partial.is_empty() || self.mutant == Some(Mutant::HealsNothing) {
-            return Ok(());
-        }
-        let numbers: Vec<u32> = partial.iter().map(|one| one.number).collect();
-        let healed = retry(|| published_segments(&self.objects, node, &numbers));
-        for sealed in healed.map_err(|error| broken(Check::Published, error))? {
-            self.volume.write(sealed).map_err(works)?;
-        }
-        Ok(())
-    }
-
-    fn recover(&mut self, at: usize, records: u64, tail: Bytes) -> Result<(), Broken> {
+    fn recover(&mut self, at: usize, records: u64, tail: TailRecords) -> Result<(), Broken> {
         let lies = self.lies;
         let stream = &mut self.streams[at];
         let size = stream.size();
@@ -731,7 +718,7 @@ impl Scene {
         let (volume, waiting, objects) = (&self.volume, &self.waiting, &self.objects);
         let mut local = Local { appender: None, volume, waiting, objects };
         let snapshot = Snapshot::of(&stream.appender, 0);
-        let found = match everything(&snapshot, &mut local, &stream.lost) {
+        let found = match everything(&snapshot, &mut local, &stream.lost, &stream.missing) {
             Ok(found) => found,
             Err(_) if lies => return Ok(()),
             Err(error) => return Err(broken(Check::Works, format!("stream {at}: {error}"))),
@@ -752,6 +739,7 @@ impl Scene {
         let missing = &stream.truth[found.len()..ahead];
         stream.appender.append(missing, &mut sealed).map_err(works)?;
         stream.truth.truncate(ahead);
+        stream.missing.retain(|range| range.end as usize * size <= ahead);
         let (layout, geometry) = (stream.appender.layout(), stream.appender.index().geometry());
         let full = layout.full_segments(records);
         // The times of lost records are unknown to the appender.

@@ -33,7 +33,8 @@ use evenfall_store_format::layout::{SEGMENT_BYTES, parse_chunk_name};
 use evenfall_store_format::retention::Retention;
 use evenfall_store_format::volume::{Loss, Recovered};
 use evenfall_store_format::{
-    Appender, Error, FileId, Kind, Reader, Schema, Sealed, Snapshot, Stage, Volume,
+    Appender, Error, FileId, Kind, Reader, Schema, Sealed, Snapshot, Stage, TailRecords, Volume,
+    VolumeConfig,
 };
 
 use self::disposal::KeptAgeClock;
@@ -152,7 +153,7 @@ pub(super) struct Shared {
     adoption_turn: Mutex<()>,
     /// Records of nameless files that fill no segment. A journal keeps them until the name comes
     /// back.
-    strays: Mutex<BTreeMap<FileId, Bytes>>,
+    strays: Mutex<BTreeMap<FileId, TailRecords>>,
     /// The clock by which ages count.
     age_clock: Mutex<KeptAgeClock>,
     stop: AtomicBool,
@@ -589,7 +590,11 @@ impl Shared {
         names: Names,
         bucket: Option<Bucket>,
     ) -> Result<(Arc<Self>, Vec<Loss>), StoreError> {
-        let volume_config = config.volume_config();
+        let secret = evenfall_host::random::number().map_err(|error| StorageError::Failed {
+            name: "/dev/urandom".into(),
+            what: error.to_string(),
+        })?;
+        let volume_config = VolumeConfig { secret, ..config.volume_config() };
         let disk = StoreDisk::open(disk, chunk_codec())?.with_layouts(config.layouts);
         disk.sweep()?;
         let (mut volume, mut found) = Volume::open(disk.clone(), volume_config)?;
@@ -648,7 +653,20 @@ impl Shared {
             shared.confirm_clock()?;
         }
         shared.adopt_all(&mut found)?;
+        shared.name_files(&mut found.losses);
         Ok((shared, found.losses))
+    }
+
+    /// Puts names in the place of the numbers of files, which are all that the disk knows.
+    fn name_files(&self, losses: &mut [Loss]) {
+        let files = self.files.read().unwrap_or_else(|e| e.into_inner());
+        let names: BTreeMap<String, &String> =
+            files.values().map(|file| (format!("file {}", file.id), &file.name)).collect();
+        for loss in losses {
+            if let Some(name) = names.get(&loss.place) {
+                loss.place = format!("file {name}");
+            }
+        }
     }
 
     /// A directory of names that was lost, or is older than the disk, gives out no number and no

@@ -12,6 +12,7 @@ use bytes::{Bytes, BytesMut};
 use crate::error::{Error, Result};
 use crate::index::{Aggregate, Builder, Summary};
 use crate::layout::{FileId, Kind, Layout, SEGMENT_BYTES, SEGMENT_HEADER_BYTES, record_time};
+use crate::lost_records::{TailRecords, held_records, lost_ranges, mark_lost};
 use crate::schema::{Field, Schema};
 use crate::segment::{self, Header, Sealed};
 
@@ -25,6 +26,8 @@ pub struct Appender {
     fields: Vec<Field>,
     /// The open segment, its header still blank.
     open: Vec<u8>,
+    /// Places of lost records in the open segment.
+    lost: Vec<Range<usize>>,
     records: u64,
     last_ns: i64,
     index: Builder,
@@ -43,7 +46,7 @@ pub struct Resumption {
     /// Records in the file.
     pub records: u64,
     /// The records that do not fill a segment.
-    pub tail: Bytes,
+    pub tail: TailRecords,
     /// Time of the last record; `i64::MIN` for an empty file.
     pub last_ns: i64,
     /// The index of the full segments.
@@ -57,7 +60,8 @@ impl Appender {
     /// [`Error::Schema`], [`Error::RecordLength`].
     pub fn new(file: FileId, token: u32, schema: Arc<Schema>) -> Result<Self> {
         let index = Builder::new(schema.geometry()?);
-        let start = Resumption { records: 0, tail: Bytes::new(), last_ns: i64::MIN, index };
+        let start =
+            Resumption { records: 0, tail: TailRecords::default(), last_ns: i64::MIN, index };
         Self::resume(file, token, schema, start)
     }
 
@@ -70,11 +74,11 @@ impl Appender {
         let layout = schema.layout()?;
         let tail = (at.records % layout.records_per_segment()) as usize;
         let full = layout.full_segments(at.records);
-        if layout.payload_bytes(tail) != at.tail.len() || at.index.segments() != full {
+        if layout.payload_bytes(tail) != at.tail.bytes.len() || at.index.segments() != full {
             return Err(Error::damaged(format!("file {file}"), "its parts do not fit together"));
         }
         let mut open = vec![0; SEGMENT_HEADER_BYTES];
-        open.extend_from_slice(&at.tail);
+        open.extend_from_slice(&at.tail.bytes);
         let fields = schema.aggregates().cloned().collect();
         let (records, last_ns, index) = (at.records, at.last_ns, at.index);
         Ok(Self {
@@ -84,6 +88,7 @@ impl Appender {
             layout,
             fields,
             open,
+            lost: at.tail.lost,
             records,
             last_ns,
             index,
@@ -124,9 +129,14 @@ impl Appender {
         self.last_ns
     }
 
-    /// Records of the open segment.
+    /// Records of the open segment. Lost records are zeros.
     pub fn tail(&self) -> &[u8] {
         &self.open[SEGMENT_HEADER_BYTES..]
+    }
+
+    /// Records of the open segment, with the places of lost ones.
+    pub fn tail_records(&self) -> TailRecords {
+        TailRecords { bytes: Bytes::copy_from_slice(self.tail()), lost: self.lost.clone() }
     }
 
     /// The index.
@@ -195,22 +205,34 @@ impl Appender {
     }
 
     /// The records from this number on; `None` when some of them are in synced chunks only.
-    pub fn records_from(&self, first: u64) -> Option<Bytes> {
+    pub fn records_from(&self, first: u64) -> Option<TailRecords> {
         let (segment, slot) = self.layout.locate(first).ok()?;
-        let skip = self.layout.payload_bytes(slot);
+        let size = self.layout.record_bytes();
         if segment >= self.index.segments() {
-            return self.tail().get(skip..).map(Bytes::copy_from_slice);
+            let bytes = Bytes::copy_from_slice(self.tail().get(slot * size..)?);
+            let mut lost = Vec::new();
+            add_lost(&mut lost, &self.lost, slot, 0);
+            return Some(TailRecords { bytes, lost });
         }
         let from = segment.checked_sub(self.unsynced_first)? as usize;
-        let len = self.layout.payload_bytes(self.layout.records_per_segment() as usize);
+        let slots = self.layout.records_per_segment() as usize;
+        let len = self.layout.payload_bytes(slots);
         let whole = self.unsynced.len().saturating_sub(from) * len;
         let mut records = BytesMut::with_capacity(whole + self.tail().len());
+        let mut lost = Vec::new();
         for (at, bytes) in self.unsynced.iter().enumerate().skip(from) {
             let payload = &bytes[SEGMENT_HEADER_BYTES..SEGMENT_HEADER_BYTES + len];
-            records.extend_from_slice(&payload[if at == from { skip } else { 0 }..]);
+            let skip = if at == from { slot } else { 0 };
+            let held = segment::header(bytes).map_or(0, |header| header.count);
+            if (held as usize) < slots {
+                let of_segment = lost_ranges(payload, size, held);
+                add_lost(&mut lost, &of_segment, skip, records.len() / size);
+            }
+            records.extend_from_slice(&payload[skip * size..]);
         }
+        add_lost(&mut lost, &self.lost, 0, records.len() / size);
         records.extend_from_slice(self.tail());
-        Some(records.freeze())
+        Some(TailRecords { bytes: records.freeze(), lost })
     }
 
     /// Takes the records that no journal and no synced chunk has, with the number of the first of
@@ -220,7 +242,8 @@ impl Appender {
         if first >= self.records {
             return None;
         }
-        let records = self.records_from(first)?;
+        // Lost records are among those that recovery has found in a journal.
+        let records = self.records_from(first)?.bytes;
         self.journaled = self.records;
         Some((first, records))
     }
@@ -254,19 +277,18 @@ impl Appender {
     }
 
     fn seal(&mut self, sealed: &mut Vec<Sealed>) {
-        let mut bytes = std::mem::take(&mut self.open);
-        let entry = self.summary_of(&bytes[SEGMENT_HEADER_BYTES..]);
-        bytes.resize(SEGMENT_BYTES, 0);
-        let number = self.index.segments();
-        let header = Header {
-            kind: Kind::Data,
-            entry_bytes: self.layout.record_bytes() as u16,
-            file: self.file,
-            number,
-            count: self.layout.records_per_segment() as u32,
-            token: self.token,
+        let entry = match self.lost.is_empty() {
+            true => self.summary_of(self.tail()),
+            false => {
+                let bytes = Bytes::copy_from_slice(self.tail());
+                self.summary_of(&held_records(&bytes, self.layout.record_bytes(), &self.lost))
+            }
         };
-        segment::seal(&header, &mut bytes);
+        let number = self.index.segments();
+        let mut bytes = std::mem::take(&mut self.open);
+        let slots = self.layout.records_per_segment() as usize;
+        self.seal_records(&mut bytes, slots);
+        self.lost.clear();
         let (kind, file) = (Kind::Data, self.file);
         let bytes = Bytes::from(bytes);
         self.unsynced.push_back(bytes.clone());
@@ -285,6 +307,22 @@ impl Appender {
         summary_of(records, self.layout, &self.fields)
     }
 
+    /// Makes a segment of the bytes of the open one, with this many records.
+    fn seal_records(&self, bytes: &mut Vec<u8>, slots: usize) {
+        bytes.resize(SEGMENT_BYTES, 0);
+        let size = self.layout.record_bytes();
+        let count = mark_lost(&mut bytes[SEGMENT_HEADER_BYTES..], size, slots, &self.lost);
+        let header = Header {
+            kind: Kind::Data,
+            entry_bytes: size as u16,
+            file: self.file,
+            number: self.index.segments(),
+            count,
+            token: self.token,
+        };
+        segment::seal(&header, bytes);
+    }
+
     /// The open segment, sealed with its present records, for a publication before the segment is
     /// full.
     pub fn partial(&self) -> Option<Bytes> {
@@ -292,17 +330,20 @@ impl Appender {
             return None;
         }
         let mut bytes = self.open.clone();
-        bytes.resize(SEGMENT_BYTES, 0);
-        let header = Header {
-            kind: Kind::Data,
-            entry_bytes: self.layout.record_bytes() as u16,
-            file: self.file,
-            number: self.index.segments(),
-            count: (self.tail().len() / self.layout.record_bytes()) as u32,
-            token: self.token,
-        };
-        segment::seal(&header, &mut bytes);
+        self.seal_records(&mut bytes, self.tail().len() / self.layout.record_bytes());
         Some(Bytes::from(bytes))
+    }
+}
+
+/// Adds the lost ranges of a segment from this slot on, as places from `base` on. A range may go
+/// on from one segment to the next.
+fn add_lost(lost: &mut Vec<Range<usize>>, of_segment: &[Range<usize>], slot: usize, base: usize) {
+    for range in of_segment.iter().filter(|range| range.end > slot) {
+        let (start, end) = (base + range.start.saturating_sub(slot), base + range.end - slot);
+        match lost.last_mut().filter(|last| last.end == start) {
+            Some(last) => last.end = end,
+            None => lost.push(start..end),
+        }
     }
 }
 

@@ -12,6 +12,8 @@
 //! catalogue     S-<file id>-<token>                S-catalog-<token>-<number>
 //! ```
 
+use core::ops::Range;
+
 use crate::error::{Error, Result};
 
 /// Bytes of a segment with its header. Segments are small, because each open stream has one in
@@ -276,6 +278,12 @@ impl Layout {
     /// First record of a segment.
     pub fn first_record(self, segment: u32) -> u64 {
         u64::from(segment) * self.records_per_segment()
+    }
+
+    /// The numbers of the records at these places of a segment.
+    pub fn numbers_of(self, segment: u32, places: &Range<usize>) -> Range<u64> {
+        let first = self.first_record(segment);
+        first + places.start as u64..first + places.end as u64
     }
 
     /// Bytes of records of a segment with this many.

@@ -17,6 +17,7 @@
 //! | [`appender`] | the writing end of a file |
 //! | [`reader`] | the reading end: by number, by time, by range, and summaries |
 //! | [`journal`] | commits of all streams of a disk, in one file |
+//! | [`lost_records`] | records that are lost in the middle of others, and how a segment says so |
 //! | [`columnar`] | chunks in columns, which read as the raw chunks that they were |
 //! | [`messages`] | messages of recordings as values of columns, and back |
 //! | [`volume`] | one disk: journal, chunks, checkpoints, recovery, verification |
@@ -68,6 +69,7 @@ pub mod error;
 pub mod index;
 pub mod journal;
 pub mod layout;
+pub mod lost_records;
 pub mod messages;
 pub mod metadata;
 pub mod ordering;
@@ -83,6 +85,7 @@ pub use appender::{Appender, Resumption};
 pub use columnar::ColumnDisk;
 pub use error::{Error, Result, Stage};
 pub use layout::{FileId, Kind, Layout};
+pub use lost_records::TailRecords;
 pub use reader::{Reader, Segments, Snapshot};
 pub use schema::{Field, FieldType, Schema};
 pub use segment::Sealed;

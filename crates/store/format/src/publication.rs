@@ -30,6 +30,7 @@
 //!                0     4   8               12        16               20         28      32
 //! ```
 
+use core::ops::Range;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -39,15 +40,18 @@ use evenfall_core::{Objects, PutOutcome};
 use crate::appender::Appender;
 use crate::error::{Error, Result};
 use crate::index::Node;
+use crate::journal::Origin;
 use crate::layout::{
-    CHUNK_BYTES, DataChunk, FileId, Kind, Layout, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, chunk_name,
-    pack_name, segment_place, tail_name,
+    CHUNK_BYTES, DataChunk, FileId, Kind, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, chunk_name, pack_name,
+    segment_place, tail_name,
 };
+use crate::lost_records::{TailRecords, lost_ranges, seal_segment};
 use crate::metadata::MetadataNode;
 use crate::pack::{PARTS_MAX, PackPart, decode_part};
-use crate::reader::{Segments, Snapshot};
+use crate::reader::{Segments, Snapshot, payload_of};
 use crate::schema::Schema;
 use crate::segment::{self, Sealed};
+use crate::volume::RecoveredFile;
 
 /// The first bytes of a tail.
 const TAIL_MAGIC: &[u8; 4] = b"EFTL";
@@ -273,16 +277,18 @@ impl<'a, O: Objects> Publication<'a, O> {
         let short = || Error::damaged(self.end_name(), "it is an older one");
         let full = layout.full_segments(self.node.records);
         let open = (self.node.records - layout.first_record(full)) as usize;
-        let mut tail = Bytes::new();
+        let mut tail = TailRecords::default();
         if open > 0 {
             let bytes = self.fetch(Kind::Data, full)?;
             let header = segment::expect(&bytes, Kind::Data, file, full)?;
-            // The end may be newer than the node, and is never older.
-            if (header.count as usize) < open {
+            let from = crate::layout::SEGMENT_HEADER_BYTES;
+            tail.bytes = bytes.slice(from..from + layout.payload_bytes(open));
+            tail.lost = lost_ranges(&tail.bytes, layout.record_bytes(), header.count);
+            // The end may be newer than the node, and is never older. Behind lost records there are
+            // others, so that records which are not there yet are not taken for lost ones.
+            if tail.lost.last().is_some_and(|range| range.end == open) {
                 return Err(short());
             }
-            let from = crate::layout::SEGMENT_HEADER_BYTES;
-            tail = bytes.slice(from..from + layout.payload_bytes(open));
         }
         let indexed = full - (self.node.index_nodes * geometry.entries_per_node()).min(full);
         let mut entries = Vec::new();
@@ -334,28 +340,76 @@ impl<O: Objects> Segments for Publication<'_, O> {
     }
 }
 
-/// Those of these data segments that a publication has with all their records: recovery takes from
-/// the objects what the disk has lost.
+/// Takes from a publication what the disk has lost of a file's records: into the tail, and as
+/// segments for the place of those on the disk, which `read` gives.
 ///
 /// # Errors
-/// [`Error::Damaged`] when objects are missing or not whole; [`Error::Storage`].
-pub fn published_segments(
+/// [`Error::Damaged`] when objects are missing or not whole; [`Error::Storage`]; the errors of
+/// `read`. Nothing is changed then.
+pub fn mend_lost(
     objects: &impl Objects,
     node: MetadataNode,
-    numbers: &[u32],
+    schema: &Schema,
+    found: &mut RecoveredFile,
+    read: &mut dyn FnMut(u32) -> Result<Option<Bytes>>,
 ) -> Result<Vec<Sealed>> {
-    let layout = Layout::new(usize::from(node.record_bytes))?;
+    let layout = schema.layout()?;
+    let (file, size) = (node.file, layout.record_bytes());
+    let publication = Publication::open(objects, node)?;
+    let end = publication.snapshot(schema)?;
     let full = layout.full_segments(node.records);
-    let mut publication = Publication::open(objects, node)?;
-    let (kind, file, mut found) = (Kind::Data, node.file, Vec::new());
-    for number in numbers.iter().copied().filter(|number| *number < full) {
-        let bytes = publication.segment(kind, file, number)?;
-        let held = segment::expect(&bytes, kind, file, number)?.count;
-        if u64::from(held) == layout.records_per_segment() {
-            found.push(Sealed { kind, file, number, bytes });
+    let (mut mended, mut taken) = (Vec::new(), Vec::new());
+    for number in found.partial.iter().map(|partial| partial.number) {
+        let theirs = match number.cmp(&full) {
+            core::cmp::Ordering::Less => {
+                let bytes = publication.fetch(Kind::Data, number)?;
+                let records = payload_of(layout, &bytes);
+                if records.lost.is_empty() {
+                    let first = layout.first_record(number);
+                    taken.push(first..layout.first_record(number + 1));
+                    mended.push(Sealed { kind: Kind::Data, file, number, bytes });
+                    continue;
+                }
+                records
+            }
+            core::cmp::Ordering::Equal => end.tail.clone(),
+            core::cmp::Ordering::Greater => continue,
+        };
+        let Some(bytes) = read(number)? else { continue };
+        let mut ours = payload_of(layout, &bytes);
+        let places = ours.take_lost(&theirs, size);
+        if !places.is_empty() {
+            let token = segment::header(&bytes).map_or(0, |header| header.token);
+            let origin = Origin { token, ..found.origin };
+            taken.extend(places.iter().map(|place| layout.numbers_of(number, place)));
+            mended.push(seal_segment(origin, number, ours.bytes.to_vec(), &ours.lost));
         }
     }
-    Ok(found)
+    let open = layout.full_segments(found.records);
+    if !found.tail.lost.is_empty() && open <= full {
+        let theirs = match open == full {
+            true => end.tail,
+            false => payload_of(layout, &publication.fetch(Kind::Data, open)?),
+        };
+        let places = found.tail.take_lost(&theirs, size);
+        taken.extend(places.iter().map(|place| layout.numbers_of(open, place)));
+    }
+    found.lost = without(&found.lost, &taken);
+    Ok(mended)
+}
+
+/// Numbers without others. Both are in order.
+fn without(numbers: &[Range<u64>], others: &[Range<u64>]) -> Vec<Range<u64>> {
+    let mut left = Vec::new();
+    for range in numbers {
+        let mut start = range.start;
+        for other in others.iter().filter(|other| other.start < range.end && start < other.end) {
+            left.extend((start < other.start).then_some(start..other.start));
+            start = other.end;
+        }
+        left.extend((start < range.end).then_some(start..range.end));
+    }
+    left
 }
 
 fn decode_tail(bytes: &Bytes, file: FileId, name: &str) -> Result<BTreeMap<(Kind, u32), Bytes>> {

@@ -16,6 +16,7 @@ use crate::index::{
     Bound, Builder, Geometry, IndexView, Node, NodeSource, Summary, partition, summarise,
 };
 use crate::layout::{FileId, Kind, Layout, SEGMENT_HEADER_BYTES, record_time};
+use crate::lost_records::{TailRecords, held_records, lost_ranges};
 use crate::schema::Schema;
 use crate::segment;
 
@@ -55,7 +56,7 @@ pub struct Snapshot {
     /// Entries of the open index node.
     pub entries: Arc<Vec<Summary>>,
     /// Records of the open segment.
-    pub tail: Bytes,
+    pub tail: TailRecords,
 }
 
 impl Snapshot {
@@ -70,7 +71,7 @@ impl Snapshot {
             nodes: appender.index().nodes(),
             begins_ns: Arc::clone(appender.index().begins_ns()),
             entries: Arc::clone(appender.index().entries()),
-            tail: Bytes::copy_from_slice(appender.tail()),
+            tail: appender.tail_records(),
         }
     }
 
@@ -110,13 +111,13 @@ impl<'a> Reader<'a> {
         Self { at, segments }
     }
 
-    /// Records of a segment, the open one too. The last records of a segment may be lost.
-    fn payload(&mut self, segment: u32) -> Result<Bytes> {
+    /// Records of a segment, the open one too. Some may be lost.
+    fn payload(&mut self, segment: u32) -> Result<TailRecords> {
         if segment >= self.at.full_segments() {
             return Ok(self.at.tail.clone());
         }
         let bytes = self.segments.segment(Kind::Data, self.at.file, segment)?;
-        Ok(bytes.slice(held(self.at.layout, &bytes)))
+        Ok(payload_of(self.at.layout, &bytes))
     }
 
     /// The record of this number.
@@ -130,10 +131,8 @@ impl<'a> Reader<'a> {
         }
         let (segment, slot) = self.at.layout.locate(number)?;
         let (size, payload) = (self.at.layout.record_bytes(), self.payload(segment)?);
-        if payload.len() < (slot + 1) * size {
-            return Err(lost(self.at, segment, payload.len() / size));
-        }
-        Ok(payload.slice(slot * size..(slot + 1) * size))
+        held_from(self.at, segment, &payload, slot)?;
+        Ok(payload.bytes.slice(slot * size..(slot + 1) * size))
     }
 
     /// The number of the latest record at or before this time.
@@ -177,9 +176,13 @@ impl<'a> Reader<'a> {
     /// The segment in which the bound changes from true to false.
     fn segment_of(&mut self, bound: Bound) -> Result<u32> {
         let size = self.at.layout.record_bytes();
-        let reaches_tail = self.at.tail.get(..size).is_some_and(|first| match bound {
-            Bound::EndsBefore(time) => record_time(first) < time,
-            Bound::BeginsBy(time) => record_time(first) <= time,
+        let tail = &self.at.tail;
+        let reaches_tail = tail.held_ranges(size).next().is_some_and(|range| {
+            let first_ns = record_time(&tail.bytes[range.start * size..]);
+            match bound {
+                Bound::EndsBefore(time) => first_ns < time,
+                Bound::BeginsBy(time) => first_ns <= time,
+            }
         });
         let mut segment = self.at.full_segments();
         if !reaches_tail {
@@ -202,15 +205,27 @@ impl<'a> Reader<'a> {
         let size = self.at.layout.record_bytes();
         let segment = self.segment_of(bound)?;
         let payload = self.payload(segment)?;
-        let (mut low, mut high) = (0, payload.len() / size);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            match holds(&payload[middle * size..(middle + 1) * size]) {
-                true => low = middle + 1,
-                false => high = middle,
+        let holds_at = |slot: usize| holds(&payload.bytes[slot * size..(slot + 1) * size]);
+        // Nothing says the times of lost records. They count as later than those before them.
+        let mut end = 0;
+        for range in payload.held_ranges(size) {
+            if !holds_at(range.start) {
+                break;
+            }
+            let (mut low, mut high) = (range.start + 1, range.end);
+            while low < high {
+                let middle = low + (high - low) / 2;
+                match holds_at(middle) {
+                    true => low = middle + 1,
+                    false => high = middle,
+                }
+            }
+            end = low;
+            if end < range.end {
+                break;
             }
         }
-        Ok(self.at.layout.first_record(segment) + low as u64)
+        Ok(self.at.layout.first_record(segment) + end as u64)
     }
 
     /// The records of these numbers, as the parts of segments that hold them, without a copy.
@@ -238,12 +253,9 @@ impl<'a> Reader<'a> {
         while number < numbers.end {
             let (segment, slot) = self.at.layout.locate(number)?;
             let payload = self.payload(segment)?;
-            let there = (payload.len() / size).saturating_sub(slot) as u64;
-            if there == 0 {
-                return Err(lost(self.at, segment, payload.len() / size));
-            }
+            let there = held_from(self.at, segment, &payload, slot)? as u64;
             let count = there.min(numbers.end - number) as usize;
-            each(payload.slice(slot * size..(slot + count) * size))?;
+            each(payload.bytes.slice(slot * size..(slot + count) * size))?;
             number += count as u64;
         }
         Ok(())
@@ -294,17 +306,32 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Where the records of a data segment are in its bytes.
-fn held(layout: Layout, bytes: &[u8]) -> Range<usize> {
-    let count = segment::header(bytes).map_or(0, |header| header.count.into());
-    let len = layout.payload_bytes(layout.records_per_segment().min(count) as usize);
-    SEGMENT_HEADER_BYTES..SEGMENT_HEADER_BYTES + len
+/// The records of a full data segment.
+pub(crate) fn payload_of(layout: Layout, bytes: &Bytes) -> TailRecords {
+    let slots = layout.records_per_segment() as usize;
+    let held = segment::header(bytes).map_or(0, |header| header.count);
+    let from = SEGMENT_HEADER_BYTES;
+    let records = bytes.slice(from..from + layout.payload_bytes(slots));
+    let lost = match held as usize >= slots {
+        true => Vec::new(),
+        false => lost_ranges(&records, layout.record_bytes(), held),
+    };
+    TailRecords { bytes: records, lost }
 }
 
-fn lost(at: &Snapshot, segment: u32, kept: usize) -> Error {
-    let first = at.layout.first_record(segment) + kept as u64;
-    let what = format!("records {first} to {} are lost", at.layout.first_record(segment + 1) - 1);
-    Error::damaged(format!("segment {segment} of D-{}", at.file), what)
+/// The number of records from this slot of a segment on that are not lost.
+fn held_from(at: &Snapshot, segment: u32, payload: &TailRecords, slot: usize) -> Result<usize> {
+    let size = at.layout.record_bytes();
+    let found = payload.held_ranges(size).find(|range| range.contains(&slot));
+    if let Some(range) = found {
+        return Ok(range.end - slot);
+    }
+    let (slots, first) = (payload.bytes.len() / size, at.layout.first_record(segment));
+    let lost = payload.lost.iter().find(|range| range.contains(&slot)).cloned();
+    let lost = lost.unwrap_or(slot..slots.max(slot + 1));
+    let (from, to) = (first + lost.start as u64, first + lost.end as u64 - 1);
+    let place = format!("segment {segment} of D-{}", at.file);
+    Err(Error::damaged(place, format!("records {from} to {to} are lost")))
 }
 
 /// Rebuilds the appender of a file from its records.
@@ -320,10 +347,11 @@ pub fn resume(
     token: u32,
     schema: &Schema,
     records: u64,
-    tail: Bytes,
+    tail: impl Into<TailRecords>,
     segments: &mut dyn Segments,
     rebuilt: &mut Vec<crate::segment::Sealed>,
 ) -> Result<Resumption> {
+    let tail = tail.into();
     let (layout, geometry) = (schema.layout()?, schema.geometry()?);
     let full = layout.full_segments(records);
     let nodes = full / geometry.entries_per_node();
@@ -353,7 +381,7 @@ pub fn resume(
             rebuilt.push(crate::segment::Sealed { kind: Kind::Index, file, number, bytes });
         }
     }
-    if let Some(last) = tail.rchunks_exact(layout.record_bytes()).next() {
+    if let Some(last) = tail.bytes.rchunks_exact(layout.record_bytes()).next() {
         last_ns = record_time(last);
     }
     Ok(Resumption { records, tail, last_ns, index })
@@ -367,7 +395,10 @@ fn read_kept(
     number: u32,
 ) -> Result<Bytes> {
     match segments.segment(Kind::Data, file, number) {
-        Ok(bytes) => Ok(bytes.slice(held(layout, &bytes))),
+        Ok(bytes) => {
+            let payload = payload_of(layout, &bytes);
+            Ok(held_records(&payload.bytes, layout.record_bytes(), &payload.lost))
+        }
         Err(Error::Damaged { .. }) => Ok(Bytes::new()),
         Err(error) => Err(error),
     }

@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bytes::Bytes;
-use evenfall_core::{Disk, StorageError};
+use evenfall_core::{Disk, Prng, StorageError};
 
 use crate::error::{Error, Result};
 use crate::journal::{self, Batch, Origin};
@@ -40,6 +40,7 @@ use crate::layout::{
     CHUNK_BYTES, DataChunk, FileId, Kind, Layout, RESERVE, SEGMENT_BYTES, SEGMENTS_PER_CHUNK,
     chunk_name, journal_name, segment_place,
 };
+use crate::lost_records::TailRecords;
 use crate::segment::{self, Sealed};
 
 /// Spare journal files. While one journal is written, the previous one waits for a sync of its
@@ -60,6 +61,10 @@ pub const RECOVERY_BYTES_MAX: u64 = 256 << 20;
 /// Synced bytes that no journal has stated as synced.
 const UNSTATED_BYTES_MAX: u64 = 64 << 20;
 
+/// An odd number that spreads the numbers of journals over 64 bits, so that no two journals of two
+/// lives with close secrets have the same identity (2^64 divided by the golden ratio).
+const NUMBER_SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// Sizes of a volume.
 #[derive(Clone, Debug)]
 pub struct VolumeConfig {
@@ -73,6 +78,9 @@ pub struct VolumeConfig {
     /// Chunks whose rows may be held in memory until they are whole, 4 MiB each. With zero, every
     /// full segment goes into a raw chunk at once.
     pub held_chunks_max: usize,
+    /// A random number of this life, from which the identities of its journals come. A client that
+    /// knew it could make records that look like commits ([`journal`]).
+    pub secret: u64,
 }
 
 impl Default for VolumeConfig {
@@ -82,6 +90,7 @@ impl Default for VolumeConfig {
             journal_bytes_max: JOURNAL_BYTES_MAX,
             recovery_bytes_max: RECOVERY_BYTES_MAX,
             held_chunks_max: 0,
+            secret: 0,
         }
     }
 }
@@ -226,7 +235,7 @@ pub struct Volume<D> {
 
 /// Gives the records of a file from this number to its end. `None` means that the records cannot be
 /// given now; the journals that have them then stay.
-pub type Tails<'a> = dyn FnMut(FileId, u64) -> Option<Bytes> + 'a;
+pub type Tails<'a> = dyn FnMut(FileId, u64) -> Option<TailRecords> + 'a;
 
 impl<D: Disk> Volume<D> {
     /// The disk.
@@ -302,7 +311,7 @@ impl<D: Disk> Volume<D> {
         }
         self.state_sealed(batch);
         let name = journal_name(self.slot);
-        let (len, bytes) = batch.seal(self.number, self.sequence);
+        let (len, bytes) = batch.seal(self.identity(), self.sequence, self.offset);
         let done = self.disk.write(&name, self.offset, bytes).and_then(|()| self.disk.sync(&name));
         if let Err(error) = done {
             // The state of the file after a failed write or sync is unknown, so the journal
@@ -334,8 +343,13 @@ impl<D: Disk> Volume<D> {
         self.base_bytes = 0;
     }
 
+    /// The identity of the current journal.
+    fn identity(&self) -> u64 {
+        Prng::new(self.config.secret ^ self.number.wrapping_mul(NUMBER_SPREAD)).next_u64()
+    }
+
     fn begin_journal(&mut self) -> Result<()> {
-        let header = journal::header(self.number, self.config.node, false);
+        let header = journal::header(self.number, self.identity(), self.config.node, false);
         self.slot = self.spares.last().copied().unwrap_or(self.number);
         self.disk.write(&journal_name(self.slot), 0, &header)?;
         self.spares.pop();
@@ -387,7 +401,7 @@ impl<D: Disk> Volume<D> {
         let (number, slot) = (*number, *slot);
         let name = journal_name(slot);
         if *is_reusable && self.spares.len() < SPARES && !self.is_low {
-            let header = journal::header(number, self.config.node, true);
+            let header = journal::header(number, 0, self.config.node, true);
             let marked = self.disk.write(&name, 0, &header).and_then(|()| self.disk.sync(&name));
             if let Err(error) = marked {
                 *is_reusable = false;
@@ -550,26 +564,19 @@ impl<D: Disk> Volume<D> {
             let file = shelf.origin.file;
             let end = ends.get(&file).copied().unwrap_or(0);
             let needs_tail = end > shelf.synced;
-            let mut tail = if needs_tail { tails(file, shelf.synced) } else { None };
+            let tail = if needs_tail { tails(file, shelf.synced) } else { None };
             is_whole &= !needs_tail || tail.is_some();
-            if let Some(tail) = &mut tail {
-                // Later records are in a later journal, or have no acknowledgement.
-                let bytes = (end - shelf.synced).saturating_mul(shelf.origin.record_bytes.into());
-                tail.truncate(usize::try_from(bytes).unwrap_or(usize::MAX));
-            }
-            base_bytes += (journal::FRAME_BYTES + tail.as_ref().map_or(0, Bytes::len)) as u64;
+            let mut tail = tail.unwrap_or_default();
+            // Later records are in a later journal, or have no acknowledgement.
+            let count = usize::try_from(end.saturating_sub(shelf.synced)).unwrap_or(usize::MAX);
+            tail.truncate(count, usize::from(shelf.origin.record_bytes));
+            base_bytes += (journal::FRAME_BYTES + tail.bytes.len()) as u64;
             if !batch.fits(journal::FRAME_BYTES) {
                 self.commit(&mut batch)?;
                 batch.clear();
             }
             batch.push_node(shelf.origin, shelf.synced);
-            for (first, piece) in pieces(shelf.origin, shelf.synced, &tail.unwrap_or_default()) {
-                if !batch.fits(piece.len()) {
-                    self.commit(&mut batch)?;
-                    batch.clear();
-                }
-                batch.push_records(shelf.origin, first, piece);
-            }
+            self.commit_tail(&mut batch, shelf.origin, shelf.synced, &tail)?;
         }
         if !batch.is_empty() {
             self.commit(&mut batch)?;
@@ -580,6 +587,35 @@ impl<D: Disk> Volume<D> {
         self.unstated_bytes = 0;
         self.base_bytes = base_bytes;
         Ok(is_whole)
+    }
+
+    /// Adds the records of a tail to the batch, and commits whatever does not fit.
+    fn commit_tail(
+        &mut self,
+        batch: &mut Batch,
+        origin: Origin,
+        first: u64,
+        tail: &TailRecords,
+    ) -> Result<()> {
+        let size = usize::from(origin.record_bytes.max(1));
+        for lost in &tail.lost {
+            if !batch.fits(size_of::<u64>()) {
+                self.commit(batch)?;
+                batch.clear();
+            }
+            batch.push_lost(origin, first + lost.start as u64, lost.len() as u64);
+        }
+        for held in tail.held_ranges(size) {
+            let records = &tail.bytes[held.start * size..held.end * size];
+            for (first, piece) in pieces(origin, first + held.start as u64, records) {
+                if !batch.fits(piece.len()) {
+                    self.commit(batch)?;
+                    batch.clear();
+                }
+                batch.push_records(origin, first, piece);
+            }
+        }
+        Ok(())
     }
 
     /// Leaves the disk so that nothing is lost: all full segments in chunks, the rest of every file

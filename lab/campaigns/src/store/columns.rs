@@ -30,7 +30,7 @@ pub(super) fn sizes(seed: u64, journal_bytes_max: u64) -> VolumeConfig {
         other if other % 4 == 2 => (1, journal_bytes_max * (2 + seed % 3)),
         _ => (0, 2 * journal_bytes_max),
     };
-    VolumeConfig { node: 1, journal_bytes_max, recovery_bytes_max, held_chunks_max }
+    VolumeConfig { node: 1, journal_bytes_max, recovery_bytes_max, held_chunks_max, secret: 0 }
 }
 
 /// Limit of the bytes of an append. With most seeds a run fills segments, and with some chunks.
@@ -109,8 +109,8 @@ impl Scene {
     pub(super) fn drop_old_journals(&self) {
         let number = |name: &str| {
             let header = self.disk.read(name, 0, journal::HEADER_BYTES).ok()?;
-            let (number, is_spare) = journal::parse_header(name, &header).ok()??;
-            (!is_spare).then_some(number)
+            let header = journal::parse_header(name, &header).ok()??;
+            (!header.is_spare).then_some(header.number)
         };
         let mut journals: Vec<(u64, String)> = Vec::new();
         for (name, _) in self.disk.list().unwrap_or_default() {

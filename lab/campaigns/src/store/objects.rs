@@ -109,7 +109,8 @@ impl Scene {
                 let mut publication = Publication::open(&self.objects, nodes[0])?;
                 let snapshot = publication.snapshot(&stream.schema)?;
                 let mut publication = Patient(&mut publication);
-                Ok((snapshot.records, everything(&snapshot, &mut publication, &stream.gone)?))
+                let (gone, missing) = (&stream.gone, &stream.missing);
+                Ok((snapshot.records, everything(&snapshot, &mut publication, gone, missing)?))
             };
             let (records, found) = retry(read)
                 .map_err(|error| broken(Check::Published, format!("objects: {error}")))?;

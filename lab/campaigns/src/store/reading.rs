@@ -1,6 +1,7 @@
 //! How the campaign of the store reads: segments from wherever they are, and whole files.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
 
 use bytes::Bytes;
 use evenfall_core::Objects;
@@ -12,6 +13,32 @@ use evenfall_store_format::{
 };
 
 use super::Hand;
+
+/// Adds records to those before them, with zeros for missing ones.
+fn read_held(
+    reader: &mut Reader<'_>,
+    numbers: Range<u64>,
+    missing: &[Range<u64>],
+    record_bytes: usize,
+    found: &mut Vec<u8>,
+) -> Result<()> {
+    let mut read = |held: Range<u64>, found: &mut Vec<u8>| {
+        reader.records(held, &mut |part| {
+            found.extend_from_slice(&part);
+            Ok(())
+        })
+    };
+    let mut next = numbers.start;
+    for range in missing {
+        let (start, end) = (range.start.max(next), range.end.min(numbers.end));
+        if start < end {
+            read(next..start, found)?;
+            found.resize(end as usize * record_bytes, 0);
+            next = end;
+        }
+    }
+    read(next..numbers.end, found)
+}
 
 /// Looks for a segment in memory, then on the disk, then in objects.
 pub(super) struct Local<'a> {
@@ -67,17 +94,18 @@ pub(super) fn retry<T>(mut act: impl FnMut() -> Result<T>) -> Result<T> {
 }
 
 /// Reads every record, by a query of the index over all times, or by their numbers when records are
-/// lost. The bytes of lost segments are zeros.
+/// lost. The bytes of lost segments and of missing records are zeros. All other records are read.
 pub(super) fn everything(
     at: &Snapshot,
     segments: &mut dyn Segments,
     lost: &BTreeSet<u32>,
+    missing: &[Range<u64>],
 ) -> Result<Vec<u8>> {
     let mut found = Vec::new();
     let geometry: Geometry = at.geometry;
     debug_assert_eq!(geometry.aggregates(), 0);
     let mut reader = Reader::new(at, segments);
-    if lost.is_empty() {
+    if lost.is_empty() && missing.is_empty() {
         let all = reader.between(i64::MIN, i64::MAX)?;
         reader.records(all, &mut |part| {
             found.extend_from_slice(&part);
@@ -85,16 +113,13 @@ pub(super) fn everything(
         })?;
         return Ok(found);
     }
+    let size = at.layout.record_bytes();
     for segment in 0..=at.layout.full_segments(at.records) {
         let first = at.layout.first_record(segment);
         let end = at.layout.first_record(segment + 1).min(at.records);
-        let read = reader.records(first..end, &mut |part| {
-            found.extend_from_slice(&part);
-            Ok(())
-        });
-        match read {
+        match read_held(&mut reader, first..end, missing, size, &mut found) {
             Err(Error::Damaged { .. }) if lost.contains(&segment) => {
-                found.resize(end as usize * at.layout.record_bytes(), 0);
+                found.resize(end as usize * size, 0);
             }
             read => read?,
         }

@@ -8,7 +8,8 @@ use evenfall_sim::{DiskFaults, SimDisk};
 use evenfall_store_format::journal::{Batch, Origin};
 use evenfall_store_format::reader::resume;
 use evenfall_store_format::{
-    Appender, Error, FileId, Kind, Result, Sealed, Segments, Snapshot, Volume, VolumeConfig,
+    Appender, Error, FileId, Kind, Result, Sealed, Segments, Snapshot, TailRecords, Volume,
+    VolumeConfig,
 };
 
 use super::{Broken, Check, Hand, Mutant, Stream, broken, everything, works};
@@ -164,7 +165,7 @@ impl Second {
             let file = stream.appender.file();
             let recovered = found.files.remove(&file);
             let (records, tail) =
-                recovered.map_or((0, bytes::Bytes::new()), |f| (f.records, f.tail));
+                recovered.map_or((0, TailRecords::default()), |f| (f.records, f.tail));
             if records < stream.replica {
                 let promised = stream.replica;
                 let what =
@@ -186,7 +187,7 @@ impl Second {
             let appender = Some(&self.copies[at]);
             let mut segments = OnDisk { volume: &self.volume, appender };
             let at_end = Snapshot::of(&self.copies[at], 0);
-            let there = everything(&at_end, &mut segments, &BTreeSet::new()).map_err(works)?;
+            let there = everything(&at_end, &mut segments, &BTreeSet::new(), &[]).map_err(works)?;
             if !stream.truth.starts_with(&there) {
                 let what = format!("second node, stream {at}: it holds what the first does not");
                 return Err(broken(Check::True, what));

@@ -1,6 +1,7 @@
 //! How a store that is opened gets its files: from its disk, or from objects.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -10,10 +11,12 @@ use evenfall_store_format::cache::{Cache, Interest};
 use evenfall_store_format::journal::{Batch, FRAME_BYTES, Origin};
 use evenfall_store_format::layout::{SEGMENT_BYTES, parse_chunk_name};
 use evenfall_store_format::metadata::MetadataNode;
-use evenfall_store_format::publication::published_segments;
+use evenfall_store_format::publication::mend_lost;
 use evenfall_store_format::reader::resume;
-use evenfall_store_format::volume::{Loss, PartialSegment, Recovered, RecoveredFile};
-use evenfall_store_format::{Appender, Error, Kind, Reader, Resumption, Schema, Sealed, Snapshot};
+use evenfall_store_format::volume::{Loss, Recovered, RecoveredFile, read_segment};
+use evenfall_store_format::{
+    Appender, Error, Kind, Reader, Resumption, Schema, Sealed, Snapshot, TailRecords,
+};
 
 use super::{FLUSH_SEGMENTS, Shared, StoreFile, TakenOver, origin};
 use crate::names::Claimed;
@@ -22,11 +25,15 @@ use crate::{Entry, StoreError, archive, lock};
 /// Blocks of metadata that are read at once, when a store has no account of them on its disk.
 const BLOCKS_AT_ONCE: usize = 16;
 
+/// Bytes of frames for a byte of a tail, at most: of every other record of eight bytes that is lost
+/// there are two frames.
+const LOST_FRAMES: usize = 10;
+
 /// A file that is ready to be installed, once its segments are synced.
 pub(super) struct Adopted {
     file: StoreFile,
     /// For a file that comes from objects, the records with which its journal has to begin.
-    tail: Option<Bytes>,
+    tail: Option<TailRecords>,
 }
 
 impl Shared {
@@ -96,7 +103,8 @@ impl Shared {
                 continue;
             }
             let recovered = found.files.remove(&held.id);
-            let (records, tail) = recovered.map_or((0, Bytes::new()), |f| (f.records, f.tail));
+            let (records, tail) =
+                recovered.map_or((0, TailRecords::default()), |f| (f.records, f.tail));
             // The segments of the copy carry the token of this life, as all segments of this disk
             // do.
             let entry = Entry { token: self.names.token(), ..held.clone() };
@@ -178,13 +186,13 @@ impl Shared {
         let mut batch = Batch::default();
         for Adopted { file, tail } in &adopted {
             let Some(tail) = tail else { continue };
-            if !batch.fits(2 * FRAME_BYTES + tail.len()) {
+            if !batch.fits(2 * FRAME_BYTES + LOST_FRAMES * tail.bytes.len()) {
                 volume.commit(&mut batch)?;
                 batch.clear();
             }
             let (origin, synced) = (origin(file, file.entry.token), volume.synced(file.id));
             batch.push_node(origin, synced);
-            batch.push_records(origin, synced, tail);
+            batch.push_tail(origin, synced, tail);
         }
         if !batch.is_empty() {
             volume.commit(&mut batch)?;
@@ -220,10 +228,11 @@ impl Shared {
             self.put_aside(&name, &entry, old, token, losses)?;
             recovered = None;
         }
-        if let (Some(node), Some(found)) = (published, &recovered) {
-            self.heal(&name, node, &found.partial, losses)?;
+        if let (Some(node), Some(found)) = (published, &mut recovered) {
+            self.heal(&name, node, &schema, found, losses)?;
         }
-        let (records, tail) = recovered.map_or((0, Bytes::new()), |f| (f.records, f.tail));
+        let (records, tail) =
+            recovered.map_or((0, TailRecords::default()), |f| (f.records, f.tail));
         let ahead = published.filter(|node| node.records > records);
         let start = match ahead {
             Some(node) => self.adopt_published(&entry, node, records, losses)?,
@@ -358,30 +367,36 @@ impl Shared {
         Ok(StoreFile::new(name, entry.clone(), Arc::clone(schema), appender, None))
     }
 
-    /// Takes from the objects the segments whose records are lost on this disk.
+    /// Takes from the objects the records that are lost on this disk.
     fn heal(
         &self,
         name: &str,
         node: MetadataNode,
-        partial: &[PartialSegment],
+        schema: &Schema,
+        found: &mut RecoveredFile,
         losses: &mut Vec<Loss>,
     ) -> Result<(), StoreError> {
-        let Some(bucket) = self.bucket.as_ref().filter(|_| !partial.is_empty()) else {
+        let is_published = found.lost.iter().any(|range| range.start < node.records);
+        let Some(bucket) = self.bucket.as_ref().filter(|_| is_published) else {
             return Ok(());
         };
-        let numbers: Vec<u32> = partial.iter().map(|one| one.number).collect();
-        let what = match published_segments(bucket, node, &numbers) {
+        let count = |lost: &[Range<u64>]| -> u64 { lost.iter().map(|r| r.end - r.start).sum() };
+        let before = count(&found.lost);
+        let read = &mut |number| read_segment(&self.disk, Kind::Data, node.file, number);
+        let what = match mend_lost(bucket, node, schema, found, read) {
             Ok(sealed) => {
-                let what = format!("{} of them are taken from objects", sealed.len());
                 self.write_all(sealed)?;
-                what
+                format!("{} of them are taken from objects", before - count(&found.lost))
             }
-            // The next publication would put these segments in their place.
+            // The next publication would put these records in their place.
             Err(error @ Error::Storage(_)) => return Err(error.into()),
             Err(error) => format!("they cannot be taken from objects: {error}"),
         };
-        let what = format!("{} segments have lost records on the disk, {what}", numbers.len());
-        losses.push(Loss { place: format!("file {name}"), what, is_torn_end: false });
+        // An earlier opening has told what is still lost.
+        if before > count(&found.lost) || !found.partial.is_empty() {
+            let what = format!("{before} records are lost on the disk, {what}");
+            losses.push(Loss { place: format!("file {name}"), what, is_torn_end: false });
+        }
         Ok(())
     }
 
@@ -391,7 +406,7 @@ impl Shared {
         entry: &Entry,
         schema: &Arc<Schema>,
         records: u64,
-        tail: Bytes,
+        tail: TailRecords,
     ) -> Result<Resumption, StoreError> {
         let file = self.unborn(name, entry, schema)?;
         let mut rebuilt = Vec::new();

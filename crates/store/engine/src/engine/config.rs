@@ -216,6 +216,8 @@ impl StoreConfig {
                 .min((recovery_bytes_max / 2).max(JOURNAL_BYTES_MIN)),
             recovery_bytes_max,
             held_chunks_max: if has_columns { held as usize } else { 0 },
+            // Of the life that opens the store.
+            secret: 0,
         }
     }
 

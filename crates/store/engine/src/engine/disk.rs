@@ -5,13 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use evenfall_core::{Disk as _, StorageError};
 use evenfall_store_format::cache::Interest;
 use evenfall_store_format::journal::Batch;
 use evenfall_store_format::layout::SEGMENT_BYTES;
 use evenfall_store_format::volume::pieces;
-use evenfall_store_format::{Error, FileId, Kind, Sealed, Volume};
+use evenfall_store_format::{Error, FileId, Kind, Sealed, TailRecords, Volume};
 
 use super::{
     FLUSH_LAG, FLUSH_SEGMENTS, JOURNAL_LAG, SHARDS, Shared, TICK, TROUBLE_PATIENCE, no_room, origin,
@@ -292,7 +291,7 @@ impl Shared {
         }
     }
 
-    fn tail_of(&self, file: FileId, first: u64) -> Option<Bytes> {
+    fn tail_of(&self, file: FileId, first: u64) -> Option<TailRecords> {
         match self.file_of(file) {
             Some(file) => lock(&file.appender).records_from(first),
             None => lock(&self.strays).get(&file).cloned(),

@@ -1,32 +1,35 @@
 //! Recovery of a volume after a crash.
 //!
-//! 1. Journals, oldest first, up to the first damage in each: where each file stood in synced
-//!    chunks, and the records that were committed since.
+//! 1. Journals, oldest first: where each file stood in synced chunks, and the records that were
+//!    committed since. Damage in a journal costs the commits that it is in. The damaged bytes are
+//!    kept aside.
 //! 2. Chunks, from where the file stood to the last whole segment. Chunks may reach further than
 //!    was promised. A segment in between that is not whole is written again from the journals.
-//!    Records that the journals lack are lost: the segment then counts fewer records than fit, its
-//!    old bytes are kept aside, and everything behind it stays. No whole segment is written over.
-//! 3. The committed records behind those segments. Full segments go to chunks, and the rest goes
-//!    into a new journal. The old journals are removed when the new journal is synced. A recovery
-//!    after a crash in between finds both, and does the work again.
+//!    Records that the journals lack are lost: the segment then says which, its old bytes are kept
+//!    aside, and everything behind it stays. No whole segment is written over.
+//! 3. The committed records behind those segments, with their numbers, also behind records that are
+//!    lost ([`crate::lost_records`]). Full segments go to chunks, and the rest goes into a new
+//!    journal. The old journals are removed when the new journal is synced. A recovery after a
+//!    crash in between finds both, and does the work again.
 
 use core::ops::Range;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use evenfall_core::{Disk, StorageError};
 
 use super::{
     Chunks, OldJournal, RESERVE_BYTES, Shelf, Volume, VolumeConfig, is_full, is_hole, read_segment,
 };
 use crate::error::Result;
-use crate::journal::{self, Frame, Origin};
+use crate::journal::{self, Frame, JournalDamage, Origin};
 use crate::layout::{
-    FileId, Kind, Layout, RESERVE, SEGMENT_BYTES, SEGMENT_HEADER_BYTES, chunk_name, journal_name,
+    FileId, Kind, Layout, RESERVE, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, chunk_name, journal_name,
     parse_chunk_name, parse_journal_name, segment_place,
 };
-use crate::segment::{self, Header, Sealed};
+use crate::lost_records::{TailRecords, seal_segment};
+use crate::segment::{self, Header};
 
 /// A part of the disk that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,10 +59,11 @@ pub struct RecoveredFile {
     /// Records in it.
     pub records: u64,
     /// The records that fill no segment.
-    pub tail: Bytes,
-    /// Segments before the last whole one that have lost records on this disk. A copy elsewhere may
-    /// have them.
+    pub tail: TailRecords,
+    /// Full segments that have lost records on this disk. A copy elsewhere may have them.
     pub partial: Vec<PartialSegment>,
+    /// The numbers of all records that were found lost, in order.
+    pub lost: Vec<Range<u64>>,
 }
 
 /// A segment that has lost records.
@@ -67,7 +71,7 @@ pub struct RecoveredFile {
 pub struct PartialSegment {
     /// Its number.
     pub number: u32,
-    /// Its first records that are not lost.
+    /// Records in front of the first lost one.
     pub kept: u64,
 }
 
@@ -84,32 +88,123 @@ pub struct Recovered {
 struct Pieces {
     origin: Origin,
     synced: u64,
-    /// Journal, first record, records; in order when a file is assembled.
+    /// Journal, first record, records.
     frames: Vec<(u64, u64, Bytes)>,
+    /// Records whose loss an earlier recovery has told.
+    told: Vec<Range<u64>>,
 }
 
 impl Pieces {
+    fn new(origin: Origin) -> Self {
+        Self { origin, synced: 0, frames: Vec::new(), told: Vec::new() }
+    }
+
     /// Lets go of records that are in synced chunks.
     fn forget_synced(&mut self) {
         let (size, synced) = (u64::from(self.origin.record_bytes).max(1), self.synced);
         self.frames.retain(|(_, first, records)| first + records.len() as u64 / size > synced);
     }
 
-    /// Whether a journal has this record.
-    fn has_frame_of(&self, layout: Layout, record: u64) -> bool {
+    /// Whether an earlier recovery has told that these records are lost.
+    fn has_told(&self, lost: &Range<u64>) -> bool {
+        self.told.iter().any(|told| told.start <= lost.start && lost.end <= told.end)
+    }
+
+    /// Whether a journal has one of these records.
+    fn has_frame_in(&self, layout: Layout, numbers: Range<u64>) -> bool {
         self.frames.iter().any(|(_, first, records)| {
-            (*first..first + (records.len() / layout.record_bytes()) as u64).contains(&record)
+            let end = first + (records.len() / layout.record_bytes()) as u64;
+            *first < numbers.end && numbers.start < end
         })
     }
 
-    /// The number after the last record that a journal has.
-    fn frames_end(&self, layout: Layout) -> u64 {
-        let ends = self
-            .frames
-            .iter()
-            .map(|(_, first, records)| first + (records.len() / layout.record_bytes()) as u64);
-        ends.max().unwrap_or(0)
+    /// The committed records in order of their numbers, each once.
+    fn runs(&self, layout: Layout) -> Vec<Run> {
+        let size = layout.record_bytes();
+        let mut frames: Vec<_> = self.frames.iter().collect();
+        // A journal takes over records from journals before those that stay, so the numbers of the
+        // records and not those of the journals give the order. A record that several journals have
+        // is the same in all of them.
+        frames.sort_by_key(|(journal, first, _)| (*first, *journal));
+        let (mut runs, mut end): (Vec<Run>, u64) = (Vec::new(), 0);
+        for (_, first, records) in frames {
+            let last = first + (records.len() / size) as u64;
+            if last > end {
+                let start = end.max(*first);
+                let records = records.slice((start - first) as usize * size..);
+                runs.push(Run { numbers: start..last, records });
+                end = last;
+            }
+        }
+        runs
     }
+}
+
+/// A segment that is not whole, in front of others.
+struct Gap {
+    number: u32,
+    /// Token of the segment before, so that the segments behind have no lower one.
+    token: u32,
+}
+
+/// Committed records without a gap.
+struct Run {
+    numbers: Range<u64>,
+    records: Bytes,
+}
+
+/// The records of these numbers, and the places of those that are in no journal.
+fn records_of(runs: &[Run], layout: Layout, numbers: Range<u64>) -> (Vec<u8>, Vec<Range<usize>>) {
+    let size = layout.record_bytes();
+    let place = |number: u64| (number - numbers.start) as usize;
+    let mut bytes = vec![0; place(numbers.end) * size];
+    let (mut lost, mut end) = (Vec::new(), numbers.start);
+    let from = runs.partition_point(|run| run.numbers.end <= numbers.start);
+    for run in runs[from..].iter().take_while(|run| run.numbers.start < numbers.end) {
+        let there = run.numbers.start.max(end)..run.numbers.end.min(numbers.end);
+        if there.start > end {
+            lost.push(place(end)..place(there.start));
+        }
+        let skip = (there.start - run.numbers.start) as usize * size;
+        let out = &mut bytes[place(there.start) * size..place(there.end) * size];
+        out.copy_from_slice(&run.records[skip..skip + out.len()]);
+        end = there.end;
+    }
+    if end < numbers.end {
+        lost.push(place(end)..place(numbers.end));
+    }
+    (bytes, lost)
+}
+
+/// Those of these segments that have records. Of chunks without any, nothing is written: they
+/// are missing, as chunks that were moved to the objects.
+fn segments_to_write(runs: &[Run], layout: Layout, segments: Range<u32>) -> Vec<u32> {
+    let (mut numbers, mut number) = (Vec::new(), segments.start);
+    while number < segments.end {
+        let next = (number / SEGMENTS_PER_CHUNK + 1).saturating_mul(SEGMENTS_PER_CHUNK);
+        let is_chunk = number.is_multiple_of(SEGMENTS_PER_CHUNK) && next <= segments.end;
+        let (first, end) = (layout.first_record(number), layout.first_record(next));
+        let at = runs.partition_point(|run| run.numbers.end <= first);
+        let is_empty = runs.get(at).is_none_or(|run| run.numbers.start >= end);
+        let next = next.min(segments.end);
+        if !(is_chunk && is_empty) {
+            numbers.extend(number..next);
+        }
+        number = next;
+    }
+    numbers
+}
+
+/// The numbers from this one on that are in none of the runs, in front of their end.
+fn gaps_between(runs: &[Run], from: u64) -> Vec<Range<u64>> {
+    let (mut gaps, mut end) = (Vec::new(), from);
+    for run in runs.iter().filter(|run| run.numbers.end > from) {
+        if run.numbers.start > end {
+            gaps.push(end..run.numbers.start);
+        }
+        end = run.numbers.end;
+    }
+    gaps
 }
 
 impl<D: Disk> Volume<D> {
@@ -122,8 +217,11 @@ impl<D: Disk> Volume<D> {
         let listed = disk.list()?;
         let mut pieces = BTreeMap::new();
         let journals = journals_of(&disk, &listed)?;
+        let mut before = None;
         for (number, slot) in &journals {
-            read_journal(&disk, *number, *slot, &mut pieces, &mut found.losses)?;
+            let ends = read_journal(&disk, *number, *slot, &mut pieces, &mut found.losses)?;
+            found.losses.extend(lost_end(before, *number, &ends));
+            before = Some((*number, ends));
             // What later journals state as synced leaves memory, with the journals that have it.
             pieces.values_mut().for_each(Pieces::forget_synced);
         }
@@ -139,11 +237,7 @@ impl<D: Disk> Volume<D> {
             listed.iter().any(|(name, bytes)| name == RESERVE && *bytes >= RESERVE_BYTES as u64);
         let mut tails = BTreeMap::new();
         let mut ends = BTreeMap::new();
-        for (file, mut piece) in pieces {
-            // A journal takes over records from journals before those that stay, so the numbers of
-            // the records and not those of the journals give the order. A record that several
-            // journals have is the same in all of them.
-            piece.frames.sort_by_key(|(journal, first, _)| (*first, *journal));
+        for (file, piece) in pieces {
             let recovered = volume.assemble(&piece, &mut found.losses)?;
             tails.insert(file, recovered.tail.clone());
             ends.insert(file, recovered.records);
@@ -202,42 +296,46 @@ impl<D: Disk> Volume<D> {
 
     /// Rebuilds one file, and writes its full segments into chunks.
     fn assemble(&mut self, piece: &Pieces, losses: &mut Vec<Loss>) -> Result<RecoveredFile> {
-        let Origin { file, record_bytes, .. } = piece.origin;
-        let layout = Layout::new(usize::from(record_bytes))?;
-        let (mut segment, mut gaps) = self.whole_reach(piece, layout, losses)?;
-        self.truncate(Kind::Data, file, segment)?;
-        let mut behind = loop {
-            let (behind, skipped) =
-                committed_behind(piece, layout, layout.first_record(segment)..u64::MAX);
-            // Synced segments need no journal, so journals may go on behind one that was damaged
-            // since.
-            let Some(next) = skipped else { break behind };
-            let reach = next.div_ceil(layout.records_per_segment()) as u32;
-            let end = piece.frames_end(layout);
-            if end < layout.first_record(reach) {
-                // The file would have more records than were ever written.
-                let what = format!(
-                    "records {next} to {} are in a journal, and those before them are nowhere: \
-                     the file ends before them",
-                    end - 1
-                );
-                losses.push(Loss { place: format!("file {file}"), what, is_torn_end: false });
-                break behind;
+        let origin = piece.origin;
+        let layout = Layout::new(usize::from(origin.record_bytes))?;
+        let (reach, gaps) = self.whole_reach(piece, layout, losses)?;
+        self.truncate(Kind::Data, origin.file, reach)?;
+        let runs = piece.runs(layout);
+        let in_chunks = layout.first_record(reach);
+        let records = runs.last().map_or(0, |run| run.numbers.end).max(in_chunks);
+        self.files.insert(origin.file, Shelf::with_synced(origin, in_chunks));
+        let full = layout.full_segments(records);
+        let (mut partial, mut lost) = (Vec::new(), Vec::new());
+        let behind = segments_to_write(&runs, layout, reach..full).into_iter();
+        let behind = behind.map(|number| Gap { number, token: origin.token });
+        for Gap { number, token } in gaps.into_iter().chain(behind) {
+            let first = layout.first_record(number);
+            let (payload, places) =
+                records_of(&runs, layout, first..layout.first_record(number + 1));
+            if let Some(place) = places.first() {
+                self.keep_aside(origin.file, number)?;
+                partial.push(PartialSegment { number, kept: place.start as u64 });
             }
-            gaps.extend(segment..reach);
-            segment = reach;
-        };
-        let in_chunks = layout.first_record(segment);
-        self.files.insert(file, Shelf::with_synced(piece.origin, in_chunks));
-        let partial = self.fill_gaps(piece, layout, gaps, losses)?;
-        let records = in_chunks + (behind.len() / layout.record_bytes()) as u64;
-        let full = layout.payload_bytes(layout.records_per_segment() as usize);
-        while behind.len() >= full {
-            let payload = behind.split_to(full);
-            self.write(seal_data(piece.origin, layout, segment, &payload))?;
-            segment += 1;
+            if number < reach {
+                lost.extend(places.iter().map(|place| layout.numbers_of(number, place)));
+            }
+            let origin = Origin { token, ..origin };
+            self.write(seal_segment(origin, number, payload, &places))?;
         }
-        Ok(RecoveredFile { origin: piece.origin, records, tail: behind.freeze(), partial })
+        lost.extend(gaps_between(&runs, in_chunks));
+        let lost = joined(lost);
+        losses.extend(lost.iter().filter(|range| !piece.has_told(range)).map(|range| {
+            let (from, to) = (range.start, range.end - 1);
+            let what = format!(
+                "records {from} to {to} are lost, and all behind them are kept: records {} to {}",
+                range.end,
+                records - 1
+            );
+            Loss { place: format!("file {}", origin.file), what, is_torn_end: false }
+        }));
+        let (tail, places) = records_of(&runs, layout, layout.first_record(full)..records);
+        let tail = TailRecords { bytes: Bytes::from(tail), lost: places };
+        Ok(RecoveredFile { origin, records, tail, partial, lost })
     }
 
     /// The number after the last whole segment, and the segments before it that are not whole, from
@@ -248,7 +346,7 @@ impl<D: Disk> Volume<D> {
         piece: &Pieces,
         layout: Layout,
         losses: &mut Vec<Loss>,
-    ) -> Result<(u32, Vec<u32>)> {
+    ) -> Result<(u32, Vec<Gap>)> {
         let file = piece.origin.file;
         let first = layout.full_segments(piece.synced);
         let (mut end, mut gaps, mut torn) = (first, Vec::new(), None);
@@ -257,7 +355,9 @@ impl<D: Disk> Volume<D> {
         let mut there = self.chunks.segments(Kind::Data, file, first);
         // A chunk that is missing in front of the others was moved to the objects, unless a journal
         // still has its records: then it was never stated as synced, and a crash took it.
-        if !there.is_empty() && piece.has_frame_of(layout, layout.first_record(first)) {
+        let numbers_of = |number| layout.first_record(number)..layout.first_record(number + 1);
+        let start = layout.first_record(first);
+        if !there.is_empty() && piece.has_frame_in(layout, start..start + 1) {
             there.start = first;
         }
         for number in there {
@@ -266,63 +366,28 @@ impl<D: Disk> Volume<D> {
                     let header = segment::expect(&bytes, Kind::Data, file, number)?;
                     let is_full = u64::from(header.count) == layout.records_per_segment();
                     if header.token < token {
-                        gaps.push(number);
+                        gaps.push(Gap { number, token });
                     } else if is_full {
                         (end, token) = (number + 1, header.token);
+                    } else if !piece.has_frame_in(layout, numbers_of(number)) {
+                        // An earlier recovery wrote a segment with lost records. What it had behind
+                        // the segment may have been lost since.
+                        end = number + 1;
                     }
                 }
-                Ok(None) => gaps.push(number),
+                Ok(None) => gaps.push(Gap { number, token }),
                 Err(crate::Error::Damaged { place, what }) => {
-                    gaps.push(number);
+                    gaps.push(Gap { number, token });
                     torn = torn.or(Some((number, Loss { place, what, is_torn_end: true })));
                 }
                 Err(error) => return Err(error),
             }
         }
-        gaps.retain(|number| *number < end);
+        gaps.retain(|gap| gap.number < end);
         // A segment in a chunk is acknowledged only after a sync, and nothing behind this segment
         // was synced.
         losses.extend(torn.filter(|(number, _)| *number >= end).map(|(_, loss)| loss));
         Ok((end, gaps))
-    }
-
-    /// Writes the segments of gaps from the journals. Returns those of which the journals lack
-    /// records.
-    fn fill_gaps(
-        &mut self,
-        piece: &Pieces,
-        layout: Layout,
-        gaps: Vec<u32>,
-        losses: &mut Vec<Loss>,
-    ) -> Result<Vec<PartialSegment>> {
-        let mut partial = Vec::new();
-        let per_segment = layout.records_per_segment();
-        for number in gaps {
-            let first = layout.first_record(number);
-            let (behind, _) = committed_behind(piece, layout, first..first + per_segment);
-            let kept = (behind.len() / layout.record_bytes()).min(per_segment as usize);
-            if (kept as u64) < per_segment {
-                self.keep_aside(piece.origin.file, number)?;
-                partial.push(PartialSegment { number, kept: kept as u64 });
-            }
-            let payload = &behind[..layout.payload_bytes(kept)];
-            self.write(seal_data(piece.origin, layout, number, payload))?;
-        }
-        let runs = partial.chunk_by(|one, next| one.number + 1 == next.number && next.kept == 0);
-        losses.extend(runs.filter_map(|run| {
-            let (first, last) = (run.first()?, run.last()?);
-            let what = format!(
-                "segments {} to {} are not whole, and more follows: records {} to {} are lost \
-                 here, and all behind them are kept",
-                first.number,
-                last.number,
-                layout.first_record(first.number) + first.kept,
-                layout.first_record(last.number + 1) - 1
-            );
-            let place = format!("file {}", piece.origin.file);
-            Some(Loss { place, what, is_torn_end: false })
-        }));
-        Ok(partial)
     }
 
     /// Copies a segment that is not whole into a file of its own, for people.
@@ -341,46 +406,16 @@ impl<D: Disk> Volume<D> {
     }
 }
 
-/// A segment of these records. It counts fewer than fit when the others are lost.
-fn seal_data(origin: Origin, layout: Layout, number: u32, payload: &[u8]) -> Sealed {
-    let mut bytes = vec![0; SEGMENT_BYTES];
-    bytes[SEGMENT_HEADER_BYTES..][..payload.len()].copy_from_slice(payload);
-    let header = Header {
-        kind: Kind::Data,
-        entry_bytes: origin.record_bytes,
-        file: origin.file,
-        number,
-        count: (payload.len() / layout.record_bytes()) as u32,
-        token: origin.token,
-    };
-    segment::seal(&header, &mut bytes);
-    Sealed { kind: Kind::Data, file: origin.file, number, bytes: Bytes::from(bytes) }
-}
-
-/// Committed records of these numbers, as far as there is no gap, and perhaps some behind them.
-/// Also the first committed record behind the gap, if there is one.
-///
-/// A journal that was removed may be back after a crash while the one before it is not: its frames
-/// then stand behind a gap, and the journal after it has everything. So a gap counts only when
-/// nothing later fills it.
-fn committed_behind(piece: &Pieces, layout: Layout, wanted: Range<u64>) -> (BytesMut, Option<u64>) {
-    let (mut behind, mut end) = (BytesMut::new(), wanted.start);
-    let size = layout.record_bytes();
-    let mut skipped = Vec::new();
-    for (_, first, records) in &piece.frames {
-        if end >= wanted.end {
-            break;
-        }
-        let last = first + (records.len() / size) as u64;
-        if *first > end {
-            skipped.push((*first, last));
-        } else if last > end {
-            behind.extend_from_slice(&records[(end - first) as usize * size..]);
-            end = last;
+/// Ranges in order, with those joined that touch.
+fn joined(ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    let mut all: Vec<Range<u64>> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        match all.last_mut().filter(|last| last.end == range.start) {
+            Some(last) => last.end = range.end,
+            None => all.push(range),
         }
     }
-    let missed = skipped.into_iter().filter(|(_, last)| *last > end);
-    (behind, missed.map(|(first, _)| first.max(end)).min())
+    all
 }
 
 /// Number and slot of every journal, in the order in which the journals were written. The header
@@ -391,7 +426,7 @@ fn journals_of(disk: &impl Disk, listed: &[(String, u64)]) -> Result<Vec<(u64, u
     for slot in listed.iter().filter_map(|(name, _)| parse_journal_name(name)) {
         let name = journal_name(slot);
         let header = disk.read(&name, 0, journal::HEADER_BYTES)?;
-        let number = journal::parse_header(&name, &header)?.map_or(slot, |(number, _)| number);
+        let number = journal::parse_header(&name, &header)?.map_or(slot, |header| header.number);
         journals.push((number, slot));
     }
     journals.sort_unstable();
@@ -415,12 +450,32 @@ fn files_of_chunks(
         match any_header(disk, chunks, file)? {
             Some(Header { entry_bytes: record_bytes, token, .. }) => {
                 let origin = Origin { file, record_bytes, token };
-                pieces.insert(file, Pieces { origin, synced: 0, frames: Vec::new() });
+                pieces.insert(file, Pieces::new(origin));
             }
             None => unknown.push(file),
         }
     }
     Ok(unknown)
+}
+
+/// The numbers of the commits at the two ends of a journal.
+#[derive(Clone, Copy, Debug, Default)]
+struct JournalEnds {
+    /// Number of the first commit, when it is whole.
+    first: Option<u64>,
+    /// The number behind that of the last whole commit.
+    next: Option<u64>,
+}
+
+/// The loss of the last commits of the journal before this one. Commits are numbered on from one
+/// journal to the next, and from 0 in each life.
+fn lost_end(before: Option<(u64, JournalEnds)>, number: u64, ends: &JournalEnds) -> Option<Loss> {
+    let (place, ends_before) = before.filter(|(before, _)| before + 1 == number)?;
+    let (next, first) = (ends_before.next?, ends.first?);
+    (first > next).then(|| {
+        let what = format!("its last {} commits are lost: the next journal goes on", first - next);
+        Loss { place: format!("journal {place}"), what, is_torn_end: false }
+    })
 }
 
 fn read_journal(
@@ -429,37 +484,67 @@ fn read_journal(
     slot: u64,
     pieces: &mut BTreeMap<FileId, Pieces>,
     losses: &mut Vec<Loss>,
-) -> Result<()> {
+) -> Result<JournalEnds> {
     let name = journal_name(slot);
     let bytes = disk.read(&name, 0, usize::MAX)?;
     let scan = journal::scan(&name, &bytes)?;
+    for damage in &scan.damaged {
+        let place = &bytes[damage.place.start as usize..damage.place.end as usize];
+        let aside = format!("DAMAGED-{name}-{}", damage.place.start);
+        match disk.write(&aside, 0, place) {
+            // A store on a full disk opens all the same.
+            Ok(()) | Err(StorageError::Full { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        losses.push(Loss { place: name.clone(), what: say_damage(damage), is_torn_end: false });
+    }
     if let Some(dropped) = &scan.dropped {
         let what = format!(
             "{} bytes from byte {} on are no commit ({}), {} whole commits behind",
             dropped.bytes, dropped.at, dropped.what, dropped.commits_behind
         );
-        // Header and first commit are synced together, so a crash may take the header alone.
-        let is_torn_end = dropped.commits_behind <= u64::from(dropped.at == 0);
-        losses.push(Loss { place: name, what, is_torn_end });
+        losses.push(Loss { place: name, what, is_torn_end: dropped.is_torn_end() });
     }
     for frame in scan.frames {
-        let (origin, synced, frame) = match frame {
+        let origin = match &frame {
+            Frame::Records(origin, ..) | Frame::Node(origin, _) | Frame::Lost(origin, ..) => {
+                *origin
+            }
             Frame::Deletion(file) => {
-                pieces.remove(&file);
+                pieces.remove(file);
                 continue;
             }
-            Frame::Node(origin, synced) => (origin, synced, None),
-            Frame::Records(origin, first, records) => (origin, 0, Some((number, first, records))),
         };
-        let new = || Pieces { origin, synced: 0, frames: Vec::new() };
-        let piece = pieces.entry(origin.file).or_insert_with(new);
-        if piece.origin.record_bytes == origin.record_bytes {
-            piece.origin = origin;
-            piece.synced = piece.synced.max(synced);
-            piece.frames.extend(frame);
+        let piece = pieces.entry(origin.file).or_insert_with(|| Pieces::new(origin));
+        if piece.origin.record_bytes != origin.record_bytes {
+            continue;
+        }
+        piece.origin = origin;
+        match frame {
+            Frame::Records(_, first, records) => piece.frames.push((number, first, records)),
+            Frame::Node(_, synced) => piece.synced = piece.synced.max(synced),
+            Frame::Lost(_, first, count) => piece.told.push(first..first.saturating_add(count)),
+            Frame::Deletion(_) => {}
         }
     }
-    Ok(())
+    Ok(JournalEnds { first: scan.first_sequence, next: scan.next_sequence })
+}
+
+/// Damage of a journal in words.
+pub(super) fn say_damage(damage: &JournalDamage) -> String {
+    let JournalDamage { place, commits_lost, commits_behind, what } = damage;
+    let lost = match commits_lost {
+        Some(0) => "no commit is lost".to_owned(),
+        Some(1) => "1 commit is lost".to_owned(),
+        Some(count) => format!("{count} commits are lost"),
+        None => "the first commits are lost".to_owned(),
+    };
+    format!(
+        "bytes {} to {} have changed ({what}): {lost}, and {commits_behind} whole commits behind \
+         are read",
+        place.start,
+        place.end.saturating_sub(1)
+    )
 }
 
 /// The header of the first whole segment of a file in chunks.

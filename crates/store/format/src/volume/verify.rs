@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use evenfall_core::{Disk, StorageError};
 
 use super::is_hole;
+use super::recovery::say_damage;
 use crate::error::{Error, Result};
 use crate::journal::{self, Frame};
 use crate::layout::{
@@ -163,10 +164,15 @@ fn journal_commits(
         Err(error) => return Err(error),
     };
     seen.commits += scan.commits;
+    let place = || name.to_owned();
+    for damage in &scan.damaged {
+        let what = say_damage(damage);
+        seen.findings.push(Finding { place: place(), what, is_torn_end: false });
+    }
     if let Some(dropped) = scan.dropped {
         let what = format!("{} bytes from {} on: {}", dropped.bytes, dropped.at, dropped.what);
-        let is_torn_end = dropped.commits_behind <= u64::from(dropped.at == 0);
-        seen.findings.push(Finding { place: name.into(), what, is_torn_end });
+        let is_torn_end = dropped.is_torn_end();
+        seen.findings.push(Finding { place: place(), what, is_torn_end });
     }
     for frame in scan.frames {
         match frame {
@@ -176,6 +182,11 @@ fn journal_commits(
             }
             Frame::Deletion(file) => {
                 synced.remove(&file);
+            }
+            Frame::Lost(origin, first, count) => {
+                let (file, last) = (origin.file, first.saturating_add(count).saturating_sub(1));
+                let what = format!("records {first} to {last} of file {file} are lost");
+                seen.findings.push(Finding { place: place(), what, is_torn_end: false });
             }
             Frame::Records(..) => {}
         }

@@ -8,7 +8,7 @@ const CHUNK: u64 = SEGMENT * 256;
 
 fn config(held_chunks_max: usize, journal_bytes_max: u64, journals: u64) -> VolumeConfig {
     let recovery_bytes_max = journals * journal_bytes_max;
-    VolumeConfig { node: 1, journal_bytes_max, recovery_bytes_max, held_chunks_max }
+    VolumeConfig { node: 1, journal_bytes_max, recovery_bytes_max, held_chunks_max, secret: 5 }
 }
 
 fn open(config: &VolumeConfig) -> Volume<Plain> {
@@ -64,7 +64,7 @@ fn recovered(volume: &Volume<Plain>, number: u64) -> Vec<u8> {
         let bytes = volume.read(Kind::Data, FileId(number), segment).unwrap().expect("a segment");
         rows.extend_from_slice(&bytes[SEGMENT_HEADER_BYTES..][..SEGMENT as usize * 16]);
     }
-    rows.extend_from_slice(&file.tail);
+    rows.extend_from_slice(&file.tail.bytes);
     rows
 }
 
@@ -103,8 +103,8 @@ fn a_chunk_is_written_once_and_its_rows_are_there_after_a_crash_at_any_step() {
     assert_eq!((volume.synced(FileId(1)), volume.unsynced()), (CHUNK, 0));
     assert_eq!((held_bytes(&volume), one.unsynced()), (37 << 14, 37));
     assert!(recovered(&volume, 1) == rows);
-    let tail = one.records_from(CHUNK).unwrap();
-    volume.close(&mut |_, _| Some(tail.slice(37 * SEGMENT as usize * 16..))).unwrap();
+    let tail = one.records_from(CHUNK).unwrap().bytes;
+    volume.close(&mut |_, _| Some(tail.slice(37 * SEGMENT as usize * 16..).into())).unwrap();
     assert_eq!((held_bytes(&volume), journals(&volume).len()), (0, 1));
     assert!(recovered(&volume, 1) == rows);
 }
