@@ -24,6 +24,7 @@ mod user {
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use clap::Subcommand;
 use evenfall_core::UserKey;
@@ -166,7 +167,23 @@ struct Compact {
     storage: StorageArgs,
 }
 
+/// Whether this process has told of damage in a store.
+static HAS_TOLD_DAMAGE: AtomicBool = AtomicBool::new(false);
+
+/// Runs a command. A command that has found damage ends with an error, whatever else it did, so
+/// that a script learns of the damage too. A server has told of it long before its end.
 pub fn main(args: &Args) -> Outcome {
+    run_command(args)?;
+    let is_server = matches!(args.command, Command::Serve(_));
+    match HAS_TOLD_DAMAGE.load(Relaxed) && !is_server {
+        false => Ok(()),
+        true => Err("the command is done, and the store was damaged: the lines above that begin \
+                     with `damage` name what is lost, and what is kept"
+            .into()),
+    }
+}
+
+fn run_command(args: &Args) -> Outcome {
     match &args.command {
         Command::Serve(args) => serve::serve(args),
         Command::Ls(args) => ls::list_store(args),
@@ -224,6 +241,7 @@ fn said(opened: Opened) -> Store {
 
 fn tell(losses: &[Loss]) {
     losses.iter().for_each(|loss| eprintln!("{loss}"));
+    HAS_TOLD_DAMAGE.fetch_or(losses.iter().any(|loss| !loss.is_torn_end), Relaxed);
 }
 
 /// Serves readers of the store of a recorder, and says where.

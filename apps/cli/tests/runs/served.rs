@@ -111,11 +111,10 @@ fn a_subscriber_hears_of_a_killed_server_and_goes_on_after_its_restart() {
     take_pushed(&mut reader, subscription, &mut next, 300 * BATCH);
     process::send(child.id(), process::Signal::Kill);
     child.wait().expect("its end");
-    let begun = Instant::now();
-    let ended = reader.next_batch(subscription, begun + Duration::from_secs(30));
+    // Not the moment until which the reader waits ends the wait: that would be no error.
+    let ended = reader.next_batch(subscription, Instant::now() + Duration::from_secs(30));
     let words = ended.expect_err("the server is gone").to_string();
     assert!(words.contains("connection to the store"), "{words}");
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
 
     let (child, address) = serve(&dir);
     let mut reader = Client::connect(address).expect("a connection");

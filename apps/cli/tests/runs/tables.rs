@@ -220,8 +220,17 @@ fn a_flipped_bit_in_a_journal_is_told_by_verify_and_when_the_store_opens() {
     let one = tables.write("one.csv", "time,number,price\n1764500000000000000,7,1.5\n");
     let said = tables.append("t", &one, &[]);
     assert!(
-        said.err.contains("damage: ") && said.err.contains("whole commits behind"),
+        said.err.contains("damage: ") && said.err.contains("whole commits behind are read"),
         "{}",
         said.err
     );
+    // The command has done its work, and its end says that there was damage.
+    assert!(!said.ok && said.out.contains("1 records appended"), "{}{}", said.out, said.err);
+    let kept = fs::read_dir(&tables.dir).expect("a store").flatten();
+    let aside = format!("DAMAGED-{name}-");
+    let mut kept = kept.map(|file| file.file_name().to_string_lossy().into_owned());
+    assert!(kept.any(|file| file.starts_with(&aside)), "{aside}");
+    // All records are there but those of the damaged commit that no chunk has: less than a segment.
+    let said = tables.store(&["ls", "--files"]);
+    assert!(said.ok && said.out.contains("50001"), "{}{}", said.out, said.err);
 }

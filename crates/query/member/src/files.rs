@@ -10,6 +10,7 @@ use std::io::{self, BufReader, BufWriter, Read as _, Seek as _, SeekFrom, Write 
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
+use evenfall_host::lock::create_private;
 use evenfall_query_burst::pivots::KEY_BYTES;
 use evenfall_query_burst::sort::{Records, VALUE_BYTES};
 
@@ -165,12 +166,12 @@ pub fn expect_no_later_part(directory: &Path, ranks: usize) -> Result<(), Record
     Ok(())
 }
 
-/// Makes the directory of the parts, if it is missing.
+/// Makes the directory of the parts for this user alone, if it is missing.
 ///
 /// # Errors
 /// When the system refuses.
 pub fn make_directory(dir: &Path) -> Result<(), RecordFileError> {
-    fs::create_dir_all(dir).map_err(about("make the directory", dir))
+    create_private(dir).map_err(about("make the directory", dir))
 }
 
 /// The part of a rank while it is written. The file takes the name of the part by

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use evenfall_core::{Disk, StorageError};
+use evenfall_host::lock::create_private;
 use evenfall_store_format::layout::parse_chunk_name;
 use rustix::fs::{Advice, FlockOperation};
 use rustix::io::Errno;
@@ -84,14 +85,14 @@ fn locked(path: &Path, lock: FlockOperation) -> Result<File, StorageError> {
 }
 
 impl Directory {
-    /// Opens the directory for this process alone. A missing directory is created.
+    /// Opens the directory for this process alone. A missing directory is created for this user.
     ///
     /// # Errors
     /// When the directory cannot be created, opened or locked. A lock fails while another process
     /// has the directory.
     pub fn open(path: &Path) -> Result<Self, StorageError> {
         let name = path.display().to_string();
-        std::fs::create_dir_all(path).map_err(|error| storage_error(&name, &error))?;
+        create_private(path).map_err(|error| storage_error(&name, &error))?;
         let directory = locked(path, FlockOperation::NonBlockingLockExclusive)?;
         Ok(Self::with(path, directory, None))
     }

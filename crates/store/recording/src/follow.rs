@@ -81,10 +81,11 @@ impl RecordingFollower {
     /// Waits until there may be messages that [`read_new`](Self::read_new) has not given, or until
     /// the moment. A message wakes the wait; see [`RecordSource::wait_past`] for sources that
     /// cannot wake. The wait also ends when it is time to look for new files or for lost messages.
+    /// Returns whether the source has said that there are messages.
     ///
     /// # Errors
     /// The errors of the source.
-    pub fn wait_new(&mut self, until: Instant) -> Result<(), StoreError> {
+    pub fn wait_new(&mut self, until: Instant) -> Result<bool, StoreError> {
         let mut until = until.min(self.listed_at + LIST_EVERY);
         let holes = self.streams.values().filter_map(|stream| stream.hole);
         // A hole that was closed at the last look has no later message in the store, and another
@@ -92,11 +93,11 @@ impl RecordingFollower {
         for closes in holes.map(|hole| hole + HOLE_CLOSES).filter(|at| *at > self.looked_at) {
             until = until.min(closes);
         }
-        let Some(seen) = &self.seen else { return Ok(()) };
+        let Some(seen) = &self.seen else { return Ok(false) };
         let apart = LOOKS_APART_MIN.max(self.look_took * LOOKS_APART_PER_LOOK);
         let earliest = until.min(self.looked_at + apart);
         std::thread::sleep(earliest.saturating_duration_since(Instant::now()));
-        self.source.wait_past(seen, until).map(drop)
+        self.source.wait_past(seen, until)
     }
 
     /// Gives the messages that have come. The files of a recording grow one after the other, so a

@@ -127,7 +127,7 @@ pub struct RecordAppender<'a> {
     sequence: Option<Field>,
     /// The word for a position of the table: line or row.
     position_word: &'static str,
-    /// The positions of the records in the window, and of records that it refused or dropped.
+    /// The positions of the records in the window, which holds a limited number of them.
     waiting: HashMap<Bytes, u64>,
     /// What the window remarked, until the caller takes it.
     remarks: Vec<String>,
@@ -197,6 +197,12 @@ impl<'a> RecordAppender<'a> {
         self.appended
     }
 
+    /// Records whose positions are remembered.
+    #[cfg(test)]
+    pub(crate) fn records_waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// The window of the file, if it has one.
     pub fn window(&self) -> Option<&LateWindow> {
         self.window.as_ref()
@@ -217,10 +223,14 @@ impl<'a> RecordAppender<'a> {
         let time_ns = record_time(record);
         let sequence = self.sequence.as_ref().map_or(position, |field| field.whole(record) as u64);
         let record = Bytes::copy_from_slice(record);
-        self.waiting.insert(record.clone(), position);
-        let word = self.position_word;
+        let (word, key, before) = (self.position_word, record.clone(), window.counts());
         let remark = window.offer(&format_args!("{word} {position}"), sequence, time_ns, record);
         self.remarks.extend(remark);
+        let now = window.counts();
+        // A record that the window refuses or drops never leaves it.
+        if (before.too_late, before.duplicates) == (now.too_late, now.duplicates) {
+            self.waiting.insert(key, position);
+        }
         while let Some(record) = self.window.as_mut().and_then(LateWindow::poll_record) {
             self.push_windowed(&record)?;
         }

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use evenfall_core::{Objects, PutOutcome, StorageError};
+use evenfall_host::lock::create_private;
 use rustix::fs::{Advice, FlockOperation};
 
 use super::{Fetch, Place};
@@ -104,7 +105,7 @@ impl Folder {
         if path.is_dir() {
             return Ok(());
         }
-        std::fs::create_dir_all(path)?;
+        create_private(path)?;
         // The directory's own name must survive a power cut, as the objects in it do.
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         File::open(parent.unwrap_or(Path::new(".")))?.sync_all()

@@ -74,3 +74,25 @@ fn a_window_sorts_rows_drops_copies_and_remarks_on_late_ones() {
     assert_eq!(window.judge(), Err(LateWindowError::Refused(1)));
     store.close().unwrap();
 }
+
+#[test]
+fn rows_that_a_window_refuses_or_drops_take_no_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dated(dir.path())).unwrap().store;
+    let arrival = Arrival { window_ns: 10, sequence: "value".into(), ..Arrival::default() };
+    store.create("t", &evenfall_store_format::Schema { arrival, ..schema() }).unwrap();
+    let mut appender = RecordAppender::to_store(&store, "t", Level::Memory, "line").unwrap();
+    for (line, time_ns) in [(0, 1_000), (1, 2_000), (2, 3_000)] {
+        appender.push(line, &record(time_ns, line)).unwrap();
+    }
+    let before = appender.records_waiting();
+    for line in 3..500 {
+        // Too late, each with values of its own; then a copy.
+        appender.push(line, &record(5, line)).unwrap();
+        appender.push(line, &record(3_000, 2)).unwrap();
+    }
+    assert_eq!(appender.records_waiting(), before);
+    appender.finish().unwrap();
+    assert_eq!(appender.records_appended(), 3);
+    store.close().unwrap();
+}
