@@ -31,7 +31,7 @@
 //! only. A commit before the remains of an earlier journal is followed by zeros, which the next
 //! commit overwrites.
 //!
-//! A flipped bit costs the commit that it is in, and the commits behind are read on ([`scan`]).
+//! A flipped bit costs the commit that it is in, and the commits behind are read on ([`scan()`]).
 //! Nothing says where they begin, so each byte may be the first of one, also a byte of a record
 //! that a client has made look like a commit. Only the journal's identity tells: a random number
 //! that no client learns, and that no other journal has, whatever file it was in. The header is

@@ -100,10 +100,10 @@ pub fn scan(name: &str, bytes: &Bytes) -> Result<Scan> {
     Ok(scan)
 }
 
-/// [`scan`], with each whole commit for itself.
+/// As [`scan()`], with each whole commit for itself.
 ///
 /// # Errors
-/// As [`scan`].
+/// As [`scan()`].
 pub fn scan_commits(
     name: &str,
     bytes: &Bytes,
@@ -293,7 +293,7 @@ fn count_commits(bytes: &[u8], is_wanted: impl Fn(&[u8]) -> bool, is_placed: boo
         }
         let sums = sums.get_or_insert_with(|| PartSums::of(bytes));
         let place = is_placed.then_some(at as u64 - 1);
-        if let Ok(commit) = check_commit(bytes, Some(sums), at - 1, place) {
+        if let Ok(commit) = check_commit(bytes, Some(&*sums), at - 1, place) {
             found += 1;
             at = commit.end;
         }
