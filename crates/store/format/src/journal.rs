@@ -42,6 +42,7 @@ mod scan;
 mod tests;
 
 use bytes::Bytes;
+use evenfall_core::Prng;
 
 pub use self::scan::{Dropped, JournalDamage, Scan, ScannedCommit, scan, scan_commits};
 use crate::error::{Error, Result};
@@ -87,6 +88,13 @@ impl JournalHeader {
     fn first_commit(&self) -> usize {
         if self.version == VERSION_BEFORE { HEADER_COPY_BYTES } else { HEADER_BYTES }
     }
+}
+
+/// The identity of a journal of the life that has this secret.
+pub fn identity_of(secret: u64, number: u64) -> u64 {
+    // 2^64 divided by the golden ratio spreads the numbers over 64 bits, so that no two journals of
+    // two lives with close secrets have the same identity.
+    Prng::new(secret ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).next_u64()
 }
 
 /// The bytes of the header of journal `number`, or of the spare that it has become.

@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bytes::Bytes;
-use evenfall_core::{Disk, Prng, StorageError};
+use evenfall_core::{Disk, StorageError};
 
 use crate::error::{Error, Result};
 use crate::journal::{self, Batch, Origin};
@@ -60,10 +60,6 @@ pub const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 pub const RECOVERY_BYTES_MAX: u64 = 256 << 20;
 /// Synced bytes that no journal has stated as synced.
 const UNSTATED_BYTES_MAX: u64 = 64 << 20;
-
-/// An odd number that spreads the numbers of journals over 64 bits, so that no two journals of two
-/// lives with close secrets have the same identity (2^64 divided by the golden ratio).
-const NUMBER_SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Sizes of a volume.
 #[derive(Clone, Debug)]
@@ -343,9 +339,8 @@ impl<D: Disk> Volume<D> {
         self.base_bytes = 0;
     }
 
-    /// The identity of the current journal.
     fn identity(&self) -> u64 {
-        Prng::new(self.config.secret ^ self.number.wrapping_mul(NUMBER_SPREAD)).next_u64()
+        journal::identity_of(self.config.secret, self.number)
     }
 
     fn begin_journal(&mut self) -> Result<()> {
