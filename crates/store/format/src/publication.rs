@@ -403,7 +403,10 @@ fn without(numbers: &[Range<u64>], others: &[Range<u64>]) -> Vec<Range<u64>> {
     let mut left = Vec::new();
     for range in numbers {
         let mut start = range.start;
-        for other in others.iter().filter(|other| other.start < range.end && start < other.end) {
+        for other in others.iter().filter(|other| range.start < other.end) {
+            if other.start >= range.end {
+                break;
+            }
             left.extend((start < other.start).then_some(start..other.start));
             start = other.end;
         }
