@@ -91,7 +91,8 @@ fn a_tail_with_lost_records_reads_back() {
     batch.push_tail(ORIGIN, 100, &tail);
     let mut file = header(7, identity(7), 1, false).to_vec();
     push_commit(&mut file, 7, 0, batch);
-    let records = |first, count| Frame::Records(ORIGIN, first, Bytes::from(vec![4; 16 * count]));
+    let held = |count: usize| Bytes::from(vec![4; 16 * count]);
+    let records = |first, count| Frame::Records(ORIGIN, first, held(count));
     let expected = [
         Frame::Lost(ORIGIN, 102, 1),
         Frame::Lost(ORIGIN, 105, 4),
