@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 pub use evenfall_feed_formats::books::PriceLevel;
-use evenfall_feed_formats::books::levels::{LevelBooks, MarketCodec, MarketMessage};
+use evenfall_feed_formats::books::levels::{LevelBooks, MarketMessage};
 use evenfall_feed_formats::books::{Books, BooksConfig, OrderSide};
 use evenfall_feed_formats::codec::{self, Clock, Codec, DAY_NS};
 use evenfall_feed_formats::event::PRICE_DECIMALS;
