@@ -86,8 +86,7 @@ pub struct Archived {
     pub format: Format,
     /// Its messages; none in a signature.
     pub messages: Vec<Bytes>,
-    /// The body of a signature; `None` for a frame with messages, and where the archive has the
-    /// place of a signature alone.
+    /// The body of a signature; `None` for a frame of the feed, which may have no messages.
     pub signature: Option<Bytes>,
 }
 
@@ -304,24 +303,19 @@ impl Recorder {
         let before = self.ready.len();
         for archived in frames.into_iter().take(usize::from(count)) {
             let frame = self.seal(archived);
-            self.ready.extend(frame.map(|frame| (to, frame)));
+            self.ready.push_back((to, frame));
         }
         let found = self.ready.len() - before;
         self.status.absent += u64::from(count).saturating_sub(found as u64);
     }
 
-    /// The frame as it was sent; `None` for the place of a signature whose body is gone. As a frame
-    /// without messages it would look forged to who checks signatures.
-    fn seal(&mut self, archived: Archived) -> Option<Frame> {
+    fn seal(&mut self, archived: Archived) -> Frame {
         let stream = self.receiver.stream();
         let out = &mut self.receiver.up().out;
         let mut body = bytes::BytesMut::new();
         archived.messages.iter().for_each(|message| put_message(&mut body, message));
         let kept = self.signatures.get(&archived.sequence);
         let signature = archived.signature.as_ref().or(kept);
-        if signature.is_none() && archived.messages.is_empty() {
-            return None;
-        }
         if let Some(signature) = signature {
             body.extend_from_slice(signature);
         }
@@ -340,7 +334,7 @@ impl Recorder {
             format: archived.format,
         };
         let body = out.seal.seal(&fixed, &body);
-        Some(Frame { fixed, flags: 0, body })
+        Frame { fixed, flags: 0, body }
     }
 
     /// Answers [`Wanted::Location`]: the frame to begin with and the number of its first message.

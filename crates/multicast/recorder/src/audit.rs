@@ -172,8 +172,7 @@ impl<'a> StreamAudit<'a> {
         if self.next.as_ref().is_some_and(|next| next.number == number) {
             return self.take_signatures(number + 1);
         }
-        if frame.count == 0 {
-            // A signature has no messages. Recorders of earlier versions kept its place alone.
+        if frame.is_signature {
             let cause = AuditCause::MissingSignature;
             return Ok(self.chain.is_anchored().then_some(AuditBreak { number, cause }));
         }

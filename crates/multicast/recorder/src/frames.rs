@@ -5,7 +5,7 @@
 //! <name>.<stream>.frames
 //!  0         8          16              24       32         40      44      46     47     48
 //! +---------+----------+---------------+--------+----------+-------+-------+------+------+
-//! | time i64| frame u64| first message | origin | deadline | epoch | count |format| zero |
+//! | time i64| frame u64| first message | origin | deadline | epoch | count |format| kind |
 //! +---------+----------+---------------+--------+----------+-------+-------+------+------+
 //! ```
 //!
@@ -32,6 +32,8 @@ use crate::signatures::SignatureReader;
 
 /// Bytes of a frame's record.
 pub(crate) const RECORD_BYTES: usize = 48;
+/// The kind of a signature. A frame of the feed has the kind 0, and may have no messages.
+const SIGNATURE: u8 = 1;
 /// Askers whose place in the recording is remembered, so that their next read continues there.
 const PLACES_MAX: usize = 16;
 
@@ -86,7 +88,7 @@ impl<'a> FrameLog<'a> {
         }
         bytes.extend_from_slice(&release.epoch.to_le_bytes());
         bytes.extend_from_slice(&release.count.to_le_bytes());
-        bytes.extend_from_slice(&[release.format.0, 0]);
+        bytes.extend_from_slice(&[release.format.0, u8::from(release.signature.is_some())]);
     }
 
     /// Appends the gathered frames. Their messages must have been appended before.
@@ -136,9 +138,10 @@ pub(crate) struct FrameRecord {
     first_message: u64,
     origin: SyncTime,
     deadline: Option<SyncTime>,
-    /// Messages; none in a signature.
-    pub(crate) count: u16,
+    count: u16,
     format: Format,
+    /// Whether it is known to be a signature. Recorders of earlier versions did not say so.
+    pub(crate) is_signature: bool,
 }
 
 impl FrameRecord {
@@ -153,6 +156,7 @@ impl FrameRecord {
             deadline: wire::off_wire(word(32)),
             count: u16::from_le_bytes([record[44], record[45]]),
             format: Format(record[46]),
+            is_signature: record[47] == SIGNATURE,
         }
     }
 
@@ -329,8 +333,12 @@ impl<'a> FrameReader<'a> {
             found.push(archived);
         }
         self.add_signatures(stream, &mut found)?;
-        if let Some(last) = found.last() {
-            let next_frame = last.sequence + 1;
+        let next_frame = found.last().map(|last| last.sequence + 1);
+        // The place of a signature without its body is no frame, and counts as absent.
+        let marked = frames.iter().filter(|frame| frame.is_signature);
+        let marked: Vec<u64> = marked.map(|frame| frame.sequence).collect();
+        found.retain(|frame| frame.signature.is_some() || !marked.contains(&frame.sequence));
+        if let Some(next_frame) = next_frame {
             self.places.push_back(Place { asker, stream, next_frame, replay });
             if self.places.len() > PLACES_MAX {
                 self.places.pop_front();
