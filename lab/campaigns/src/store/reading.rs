@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
 use bytes::Bytes;
-use evenfall_core::Objects;
+use evenfall_core::{Objects, PutOutcome, StorageError};
 use evenfall_sim::SimObjects;
 use evenfall_store_format::index::Geometry;
 use evenfall_store_format::layout::{SEGMENT_BYTES, chunk_name, segment_place};
@@ -79,6 +79,37 @@ pub(super) struct Patient<'a>(pub &'a mut dyn Segments);
 impl Segments for Patient<'_> {
     fn segment(&mut self, kind: Kind, file: FileId, number: u32) -> Result<Bytes> {
         retry(|| self.0.segment(kind, file, number))
+    }
+}
+
+/// Repeats each request to read an object until it is answered. A recovery asks for hundreds, and
+/// would seldom get through all of them.
+pub(super) struct PatientObjects<'a>(pub &'a SimObjects);
+
+impl Objects for PatientObjects<'_> {
+    fn put(&self, name: &str, bytes: Bytes) -> Result<(), StorageError> {
+        self.0.put(name, bytes)
+    }
+    fn put_new(&self, name: &str, bytes: Bytes) -> Result<PutOutcome, StorageError> {
+        self.0.put_new(name, bytes)
+    }
+    fn swap(&self, name: &str, was: &Bytes, bytes: Bytes) -> Result<PutOutcome, StorageError> {
+        self.0.swap(name, was, bytes)
+    }
+    fn get(&self, name: &str, offset: u64, len: usize) -> Result<Option<Bytes>, StorageError> {
+        let mut left = 200;
+        loop {
+            match self.0.get(name, offset, len) {
+                Err(error) if error.is_retryable() && left > 0 => left -= 1,
+                done => return done,
+            }
+        }
+    }
+    fn delete(&self, name: &str) -> Result<(), StorageError> {
+        self.0.delete(name)
+    }
+    fn list(&self, prefix: &str) -> Result<Vec<String>, StorageError> {
+        self.0.list(prefix)
     }
 }
 

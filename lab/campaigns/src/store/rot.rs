@@ -16,7 +16,7 @@ use evenfall_store_format::layout::{
 use evenfall_store_format::publication::mend_lost;
 use evenfall_store_format::volume::RecoveredFile;
 
-use super::reading::retry;
+use super::reading::{PatientObjects, retry};
 use super::{Broken, Check, Mutant, Scene, Stream, broken, works};
 
 /// The rot of journals, and records that look like commits.
@@ -164,9 +164,9 @@ impl Scene {
         let (node, schema) = (self.streams[at].published, Arc::clone(&self.streams[at].schema));
         let heals = self.mutant != Some(Mutant::HealsNothing);
         if node.records > 0 && !found.lost.is_empty() && heals {
-            let (volume, objects) = (&self.volume, &self.objects);
+            let (volume, objects) = (&self.volume, PatientObjects(&self.objects));
             let mut read = |number| volume.read(Kind::Data, node.file, number);
-            let healed = retry(|| mend_lost(objects, node, &schema, found, &mut read));
+            let healed = retry(|| mend_lost(&objects, node, &schema, found, &mut read));
             for sealed in healed.map_err(|error| broken(Check::Published, error))? {
                 self.volume.write(sealed).map_err(works)?;
             }

@@ -143,7 +143,7 @@ impl Pieces {
 /// A segment that is not whole, in front of others.
 struct Gap {
     number: u32,
-    /// Token of the segment before, so that the segments behind have no lower one.
+    /// Token of the next segment that is whole, so that no segment behind has a lower one.
     token: u32,
 }
 
@@ -350,6 +350,8 @@ impl<D: Disk> Volume<D> {
         let file = piece.origin.file;
         let first = layout.full_segments(piece.synced);
         let (mut end, mut gaps, mut torn) = (first, Vec::new(), None);
+        // Gaps whose token is known.
+        let mut settled = 0;
         // A later life of the primary never writes behind an earlier one's segments.
         let mut token = 0;
         let mut there = self.chunks.segments(Kind::Data, file, first);
@@ -365,14 +367,16 @@ impl<D: Disk> Volume<D> {
                 Ok(Some(bytes)) => {
                     let header = segment::expect(&bytes, Kind::Data, file, number)?;
                     let is_full = u64::from(header.count) == layout.records_per_segment();
+                    let is_end = is_full || !piece.has_frame_in(layout, numbers_of(number));
                     if header.token < token {
                         gaps.push(Gap { number, token });
-                    } else if is_full {
-                        (end, token) = (number + 1, header.token);
-                    } else if !piece.has_frame_in(layout, numbers_of(number)) {
-                        // An earlier recovery wrote a segment with lost records. What it had behind
-                        // the segment may have been lost since.
+                    } else if is_end {
+                        // A segment that is not full has lost records in an earlier recovery. What
+                        // it had behind it may have been lost since.
                         end = number + 1;
+                        token = if is_full { header.token } else { token };
+                        gaps[settled..].iter_mut().for_each(|gap| gap.token = header.token);
+                        settled = gaps.len();
                     }
                 }
                 Ok(None) => gaps.push(Gap { number, token }),
