@@ -39,7 +39,8 @@ fn old_records_come_from_objects_and_recent_ones_from_the_primary() {
             ClusterSource::open(&names.address(), None, &options, freshness).expect("a source")
         };
         // A scan of what is published, by a reader of either kind: nothing is asked of the primary.
-        eventually("a quiet primary", || store.occupancy().memory_bytes == 0);
+        let is_sealed = || store.await_columns(std::time::Duration::ZERO);
+        eventually("a quiet primary", || is_sealed() && store.occupancy().memory_bytes == 0);
         let before = taken_from(&store, &server);
         let published = source(Freshness::Published);
         assert!(all_of(&published, "a") == records(0..500_000));
