@@ -10,10 +10,14 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenfall_core::{Class, Destination, GroupId, Head, Install, Prng, Transmit};
+use evenfall_core::forward::{Field, Match, Patch, Route, Window};
+use evenfall_core::{
+    Class, Destination, Forward, ForwardId, GroupId, Head, Install, Prng, Transmit,
+};
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::lab::Lab;
 use evenfall_port::{Answer, Kind, Options, Port, Wake};
@@ -320,4 +324,167 @@ fn a_member_whose_hardware_address_is_forgotten_gets_its_copies_by_hand() {
         receive(child.as_mut()).expect("a copy");
     }
     sends_by_kernel(root.as_mut(), &mut children, 200, true);
+}
+
+/// A program of somebody else at a hook of `eth0`, which lets every packet pass and ends the chain
+/// of programs. It is gone when dropped.
+struct Foreign {
+    _program: OwnedFd,
+    _link: OwnedFd,
+}
+
+/// Hooks of `enum bpf_attach_type`.
+const INGRESS: u32 = 46;
+const EGRESS: u32 = 47;
+
+/// Calls `bpf`, which answers with a descriptor.
+fn call_bpf(command: libc::c_long, attributes: &[u8; 64]) -> OwnedFd {
+    let (at, len) = (attributes.as_ptr(), attributes.len());
+    // SAFETY: the pointer and the length describe `attributes`, whose pointers lead to values of
+    // the caller that outlive the call.
+    let fd = unsafe { libc::syscall(libc::SYS_bpf, command, at, len) };
+    assert!(fd >= 0, "bpf {command}: {}", std::io::Error::last_os_error());
+    // SAFETY: the call returned this descriptor, and no other value owns it.
+    unsafe { OwnedFd::from_raw_fd(fd as i32) }
+}
+
+impl Foreign {
+    /// Attaches the program behind those that are there, in the host of this thread.
+    fn attach(hook: u32) -> Self {
+        const PROG_LOAD: libc::c_long = 5;
+        const LINK_CREATE: libc::c_long = 28;
+        const SCHED_CLS: u32 = 3;
+        // `r0 = 0; exit`: TCX_PASS.
+        let instructions = [0xb7_u64, 0x95];
+        let license = c"GPL";
+        let mut load = [0; 64];
+        load[..4].copy_from_slice(&SCHED_CLS.to_ne_bytes());
+        load[4..8].copy_from_slice(&(instructions.len() as u32).to_ne_bytes());
+        load[8..16].copy_from_slice(&(instructions.as_ptr() as u64).to_ne_bytes());
+        load[16..24].copy_from_slice(&(license.as_ptr() as u64).to_ne_bytes());
+        let program = call_bpf(PROG_LOAD, &load);
+        // SAFETY: the name ends with a zero byte.
+        let interface = unsafe { libc::if_nametoindex(c"eth0".as_ptr()) };
+        let mut link = [0; 64];
+        link[..4].copy_from_slice(&program.as_raw_fd().to_ne_bytes());
+        link[4..8].copy_from_slice(&interface.to_ne_bytes());
+        link[8..12].copy_from_slice(&hook.to_ne_bytes());
+        let link = call_bpf(LINK_CREATE, &link);
+        Self { _program: program, _link: link }
+    }
+}
+
+#[test]
+fn a_program_of_others_before_ours_costs_no_feed_of_a_root() {
+    let Some(lab) = new_lab() else { return };
+    let mut children: Vec<_> = (1..lab.hosts()).map(|host| open(&lab, host, Kind::Udp)).collect();
+    let foreign = lab.within(0, || Foreign::attach(EGRESS)).unwrap();
+    let mut root = open_root(&lab, Kind::Tc);
+    let (end, mut before) = (MonotonicClock::now() + PATIENCE, u64::MAX);
+    while root.counters().sent_by_kernel[LIVE] != before {
+        assert!(MonotonicClock::now() < end, "the port notices that copies are missed");
+        before = root.counters().sent_by_kernel[LIVE];
+        send(root.as_mut(), b"seen by the other program alone");
+        std::thread::sleep(Duration::from_millis(25));
+        root.answers(&mut Vec::new());
+    }
+    assert!(root.counters().failed > 0, "the copies that were missed are counted");
+    for child in &mut children {
+        let (mut arrivals, end) = (Vec::new(), MonotonicClock::now() + PATIENCE);
+        while child.receive(&mut arrivals) == 0 {
+            assert_ne!(child.wait(None, Some(end)), Wake::Deadline, "the last left by hand");
+        }
+        while child.receive(&mut arrivals) > 0 {}
+    }
+    sends_by_kernel(root.as_mut(), &mut children, 200, false);
+    drop(foreign);
+}
+
+#[test]
+fn a_program_of_others_before_ours_leaves_the_stream_to_the_process_of_a_proxy() {
+    const TABLE: ForwardId = ForwardId(1);
+    let Some(lab) = new_lab() else { return };
+    let mut publisher = open(&lab, 1, Kind::Udp);
+    let mut children: Vec<_> = [2, 3].map(|host| open(&lab, host, Kind::Udp)).into();
+    let foreign = lab.within(0, || Foreign::attach(INGRESS)).unwrap();
+    let mut proxy = open(&lab, 0, Kind::Tc);
+    let members = children.iter().map(|child| child.local_addr()).collect();
+    proxy.install(0, &Install::Group(GROUP, members)).unwrap();
+    let rules = Forward {
+        class: Class::Live,
+        sources: vec![publisher.local_addr()],
+        matches: vec![Match::Bytes(Field::new(0, b"EF"))],
+        routes: vec![Route { matches: Vec::new(), to: GROUP }],
+        window: Window { at: 8, frames: 64 },
+        head_bytes: 16,
+        patches: vec![Patch::Bytes(Field::new(2, &[7]))],
+        code: None,
+    };
+    proxy.install(0, &Install::Forward(TABLE, Some(Arc::new(rules)))).unwrap();
+    let mut publish = |number: u64| {
+        let head = [&b"EF______"[..], &number.to_le_bytes()].concat();
+        let to = Destination::One(proxy.local_addr());
+        let body = Bytes::from_static(b"body");
+        publisher.send(0, Transmit::new(Class::Live, to, Head::new(&head), body)).unwrap();
+        assert!(publisher.flush());
+        let (mut arrivals, end) = (Vec::new(), MonotonicClock::now() + PATIENCE);
+        while proxy.receive(&mut arrivals) == 0 {
+            assert_ne!(proxy.wait(None, Some(end)), Wake::Deadline, "every datagram is handed in");
+        }
+        arrivals[0].is_forwarded
+    };
+    assert!(!publish(1), "the other program ends the chain");
+    drop(foreign);
+    assert!(publish(2), "the program is reached again");
+    for child in &mut children {
+        let (datagram, _) = receive(child.as_mut()).expect("a copy");
+        assert_eq!((datagram[2], datagram[8]), (7, 2), "the first was left to the process");
+    }
+}
+
+#[test]
+fn a_root_whose_interface_went_down_copies_by_its_kernel_again() {
+    let Some(lab) = new_lab() else { return };
+    let mut children: Vec<_> = (1..lab.hosts()).map(|host| open(&lab, host, Kind::Udp)).collect();
+    let mut root = open_root(&lab, Kind::Tc);
+    wait_for_ways(root.as_mut(), &mut children);
+    run_in(&lab, 0, "link set eth0 down");
+    std::thread::sleep(Duration::from_millis(25));
+    root.answers(&mut Vec::new());
+    let before = *root.counters();
+    send(root.as_mut(), b"nowhere");
+    let counters = *root.counters();
+    assert_eq!(counters.sent_by_kernel, before.sent_by_kernel, "no link, no copies");
+    assert_eq!(counters.failed - before.failed, 3, "each refused copy is counted");
+    run_in(&lab, 0, "link set eth0 up");
+    let (end, mut arrivals) = (MonotonicClock::now() + PATIENCE, Vec::new());
+    // The link comes up within a second, and then the kernel asks for the hardware addresses.
+    while root.counters().sent_by_kernel[LIVE] == before.sent_by_kernel[LIVE] {
+        assert!(MonotonicClock::now() < end, "the kernel copies again");
+        send(root.as_mut(), b"again");
+        std::thread::sleep(Duration::from_millis(25));
+        root.answers(&mut Vec::new());
+    }
+    for child in &mut children {
+        while child.receive(&mut arrivals) == 0 {
+            assert_ne!(child.wait(None, Some(end)), Wake::Deadline, "a copy");
+        }
+        while child.receive(&mut arrivals) > 0 {}
+    }
+    sends_by_kernel(root.as_mut(), &mut children, 200, true);
+}
+
+#[test]
+fn an_interface_with_another_name_and_other_offloads_goes_on() {
+    let Some(lab) = new_lab() else { return };
+    let mut children: Vec<_> = (1..lab.hosts()).map(|host| open(&lab, host, Kind::Udp)).collect();
+    let mut root = open_root(&lab, Kind::Tc);
+    wait_for_ways(root.as_mut(), &mut children);
+    (0..lab.hosts()).for_each(|host| lab.turn_off_checksums(host).unwrap());
+    sends_by_kernel(root.as_mut(), &mut children, 200, true);
+    run_in(&lab, 0, "link set eth0 name lan0");
+    std::thread::sleep(Duration::from_millis(25));
+    root.answers(&mut Vec::new());
+    sends_by_kernel(root.as_mut(), &mut children, 300, true);
+    assert_eq!(root.counters().failed, 0);
 }
