@@ -320,7 +320,6 @@ impl Campaign for Store {
                 ("failed requests", 1_000),
                 ("chunks evicted", 1),
                 ("chunks put into columns", 10),
-                ("chunks written once", 1),
                 ("segments rotten", 100),
                 ("segments lost in front of whole ones", 10),
                 ("commits of journals rotten", 100),

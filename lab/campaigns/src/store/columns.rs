@@ -26,7 +26,7 @@ pub(super) fn open(
 /// the journals are too few for a chunk, so that what is held goes to the disk raw.
 pub(super) fn sizes(seed: u64, journal_bytes_max: u64) -> VolumeConfig {
     let (held_chunks_max, recovery_bytes_max) = match seed % 32 {
-        27 => (3, 64 << 20),
+        3 | 27 => (3, 64 << 20),
         other if other % 4 == 2 => (1, journal_bytes_max * (2 + seed % 3)),
         _ => (0, 2 * journal_bytes_max),
     };
@@ -46,6 +46,12 @@ impl Scene {
     /// Puts the chunks of a stream into columns: the raw ones as far as they are synced, and the
     /// one behind them when it is whole and held. The power may go between any two steps.
     pub(super) fn put_into_columns(&mut self) -> Result<(), Broken> {
+        if self.config.held_chunks_max > 1 {
+            // The disk thread has no more to do, so that a chunk may be whole.
+            while let Some(sealed) = self.waiting.pop_front() {
+                let _ = self.volume.hold_segment(sealed);
+            }
+        }
         let at = self.prng.below(self.streams.len() as u64) as usize;
         let file = self.streams[at].appender.file();
         let layout = self.streams[at].appender.layout();
