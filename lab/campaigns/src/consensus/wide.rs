@@ -30,7 +30,6 @@ use evenfall_sim::{Cloud, HostIndex, HostSpec, NodeIndex, Observer, Seen, SimTim
 use super::ordered::{Ordered, Replicas};
 use super::rivals::Protocol;
 use crate::model::{Model, Simulated, Stack};
-use crate::seeds::in_parallel;
 
 /// Bytes of the longest datagram.
 pub const DATAGRAM_BYTES: usize = 1_400;
@@ -58,8 +57,6 @@ const LOW_PER_S: f64 = 50_000.0;
 const RATE_MAX: f64 = 1e9;
 /// The longest median in a data centre, by the thesis.
 pub const RACK_LIMIT: Duration = Duration::from_millis(10);
-/// The search for a rate ends with steps of at most this factor.
-const STEP_LEAST: f64 = 1.05;
 /// Time between two checks whether a simulation is decided ([`Scenario::is_decided`]).
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Time between two departures of clients.
@@ -714,10 +711,7 @@ impl Observer<Node, Sites> for Watch {
 /// median is at most 1.5 times the median at a low rate. In a data centre, the median is at most 10
 /// ms. A short run does not show a queue that grows slowly, so at most one request in twenty may
 /// join a queue, and 98 of 100 requests have to be answered. The rate is found within 9 %.
-///
-/// With `ahead` a second core simulates, beside each rate, the rate that comes next if the first is
-/// too high. The result is the same.
-pub fn peak(scenario: &Scenario, ahead: bool) -> (f64, Outcome) {
+pub fn peak(scenario: &Scenario) -> (f64, Outcome) {
     let at = |requests_per_s: f64| Scenario { requests_per_s, ..scenario.clone() }.run();
     let low = at(LOW_PER_S);
     let limit = match scenario.is_wide() {
@@ -730,21 +724,9 @@ pub fn peak(scenario: &Scenario, ahead: bool) -> (f64, Outcome) {
     };
     let (mut rate, mut best) = (LOW_PER_S, low);
     let (mut step, mut has_failed) = (8.0_f64, false);
-    // An outcome that was simulated ahead, and its rate.
-    let mut known: Option<(f64, Outcome)> = None;
-    while step > STEP_LEAST && rate < RATE_MAX {
+    while step > 1.05 && rate < RATE_MAX {
         let next = rate * step;
-        let outcome = match known.take().filter(|(rate, _)| *rate == next) {
-            Some((_, outcome)) => outcome,
-            None if ahead && step.sqrt() > STEP_LEAST => {
-                let rates = [next, rate * step.sqrt()];
-                let both = in_parallel(0, 2, |place| at(rates[place as usize]), |_| {});
-                let [outcome, after] = <[Outcome; 2]>::try_from(both).expect("two runs");
-                known = Some((rates[1], after));
-                outcome
-            }
-            None => at(next),
-        };
+        let outcome = at(next);
         if holds(&outcome, next) {
             (rate, best) = (next, outcome);
             step = if has_failed { step.sqrt() } else { 2.0 };

@@ -113,9 +113,7 @@ pub struct Args {
 /// Simulates what the arguments ask for, and prints the results.
 pub fn main(args: &Args) -> Outcome {
     let scenario = scenario(args);
-    // Several seeds keep all cores busy.
-    let ahead = args.seeds == 1;
-    let one = |seed| measure(&Scenario { seed, ..scenario.clone() }, args.rate, ahead);
+    let one = |seed| measure(&Scenario { seed, ..scenario.clone() }, args.rate);
     let mut value = if args.seeds > 1 {
         let shown = Progress::new();
         shown.stage("simulating seeds", Some(args.seeds.into()));
@@ -169,7 +167,7 @@ fn scenario(args: &Args) -> Scenario {
 }
 
 /// The results at this rate, or at the highest rate and at shares of it.
-fn measure(scenario: &Scenario, rate: Option<f64>, ahead: bool) -> Value {
+fn measure(scenario: &Scenario, rate: Option<f64>) -> Value {
     let at = |requests_per_s: f64| {
         let mut value = told(&Scenario { requests_per_s, ..scenario.clone() }.run());
         value["offered_per_s"] = json!(requests_per_s);
@@ -178,17 +176,11 @@ fn measure(scenario: &Scenario, rate: Option<f64>, ahead: bool) -> Value {
     if let Some(rate) = rate {
         return at(rate);
     }
-    let (rate, best) = wide::peak(scenario, ahead);
+    let (rate, best) = wide::peak(scenario);
     let mut value = told(&best);
     value["offered_per_s"] = json!(rate);
-    let shares = [25, 50, 70];
-    let below = |place: u64| at(rate * f64::from(shares[place as usize]) / 100.0);
-    let times = match ahead {
-        true => in_parallel(0, 3, below, |_| {}),
-        false => (0..3).map(below).collect(),
-    };
-    for (share, times) in shares.into_iter().zip(times) {
-        value[format!("at_{share}")] = times;
+    for share in [25, 50, 70] {
+        value[format!("at_{share}")] = at(rate * f64::from(share) / 100.0);
     }
     value
 }

@@ -221,9 +221,7 @@ pub fn tables(
 
 /// The values of all columns after the column `thesis`, over the seeds.
 fn values(scenario: &Scenario, is_idle: bool, effort: &ConsensusEffort) -> Vec<Option<f64>> {
-    // Several seeds keep all cores busy.
-    let ahead = effort.seeds == 1;
-    let one = |seed| value(&Scenario { seed, ..scenario.clone() }, is_idle, ahead);
+    let one = |seed| value(&Scenario { seed, ..scenario.clone() }, is_idle);
     let runs = in_parallel(effort.seed, effort.seeds.into(), one, |_| {});
     let column = |at: usize| runs.iter().filter_map(|run| run[at]).collect::<Vec<f64>>();
     (0..5)
@@ -235,11 +233,11 @@ fn values(scenario: &Scenario, is_idle: bool, effort: &ConsensusEffort) -> Vec<O
 }
 
 /// The values of one seed.
-fn value(scenario: &Scenario, is_idle: bool, ahead: bool) -> [Option<f64>; 5] {
+fn value(scenario: &Scenario, is_idle: bool) -> [Option<f64>; 5] {
     let (rate, below) = if is_idle {
         (None, scenario.run())
     } else {
-        let (rate, _) = wide::peak(scenario, ahead);
+        let (rate, _) = wide::peak(scenario);
         (Some(rate), Scenario { requests_per_s: rate * 0.7, ..scenario.clone() }.run())
     };
     let ms = |times: &wide::Times, share| Some(times.quantile(share).as_secs_f64() * 1e3);
