@@ -35,6 +35,7 @@ const ABSENT: &[(&str, &str, &str)] = &[
     ("store", "primary_key_file = \"reader.key\"", "none: the other nodes are on this machine"),
     ("store", "users_file = \"users.toml\"", "none: programs on this machine, without keys"),
     ("store", "keep_bytes = 1000000000", "none: all records are kept"),
+    ("store", "upload_bytes_per_s = 100000000", "none: no limit"),
     ("keys", "limit_mib = 512", "none: 256"),
     ("keys", "membership = \"etcd://127.0.0.1:2379/keys\"", "none: no service outside"),
     ("multicast.shape", "depth = 2", "none: follows from the number of receivers"),
