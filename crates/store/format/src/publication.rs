@@ -257,6 +257,13 @@ impl<'a, O: Objects> Publication<'a, O> {
             let bytes = bytes.ok_or_else(|| Error::damaged(&name, "there is no such object"))?;
             tail.extend(decode_part(&bytes, node.file, &name)?);
         }
+        // A part that stays for its nodes of the index still has segments that are in chunks now,
+        // the last of them as it was when it was open.
+        let first_of = |kind| match kind {
+            Kind::Data => node.data_chunks.saturating_mul(SEGMENTS_PER_CHUNK),
+            Kind::Index => node.index_chunks.saturating_mul(SEGMENTS_PER_CHUNK),
+        };
+        tail.retain(|(kind, number), _| *number >= first_of(*kind));
         if !tail.is_empty() || node.tail_segments == 0 {
             return Ok(Self { objects, node, tail });
         }

@@ -1,9 +1,11 @@
 use std::sync::Arc;
 
-use evenfall_core::Prng;
+use evenfall_core::{Objects, Prng, PutOutcome, StorageError};
 
 use super::*;
 use crate::appender::Appender;
+use crate::layout::{pack_name, parse_chunk_name};
+use crate::publication::Publication;
 use crate::schema::Schema;
 
 /// A file, its full segments, and the packs in which its end was put.
@@ -84,6 +86,53 @@ impl Scene {
         );
         let open = (Kind::Index, end.at.nodes);
         assert!(end.open_index.is_none() || found.get(&open) == end.open_index.as_ref());
+    }
+}
+
+/// The packs and the chunks as objects.
+impl Objects for Scene {
+    fn put(&self, _: &str, _: Bytes) -> Result<(), StorageError> {
+        unreachable!("the objects are read only")
+    }
+    fn put_new(&self, _: &str, _: Bytes) -> Result<PutOutcome, StorageError> {
+        unreachable!("the objects are read only")
+    }
+    fn swap(&self, _: &str, _: &Bytes, _: Bytes) -> Result<PutOutcome, StorageError> {
+        unreachable!("the objects are read only")
+    }
+    fn get(&self, name: &str, offset: u64, len: usize) -> Result<Option<Bytes>, StorageError> {
+        let from = offset as usize;
+        let pack = self.packs.iter().find(|(pack, _)| pack_name(1, **pack) == name);
+        if let Some((_, bytes)) = pack {
+            return Ok(Some(bytes.slice(from..from + len)));
+        }
+        let slot = (from / SEGMENT_BYTES) as u32;
+        let key = parse_chunk_name(name)
+            .map(|(kind, _, chunk)| (kind, chunk * SEGMENTS_PER_CHUNK + slot));
+        Ok(key.and_then(|key| self.shelf.get(&key).cloned()))
+    }
+    fn delete(&self, _: &str) -> Result<(), StorageError> {
+        unreachable!("the objects are read only")
+    }
+    fn list(&self, _: &str) -> Result<Vec<String>, StorageError> {
+        unreachable!("the objects are read only")
+    }
+}
+
+#[test]
+fn a_segment_that_was_open_in_a_part_is_read_from_its_chunk() {
+    let mut scene = Scene::new();
+    // A node of the index is full, so the part stays when its records are in a chunk.
+    scene.append(2 * 700 + 1);
+    scene.publish(&|_| false);
+    scene.append(2 * 68);
+    scene.publish(&|_| false);
+    assert_eq!(scene.node.data_chunks, 3);
+    assert_eq!(scene.node.parts.iter().filter(|part| part.bytes > 0).count(), 2);
+    let mut publication = Publication::open(&scene, scene.node).unwrap();
+    for number in [0, 699, 700, 767] {
+        let found = publication.segment(Kind::Data, FileId(1), number).unwrap();
+        assert!(found == scene.shelf[&(Kind::Data, number)], "segment {number}");
     }
 }
 
