@@ -183,12 +183,17 @@ pub fn sort_records(args: &SortArgs) -> Outcome {
     let partial = args.partial_files(local);
     // A part that is not whole is of no use to anyone.
     let remove = move || partial.iter().for_each(|file| drop(fs::remove_file(file)));
-    run_until_signal(remove, || {
+    run_until_signal(remove.clone(), || {
         let ranks = args.hosts.rank_count(local)?;
         args.check(ranks)?;
         let member = args.hosts.join(local, &args.stated(ranks))?;
         let rank = member.rank();
-        args.hosts.end_rank(rank, sort_as(args, member))
+        let end = sort_as(args, member);
+        if end.is_err() {
+            // A rank of this machine was killed before it could remove its part.
+            remove();
+        }
+        args.hosts.end_rank(rank, end)
     })
 }
 
