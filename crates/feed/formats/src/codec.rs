@@ -34,8 +34,8 @@
 //!   [`crate::columns`]), with whatever decimals and lengths the venue has. Prices with more
 //!   decimals than an [`Event`] has are in the codec's own columns only.
 //! - The tables `trades` and `quotes`, and the book at a time, are made out of what the codec says
-//!   of price levels and trades ([`Codec::market`], [`crate::books::levels`]). A codec that says
-//!   nothing of them has these tables refused by its name.
+//!   of price levels and trades ([`Codec::market_codec`], [`crate::books::levels`]). A codec that
+//!   says nothing of them has these tables refused by its name.
 //! - [`Event::price`] is in 1/10,000 dollar, [`Event::event_ns`] counts from [`Codec::clock`], and
 //!   a symbol has 8 bytes, padded with spaces ([`Stock::new`](crate::itch::Stock)). A venue that
 //!   names a security once and then only numbers it is read with [`Symbols::learn`] and
