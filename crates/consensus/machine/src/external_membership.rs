@@ -43,7 +43,7 @@
 //!   list that lacks what the replica has read before, or that ends a super-leaf in a cycle that
 //!   was committed with it. A replica that has lost its disk, too, cannot notice.
 //!
-//! The owner of a replica reads and changes the list: see [`Canopus::outside`] and
+//! The owner of a replica reads and changes the list: see [`Canopus::apply_membership`] and
 //! [`Canopus::outside_wanted`].
 
 use core::time::Duration;
