@@ -23,10 +23,10 @@ trap 'rm -rf "$work"' EXIT
 say() { echo "dist: $*"; }
 
 # A static program with glibc. The named target keeps build scripts and macros dynamic. A static program finds no
-# getrandom of the C library at run time, and would open /dev/random, which an empty root has not: it asks the kernel.
+# getrandom of the C library at run time, and would open /dev/random, which an empty root has not. So it asks the kernel.
 build_static() {
-  RUSTFLAGS="-C target-feature=+crt-static --cfg getrandom_backend=\"linux_getrandom\"" cargo build --quiet --profile lean --target "$triple" \
-    --package evenfall-cli "$@"
+  RUSTFLAGS="-C target-feature=+crt-static --cfg getrandom_backend=\"linux_getrandom\"" \
+    cargo build --quiet --profile lean --target "$triple" --package evenfall-cli "$@"
 }
 
 # An archive with one program, its licences and its page: end of the name, and the program.
@@ -92,10 +92,12 @@ make_deb() {
   chmod 644 "$docs"/*
   find "$root" -type d -exec chmod 755 {} +
   mkdir "$root/DEBIAN"
-  local size architecture
+  local size architecture control
   size=$(du -sk "$root/usr" | cut -f1)
   architecture=$(dpkg --print-architecture)
-  sed "s/@VERSION@/$version/; s/@SIZE@/$size/; s/@ARCHITECTURE@/$architecture/; s/@MAINTAINER@/$maintainer/" deploy/debian/control.in >"$root/DEBIAN/control"
+  control=$(sed "s/@VERSION@/$version/; s/@SIZE@/$size/; s/@ARCHITECTURE@/$architecture/" deploy/debian/control.in)
+  # Not by sed, which would take an "&" or a "/" of the name for its own.
+  echo "${control//@MAINTAINER@/"$maintainer"}" >"$root/DEBIAN/control"
   install -m 755 deploy/debian/postinst "$root/DEBIAN/postinst"
   local package=$out/evenfall_${version}_$architecture.deb
   dpkg-deb --root-owner-group -Zxz --build "$root" "$package" >/dev/null

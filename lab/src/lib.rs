@@ -24,6 +24,6 @@ pub mod receiving;
 pub mod signed;
 pub mod sockets;
 
-/// Measurements of a frame tell how often the allocator was called.
+/// Counts the calls of the allocator, for measurements of a frame.
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;

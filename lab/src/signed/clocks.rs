@@ -32,8 +32,9 @@ const RUN: u64 = 77;
 const STARTED: u32 = 9;
 /// Delay of every datagram.
 const DELAY: Duration = Duration::from_micros(30);
-/// When the nodes begin, on the clock that all of them have, and when each knows its time.
+/// When the nodes begin, on the clock that all of them have.
 const BEGIN: Timestamp = Timestamp::from_nanos(1 << 40);
+/// Time after which every node knows its time.
 const LEARNING: Duration = Duration::from_millis(7_500);
 /// By how much the attacker wants to move a clock.
 const AHEAD: Duration = Duration::from_millis(5);
@@ -205,7 +206,7 @@ fn play(attack: ClockAttack, has_node_keys: bool) -> ForgeryResult {
             }
         }
     }
-    // What neighbours tell the reference takes two ways.
+    // Neighbours tell the reference that the victim contradicts them, and it tells the victim.
     let mut succeeded = scene.is_victim_moved();
     let refused = scene.refused;
     scene.pass(Duration::from_millis(100));

@@ -2,8 +2,7 @@
 //!
 //! [`hostile`] attacks the messages of the feed as a subscriber can that holds the shared key,
 //! [`forgery`] attacks what nodes and roots say to each other, and [`clocks`] attacks the clocks of
-//! other nodes. [`cost`] measures what signing and
-//! checking take.
+//! other nodes. [`cost`] measures what signing and checking take.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;

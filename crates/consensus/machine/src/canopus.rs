@@ -467,7 +467,7 @@ impl Canopus {
                     if counts && let Some(group) = self.group(owner, incarnation) {
                         group.hear(me, &report);
                         self.beat.status_due = true;
-                        self.others.status_due |= owner >= OWNERS;
+                        self.others.ballots_due |= owner >= OWNERS;
                     }
                 }
                 Effect::Propose(cycle) => {

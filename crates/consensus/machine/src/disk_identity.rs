@@ -175,11 +175,11 @@ enum Phase {
 pub(crate) struct DiskIdentity {
     pub(crate) own: DiskRecord,
     phase: Phase,
-    /// The peers whose numbers are on the own disk.
+    /// The peers whose numbers are on this replica's disk.
     written: BTreeSet<NodeId>,
-    /// The counts of the peers that did not take the own number.
+    /// The counts of the peers that did not take the number of this disk.
     counts: BTreeMap<NodeId, u32>,
-    /// The answers of the peers that took the own number.
+    /// The answers of the peers that took the number of this disk.
     answers: BTreeMap<NodeId, KnownDisk>,
     learns: bool,
     /// Whether [`Event::Counts`] was told.
@@ -254,7 +254,7 @@ impl Canopus {
         self.record(&record, effects);
     }
 
-    /// The own number is on the disk, so the members may be asked.
+    /// The number of this disk is written, so the members may be asked.
     pub(crate) fn number_written(&mut self) {
         self.disk.phase = Phase::Asks;
         self.greet_all();
@@ -460,7 +460,7 @@ impl Canopus {
         }
     }
 
-    /// Gives up the own group when an earlier disk may have proposed in it.
+    /// Gives up this replica's group when an earlier disk may have proposed in it.
     pub(crate) fn give_up_earlier(&mut self) {
         let me = self.me;
         if let Some(own) = self.groups.get_mut(&me)

@@ -210,7 +210,7 @@ impl Canopus {
     pub(crate) fn tick(&mut self, now: Timestamp) {
         self.beat.ticks += 1;
         self.beat.status_due = true;
-        self.others.status_due = self.config.second_round.is_on();
+        self.others.ballots_due = self.config.second_round.is_on();
         self.others.told.clear();
         self.want();
         if self.disk.votes() {

@@ -373,14 +373,14 @@ impl Canopus {
     /// When ballots are to leave: at once, but not more often than four times for each cycle that
     /// starts.
     pub(crate) fn ballots_at(&self) -> Option<Timestamp> {
-        let is_due = self.others.status_due && self.disk.votes();
+        let is_due = self.others.ballots_due && self.disk.votes();
         is_due.then(|| self.others.spoke_at + self.config.cycle_every / 4)
     }
 
     /// Tells all nodes of the other super-leaves what this replica has written: everything at each
     /// heartbeat, and what has changed since then at other times.
     pub(crate) fn send_ballots(&mut self, now: Timestamp) {
-        (self.others.status_due, self.others.spoke_at) = (false, now);
+        (self.others.ballots_due, self.others.spoke_at) = (false, now);
         let all = self.reports(OWNERS);
         let told = core::mem::replace(&mut self.others.told, all.clone());
         let groups = all.into_iter().filter(|report| !told.contains(report)).collect();

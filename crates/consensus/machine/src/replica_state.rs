@@ -110,7 +110,7 @@ pub(crate) struct OtherLeaves {
     /// A super-leaf that is to leave as planned.
     pub(crate) retires: Option<VnodeId>,
     /// Whether ballots are due.
-    pub(crate) status_due: bool,
+    pub(crate) ballots_due: bool,
     /// When the last ballots left.
     pub(crate) spoke_at: Timestamp,
     /// The ballots that left since the last heartbeat.
@@ -118,14 +118,14 @@ pub(crate) struct OtherLeaves {
 }
 
 impl OtherLeaves {
-    /// These nodes, of which nothing is known yet. `status_due` says whether a second round needs
+    /// These nodes, of which nothing is known yet. `ballots_due` says whether a second round needs
     /// ballots.
-    pub(crate) fn of_nodes(nodes: impl Iterator<Item = NodeId>, status_due: bool) -> Self {
+    pub(crate) fn of_nodes(nodes: impl Iterator<Item = NodeId>, ballots_due: bool) -> Self {
         Self {
             nodes: nodes.map(|node| (node, RemoteLeafPeer::default())).collect(),
             membership: ExternalMembership::default(),
             retires: None,
-            status_due,
+            ballots_due,
             spoke_at: Timestamp::ZERO,
             told: Vec::new(),
         }

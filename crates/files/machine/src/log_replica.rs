@@ -25,7 +25,7 @@ pub struct Stream {
     pub changes: u64,
 }
 
-/// See the documentation of the module.
+/// How far the copy of the nameserver's log on this dataserver is.
 #[derive(Debug, Default)]
 pub struct Kept {
     /// The last stream that began.

@@ -98,7 +98,7 @@ impl Keeper {
     }
 }
 
-/// See the documentation of the module.
+/// The keepers of the nameserver's log, and the effects that wait for them.
 #[derive(Debug, Default)]
 pub struct LogReplication {
     keepers: BTreeMap<DiskId, Keeper>,

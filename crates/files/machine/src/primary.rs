@@ -27,7 +27,7 @@ pub struct Follower {
     pub told: u64,
 }
 
-/// See the documentation of the module.
+/// The followers of a primary, and the appends that they may still need.
 #[derive(Debug, Default)]
 pub struct PrimaryState {
     pub followers: Vec<Follower>,

@@ -1,4 +1,4 @@
-//! Whose word a server takes.
+//! Checks of senders: whose word a server takes.
 //!
 //! Under a key every datagram is sealed, and its sender has the key. Without a key, servers are on
 //! loopback, where any program may send them datagrams. The kernel does not let a program send from

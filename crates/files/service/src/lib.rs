@@ -1,11 +1,11 @@
 //! A nameserver and dataservers as processes, with WebHDFS in front, and a client.
 //!
 //! ```text
-//!  client ──names──> nameserver: names front ── owner thread: machine, port, log
+//!  client ──names──> nameserver: WebHDFS ────── owner thread: machine, port, log
 //!    │  ^                │                            ^
 //!    │  └── redirect ────┘                            │ datagrams
 //!    │                                                v
-//!    └───bytes────> dataserver: bytes front ── owner thread: machine, port, logs of chunks
+//!    └───bytes────> dataserver: WebHDFS ────── owner thread: machine, port, logs of chunks
 //! ```
 //!
 //! Each process has one thread that owns its machine (`owner`). Each request of HTTP has a thread

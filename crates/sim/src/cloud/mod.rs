@@ -156,13 +156,13 @@ impl CloudMap {
         self.paths.path(ends(from), ends(to), number)
     }
 
-    /// The path that a packet takes at a time: one of several where packets are sprayed.
+    /// The path of a packet that leaves at this time: one of several where packets are sprayed.
     #[inline]
     fn path_of(&self, packet: &Packet, at: u64) -> Path {
         let (from, to) = (packet.from_host, packet.to_host);
         match u64::from(self.profile.sprayed_paths) {
             0 | 1 => self.path(from, to),
-            // A nanosecond is as good a coin as any, and needs no state.
+            // The nanosecond at which a packet leaves draws its path. That needs no state.
             paths => self.numbered_path(from, to, mix(at ^ (u64::from(to.0) << 32)) % paths),
         }
     }

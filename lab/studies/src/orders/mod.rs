@@ -21,8 +21,8 @@
 //! (Goyal et al., SIGCOMM 2023).
 //!
 //! Every way gets the same races: participants and response times depend on the seed alone. Orders
-//! travel over the cloud of the run, between the same hosts, which pause at the same times. They do
-//! not meet the feed: a card has one direction for each.
+//! travel over the cloud of the run, between the same hosts, which pause at the same times. They
+//! share no queue with the feed, because a card has a queue for each direction.
 
 mod ranking;
 mod upward;

@@ -56,8 +56,8 @@ pub(super) struct UpwardArrival {
     pub(super) content: UpwardContent,
 }
 
-/// A host that sends what its list says, when the list says it, or the exchange, whose list is
-/// empty.
+/// The host of a participant, which sends its departures at their times, or the exchange or a
+/// proxy, which have none.
 struct OrderPort {
     exchange: SocketAddr,
     participant: u32,

@@ -7,7 +7,7 @@ use crate::nameserver::Event;
 use crate::namespace::{Caller, NamespaceCall};
 use crate::wire::FilesControl;
 
-/// The log of a space that has seen these lives and changes, and whose keepers are these disks.
+/// The log of a namespace that has seen these lives and changes, and has these disks as keepers.
 fn log(starts: u64, changes: u64, keepers: &[u64]) -> Bytes {
     let mut space = Namespace::default();
     let disks = keepers.iter().map(|disk| DiskId(*disk)).collect();

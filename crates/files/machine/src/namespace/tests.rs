@@ -1,6 +1,6 @@
 use super::*;
 
-/// A space with calls made by a user at a time that counts up.
+/// A namespace with calls that a user makes at times that count up.
 #[derive(Default)]
 struct Made {
     space: Namespace,

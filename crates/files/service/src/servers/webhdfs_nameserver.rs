@@ -1,4 +1,4 @@
-//! WebHDFS at the nameserver: names are answered here, and bytes are elsewhere.
+//! WebHDFS at the nameserver: answers about names, and redirects to the dataservers for bytes.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
