@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
-/// See the documentation of the module.
+/// Chunks of memory, out of which frames are cut one behind another.
 #[derive(Debug)]
 pub struct FrameMemory {
     /// The chunk that is filled at present. It has no bytes of its own, only room.

@@ -17,7 +17,8 @@ thread_local! {
 /// The system's allocator with a count for each thread.
 pub struct CountingAllocator;
 
-/// Calls of this thread for memory so far, new or longer. Zero in a program with another allocator.
+/// How often this thread has allocated or reallocated memory. Zero in a program with another
+/// allocator.
 pub fn count_of_thread() -> u64 {
     COUNT.get()
 }

@@ -119,9 +119,9 @@ pub fn try_contestants(
     play_rounds(contestants.iter().map(open).collect(), plan)
 }
 
-/// A way of copies to the children of a trial.
+/// A path on which copies reach the children of a trial.
 trait TriedPath {
-    /// Lets the next datagram take its way. Returns the time of it.
+    /// Sends the next datagram along the path. Returns the time that the call took.
     fn carry_next(&mut self) -> Duration;
 
     /// Receives the copies of the datagram, and does the work that is not measured.
@@ -147,7 +147,7 @@ trait TriedPath {
     }
 }
 
-/// Plays the rounds of all ways in turn. A way that is an error was not opened.
+/// Plays the rounds of all paths in turn. An error says why its path was not opened.
 fn play_rounds<P: TriedPath>(
     mut paths: Vec<Result<P, String>>,
     plan: TrialPlan,

@@ -78,8 +78,8 @@ impl MemoryLog {
 /// takes tens of microseconds, in which a release may be due.
 #[derive(Debug)]
 pub struct MemoryWatch {
-    /// `None` once the thread is to end.
-    is_watched: Option<Sender<()>>,
+    /// The thread ends when this is dropped.
+    end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -89,24 +89,24 @@ impl MemoryWatch {
     /// # Errors
     /// When the process may not start another thread.
     pub fn start(mut log: MemoryLog) -> io::Result<Self> {
-        let (is_watched, watched) = channel();
+        let (end, ended) = channel();
         let work = move || {
             pin::to_all_cores();
             loop {
                 log.sample(MonotonicClock::now());
-                if watched.recv_timeout(PERIOD) != Err(RecvTimeoutError::Timeout) {
+                if ended.recv_timeout(PERIOD) != Err(RecvTimeoutError::Timeout) {
                     return;
                 }
             }
         };
         let thread = Some(Builder::new().name("memory".into()).spawn(work)?);
-        Ok(Self { is_watched: Some(is_watched), thread })
+        Ok(Self { end: Some(end), thread })
     }
 }
 
 impl Drop for MemoryWatch {
     fn drop(&mut self) {
-        self.is_watched = None;
+        self.end = None;
         if let Some(thread) = self.thread.take() {
             // A thread that panicked has said so.
             let _ = thread.join();

@@ -140,7 +140,7 @@ pub struct Process {
     pub driver: Loop,
     /// The pages of the process over HTTP.
     pub telemetry: Telemetry,
-    /// Writes the memory of this process down, from when a role asks for that.
+    /// The thread that records the memory of this process; `None` until a role asks for it.
     _memory: Option<MemoryWatch>,
     clock: Clock,
     /// When the process started. The time tells the process from an earlier process with the same

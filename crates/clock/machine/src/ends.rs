@@ -164,7 +164,7 @@ impl ClockEnds {
         Some(MacKey::new(NODE_KEY_ID, &derived))
     }
 
-    /// The number of this life, while the reference has not repeated it.
+    /// The random number of this life; `None` when the reference has repeated it.
     pub(crate) fn unanswered(&self) -> Option<u64> {
         (!self.is_answered).then_some(self.nonce)
     }
@@ -194,12 +194,12 @@ impl ClockEnds {
         self.is_answered = true;
         let EndKeys::Node(own) = &self.own else { return true };
         for key in keys {
-            // A key that this node derives itself is known already.
             if !self.neighbours[self.place as usize].contains(&key.neighbour) {
                 continue;
             }
             let lower = self.ids[key.neighbour as usize];
             let code = MacKey::new(NODE_KEY_ID, &mask_key(key.masked, own, lower));
+            // A key that this node derives itself is known already.
             self.known.entry(key.neighbour).or_insert(code);
         }
         true

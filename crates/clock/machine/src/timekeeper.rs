@@ -138,7 +138,7 @@ pub struct Timekeeper {
     probe_at: Option<Timestamp>,
     second_at: Option<(Timestamp, usize)>,
     gap: Duration,
-    /// Datagrams by the place that they go to.
+    /// Datagrams that wait to leave, with the places of their receivers.
     out: VecDeque<(u32, ClockMessage, Option<Token>)>,
     events: VecDeque<TimeEvent>,
     dropped: u64,
@@ -402,7 +402,7 @@ impl Timekeeper {
         self.ends.as_ref().and_then(|ends| ends.unanswered())
     }
 
-    /// Gives a node the keys that it has with its neighbours.
+    /// Sends a node the keys that it has with its neighbours.
     fn answer(&mut self, node: u32, nonce: u64) {
         // Requests that somebody recorded and sends again must not crowd out verdicts.
         let has_room = self.out.len() < QUEUE_MAX / 2;

@@ -67,8 +67,8 @@ const BODY_BYTES_MAX: usize = 65_507 - HEADER_BYTES - crate::seal::TAG_BYTES;
 /// Bytes of a chunk of memory for frames.
 const CHUNK_BYTES: usize = 65_536;
 
-/// Memory for the frames that the ring keeps. Up to a sixteenth of a chunk is left over where the
-/// next frame does not fit, and the frames that leave the ring may still wait to be sent.
+/// Memory for the frames that the ring keeps. Frames of up to 4 KiB leave at most a sixteenth of a
+/// chunk unused at its end, and frames that left the ring may still wait to be sent.
 fn frame_memory(ring: &Repair) -> FrameMemory {
     let chunks = ring.ring_bytes / CHUNK_BYTES;
     FrameMemory::new(CHUNK_BYTES, chunks + chunks / 16 + 16)
@@ -77,6 +77,7 @@ fn frame_memory(ring: &Repair) -> FrameMemory {
 /// Frames a second whose releases receivers report: a thousand in ten seconds, of which ten lie
 /// beyond the 99th percentile.
 const TIMED_PER_SECOND: u32 = 100;
+
 /// The root of one tree.
 pub struct Root {
     config: Config,

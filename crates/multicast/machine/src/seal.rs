@@ -84,7 +84,7 @@ impl Seal {
         Self { keyed, beside: None, ends: None, memory }
     }
 
-    /// Takes the memory of bodies from here. The call must come before the first body.
+    /// Uses this memory for bodies. The call must come before the first body.
     pub(crate) fn with_memory(self, memory: FrameMemory) -> Self {
         Self { memory, ..self }
     }

@@ -15,7 +15,7 @@ use evenfall_store_recording::files::frames_name;
 use evenfall_store_recording::replay::first_where;
 use evenfall_store_recording::{Catalog, StreamReplay};
 
-use crate::frames::{FrameRecord, RECORD_BYTES};
+use crate::frames::{FrameRecord, RECORD_BYTES, numbers_of};
 use crate::signatures::{RecordedSignature, SignatureReader};
 
 /// Frames that are read at once: 96 KiB.
@@ -128,11 +128,8 @@ impl<'a> StreamAudit<'a> {
 
     /// Compares all frames. Returns the first break.
     fn read_all(&mut self) -> Result<Option<AuditBreak>, StoreError> {
-        let numbers = match self.source.listed()?.iter().any(|file| file.name == self.frames) {
-            true => self.source.between(&self.frames, i64::MIN, i64::MAX)?,
-            // Messages that no recorder wrote, of a feed file for example, have no frames.
-            false => 0..0,
-        };
+        // Messages that no recorder wrote, of a feed file for example, have no frames.
+        let numbers = numbers_of(self.source, &self.frames)?;
         let mut at = numbers.start;
         while at < numbers.end {
             let until = (at + READ_FRAMES).min(numbers.end);
@@ -154,7 +151,7 @@ impl<'a> StreamAudit<'a> {
     /// Takes the signatures below this number, whose own frames are not recorded.
     fn take_signatures(&mut self, below: u64) -> Result<Option<AuditBreak>, StoreError> {
         while let Some(signature) = self.next.take_if(|next| next.number < below) {
-            let RecordedSignature { number, run_id, body, .. } = signature;
+            let RecordedSignature { number, run_id, body } = signature;
             if let Err(broken) = self.chain.take_signature(number, run_id, &body) {
                 return Ok(Some(broken));
             }

@@ -131,6 +131,14 @@ pub fn resumes(
     (0..streams).map(of).collect()
 }
 
+/// The numbers of all records of a file; none where the source has no such file.
+pub(crate) fn numbers_of(source: &dyn RecordSource, file: &str) -> Result<Range<u64>, StoreError> {
+    match source.listed()?.iter().any(|listed| listed.name == file) {
+        true => source.between(file, i64::MIN, i64::MAX),
+        false => Ok(0..0),
+    }
+}
+
 /// A frame without its messages.
 #[derive(Clone, Copy)]
 pub(crate) struct FrameRecord {
@@ -296,25 +304,32 @@ impl<'a> FrameReader<'a> {
         Ok(self.rebuild((asker, stream), &frames, replay)?.unwrap_or_default())
     }
 
-    /// Adds the bodies of those frames that are signatures.
-    fn add_signatures(&self, stream: u32, frames: &mut [Archived]) -> Result<(), StoreError> {
-        let is_signature = |frame: &&mut Archived| frame.messages.is_empty();
-        let Some(first) = frames.iter().find(|frame| frame.messages.is_empty()) else {
+    /// Adds the bodies of signatures to the frames that were found of these records, one each. The
+    /// place of a signature without its body is no frame, and counts as absent.
+    fn add_signatures(
+        &self,
+        stream: u32,
+        records: &[FrameRecord],
+        found: &mut Vec<Archived>,
+    ) -> Result<(), StoreError> {
+        let Some(first) = records.iter().find(|record| record.is_signature) else {
             return Ok(());
         };
         let reader = SignatureReader::new(self.source, &self.name, stream)?;
         let mut reader = reader.skip_to(first.sequence)?;
         let mut next = reader.next_signature()?;
-        for frame in frames.iter_mut().filter(is_signature) {
+        for (_, frame) in records.iter().zip(&mut *found).filter(|(record, _)| record.is_signature)
+        {
             while next.as_ref().is_some_and(|next| next.number < frame.sequence) {
                 next = reader.next_signature()?;
             }
-            let found = next.take_if(|next| next.number == frame.sequence);
-            if let Some(found) = found {
-                frame.signature = Some(found.body.into());
+            if let Some(signature) = next.take_if(|next| next.number == frame.sequence) {
+                frame.signature = Some(signature.body.into());
                 next = reader.next_signature()?;
             }
         }
+        let mut is_marked = records.iter().map(|record| record.is_signature);
+        found.retain(|frame| is_marked.next() == Some(false) || frame.signature.is_some());
         Ok(())
     }
 
@@ -332,13 +347,9 @@ impl<'a> FrameReader<'a> {
             };
             found.push(archived);
         }
-        self.add_signatures(stream, &mut found)?;
-        let next_frame = found.last().map(|last| last.sequence + 1);
-        // The place of a signature without its body is no frame, and counts as absent.
-        let marked = frames.iter().filter(|frame| frame.is_signature);
-        let marked: Vec<u64> = marked.map(|frame| frame.sequence).collect();
-        found.retain(|frame| frame.signature.is_some() || !marked.contains(&frame.sequence));
-        if let Some(next_frame) = next_frame {
+        self.add_signatures(stream, frames, &mut found)?;
+        if let Some(last) = frames.last() {
+            let next_frame = last.sequence + 1;
             self.places.push_back(Place { asker, stream, next_frame, replay });
             if self.places.len() > PLACES_MAX {
                 self.places.pop_front();

@@ -28,6 +28,8 @@ use evenfall_store_recording::files::{signatures_name, signatures_schema};
 use evenfall_store_recording::replay::first_where;
 use evenfall_store_recording::writer::append_when_admitted;
 
+use crate::frames::numbers_of;
+
 /// Bytes of a record.
 const RECORD_BYTES: usize = 128;
 /// Bytes of a record before the part of the body.
@@ -42,7 +44,7 @@ const FEW_RECORDS: u64 = 256;
 /// Signatures of a stream that wait to be appended.
 #[derive(Default)]
 struct Pending {
-    /// Of a stream that has signatures. The file of another stream is not created.
+    /// The file of the stream, which is created for its first signature.
     file: Option<Arc<StoreFile>>,
     bytes: Vec<u8>,
     last_ns: i64,
@@ -116,8 +118,6 @@ pub struct RecordedSignature {
     pub number: u64,
     /// The random number of the run.
     pub run_id: u64,
-    /// When it was recorded, in nanoseconds since 1970.
-    pub time_ns: i64,
     /// Its body. A part that is missing makes the body too short.
     pub body: Vec<u8>,
 }
@@ -142,11 +142,7 @@ impl<'a> SignatureReader<'a> {
     /// The errors of the source.
     pub fn new(source: &'a dyn RecordSource, name: &str, stream: u32) -> Result<Self, StoreError> {
         let file = signatures_name(name, stream);
-        let is_there = source.listed()?.iter().any(|listed| listed.name == file);
-        let numbers = match is_there {
-            true => source.between(&file, i64::MIN, i64::MAX)?,
-            false => 0..0,
-        };
+        let numbers = numbers_of(source, &file)?;
         let (at_once, records) = (READ_RECORDS, Vec::new());
         Ok(Self { source, file, numbers, at_once, records, at: 0, last: None })
     }
@@ -204,7 +200,6 @@ impl<'a> SignatureReader<'a> {
             let first = signature.get_or_insert_with(|| RecordedSignature {
                 number,
                 run_id,
-                time_ns: evenfall_store_format::layout::record_time(record),
                 body: Vec::with_capacity(length),
             });
             if (first.number, first.run_id) != (number, run_id) {

@@ -282,7 +282,9 @@ impl<W: LogOutput> Writer<W> {
     /// Writes all records, and returns when they are written.
     pub fn flush(&mut self) {
         self.hand_over();
-        self.settle_output();
+        if self.failed.is_none() {
+            self.failed = self.out.settle_bytes().err();
+        }
     }
 
     /// Writes all records and an end record.
@@ -308,12 +310,6 @@ impl<W: LogOutput> Writer<W> {
         }
         // Bytes that could not be written are dropped.
         self.pending.clear();
-    }
-
-    fn settle_output(&mut self) {
-        if self.failed.is_none() {
-            self.failed = self.out.settle_bytes().err();
-        }
     }
 }
 

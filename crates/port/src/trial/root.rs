@@ -30,10 +30,8 @@ use super::{
 };
 use crate::choice::{KindTrial, TrialLoad};
 use crate::sys::set_option;
+use crate::udp::plan::SEGMENTS_MAX;
 use crate::{Answer, Kind, Options, Port};
-
-/// Segments that one buffer may have (`UDP_MAX_SEGMENTS` of kernels before 6.9).
-const SEGMENTS_MAX: usize = 64;
 
 /// How the copies of a root leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +42,7 @@ pub struct RootPath {
     pub segments: bool,
 }
 
-/// Who sends.
+/// What makes the copies of a [`RootSender`].
 enum CopyMaker {
     Port {
         port: Box<dyn Port>,
@@ -143,7 +141,7 @@ impl RootSender {
         }
     }
 
-    /// Sends so many datagrams to each member. Returns the time of it.
+    /// Sends this many datagrams to each member. Returns the time that the call took.
     pub fn send_burst(&mut self, datagrams: usize) -> Duration {
         let start = MonotonicClock::now();
         if matches!(self.maker, CopyMaker::Sends { segments: true, .. }) {
@@ -174,14 +172,9 @@ impl RootSender {
         Some([counters.sent[live], counters.sent_by_kernel[live]])
     }
 
-    fn write_number(&mut self) {
-        self.number += 1;
-        self.datagram[NUMBER_AT..NUMBER_AT + 8].copy_from_slice(&self.number.to_le_bytes());
-    }
-
     fn send_datagram(&mut self) {
-        self.write_number();
-        let Self { maker, datagram, body, .. } = self;
+        let Self { maker, datagram, body, number } = self;
+        write_number(datagram, number);
         match maker {
             CopyMaker::Port { port, .. } => {
                 let (to, head) = (Destination::Group(GROUP), Head::new(&datagram[..HEAD_BYTES]));
@@ -203,27 +196,29 @@ impl RootSender {
 
     /// Sends datagrams as buffers that the kernel cuts.
     fn send_buffers(&mut self, mut datagrams: usize) {
-        let longest = crate::DATAGRAM_BYTES_MAX / self.datagram.len();
+        let Self { maker, datagram, number, .. } = self;
+        let CopyMaker::Sends { socket, targets, room, .. } = maker else { return };
+        let longest = crate::DATAGRAM_BYTES_MAX / datagram.len();
         while datagrams > 0 {
             let count = datagrams.min(SEGMENTS_MAX).min(longest.max(1));
             datagrams -= count;
-            let mut buffer = match &mut self.maker {
-                CopyMaker::Sends { room, .. } => std::mem::take(room),
-                _ => return,
-            };
-            buffer.clear();
+            room.clear();
             for _ in 0..count {
-                self.write_number();
-                buffer.extend_from_slice(&self.datagram);
+                write_number(datagram, number);
+                room.extend_from_slice(datagram);
             }
-            if let CopyMaker::Sends { socket, targets, room, .. } = &mut self.maker {
-                for target in targets.iter() {
-                    let _ = socket.send_to(&buffer, *target);
-                }
-                *room = buffer;
+            for target in targets.iter() {
+                // The copies of a buffer that the kernel refuses count as lost.
+                let _ = socket.send_to(room, *target);
             }
         }
     }
+}
+
+/// Writes the next number into a datagram.
+fn write_number(datagram: &mut [u8], number: &mut u64) {
+    *number += 1;
+    datagram[NUMBER_AT..NUMBER_AT + 8].copy_from_slice(&number.to_le_bytes());
 }
 
 /// Lets the kernel copy what a socket sends. Returns the member to send to, and what holds the

@@ -15,7 +15,7 @@ const WAIT_MAX: Duration = Duration::from_millis(1);
 /// Lets repairs pass while little waits in the kernel.
 #[derive(Debug, Default)]
 pub(super) struct RepairGate {
-    /// Since when repairs wait.
+    /// When the repairs began to wait; `None` while none waits.
     since: Option<Timestamp>,
 }
 

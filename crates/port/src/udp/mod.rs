@@ -26,7 +26,7 @@ mod gate;
 mod inbox;
 pub(crate) mod inject;
 mod outbox;
-mod plan;
+pub(crate) mod plan;
 mod socket;
 #[cfg(test)]
 mod tests;

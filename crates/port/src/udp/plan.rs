@@ -43,7 +43,7 @@ use crate::sys::{Control, RawAddress};
 /// send.
 pub(super) const FRAMES_PER_PLAN: usize = 64;
 /// Segments in one send (`UDP_MAX_SEGMENTS` of kernels before 6.10).
-const SEGMENTS_MAX: usize = 64;
+pub(crate) const SEGMENTS_MAX: usize = 64;
 /// Bytes in one send: 65,535 less the headers of IPv4 and UDP.
 const SEND_BYTES_MAX: usize = 65_507;
 /// Messages in one `sendmmsg` (`UIO_MAXIOV`). The kernel ignores further messages.

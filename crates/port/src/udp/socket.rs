@@ -21,9 +21,9 @@ const STAMPS_BOTH_WAYS: libc::c_uint = libc::SOF_TIMESTAMPING_SOFTWARE
 #[cfg(feature = "ebpf")]
 const SO_RCVMARK: libc::c_int = 75;
 
-/// The word of the receive queue in the kernel's answer (`SK_MEMINFO_RMEM_ALLOC`).
+/// Index of the memory of the receive queue in `SO_MEMINFO` (`SK_MEMINFO_RMEM_ALLOC`).
 const MEMORY_ARRIVED: usize = 0;
-/// The word of the send queue in the kernel's answer (`SK_MEMINFO_WMEM_ALLOC`).
+/// Index of the memory of the send queue in `SO_MEMINFO` (`SK_MEMINFO_WMEM_ALLOC`).
 const MEMORY_DEPARTING: usize = 2;
 
 /// A bound, non-blocking UDP socket.

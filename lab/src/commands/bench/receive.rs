@@ -12,7 +12,7 @@ use super::median;
 use crate::receiving::line::{RoleAllocations, count_allocations};
 use crate::receiving::{ReceiveBench, ReceiveCost, measure_receiver};
 
-/// The most messages that fit a datagram of the default length, at 2 bytes a message.
+/// The most empty messages that fit a datagram of the default length: each takes 2 bytes.
 const PACK_MAX: u16 = 640;
 
 /// Frames during which the calls of the allocator by the machines of all roles are counted.

@@ -50,7 +50,7 @@ pub(super) struct Neighbour {
     /// Whether `heard` and `arrivals` are of this life of the neighbour and of this node. Known
     /// only where datagrams are under keys of two ends.
     is_proven: bool,
-    /// When the last probe came that the neighbour made in this life of this node.
+    /// When the last proven probe of the neighbour came.
     proven_at: Timestamp,
 }
 
@@ -94,7 +94,8 @@ impl Neighbour {
                 return None;
             }
             if !is_newer {
-                self.forget_arrivals();
+                self.arrivals.clear();
+                self.heard = (0, nothing);
             }
             self.is_proven = false;
             return Some(false);
@@ -106,7 +107,7 @@ impl Neighbour {
             // What came before may have been an old probe of a neighbour that had begun then.
             self.arrivals.clear();
             if !is_newer {
-                self.forget_arrivals();
+                self.heard = (0, nothing);
             }
             self.is_proven = true;
         } else if !is_newer && behind > PAIRS_KEPT as u32 {
@@ -114,12 +115,6 @@ impl Neighbour {
         }
         self.proven_at = now;
         Some(true)
-    }
-
-    /// Forgets what the neighbour sent.
-    fn forget_arrivals(&mut self) {
-        self.arrivals.clear();
-        self.heard = (0, [Timestamp::ZERO; 2]);
     }
 
     pub(super) fn arrived(&mut self, number: u32, probe: &CodedProbe, at: Timestamp) {

@@ -131,7 +131,8 @@ impl ChainAudit {
         }
     }
 
-    /// Takes the next frame. `run_id` is that of the next signature; `None` when none follows.
+    /// Takes the next frame of the stream. `run_id` is the run of the first signature behind the
+    /// frame; `None` when no signature follows.
     ///
     /// # Errors
     /// The break that the frame shows. The audit ends there.
@@ -168,7 +169,7 @@ impl ChainAudit {
         Ok(())
     }
 
-    /// Takes the next signature of this run: its number and its body.
+    /// Takes the next signature of the stream: its number, its run and its body.
     ///
     /// # Errors
     /// The break that the signature shows. The audit ends there.

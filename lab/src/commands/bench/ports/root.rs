@@ -27,6 +27,7 @@ use evenfall_port::{Kind, Options, Port};
 use evenfall_runtime::program::Outcome;
 use serde_json::{Value, json};
 
+use super::super::median;
 use super::{Args, OVERHEAD_BYTES, check_args};
 
 /// Datagrams of a burst: as many as the kernel takes as segments of one buffer.
@@ -226,11 +227,6 @@ impl Bench {
         measured.delivered.push(delivered);
         Ok(())
     }
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// The median; `None` without values.
