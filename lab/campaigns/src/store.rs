@@ -362,7 +362,8 @@ impl Scene {
         let hand = Hand { disk: disk.clone(), mutant };
         let journal_bytes_max = 20_000 + prng.below(200_000);
         let rot = JournalRot::new(seed);
-        let config = VolumeConfig { secret: rot.secret, ..columns::sizes(seed, journal_bytes_max) };
+        let sizes = columns::volume_sizes(seed, journal_bytes_max);
+        let config = VolumeConfig { secret: rot.secret, ..sizes };
         let (mut volume, _) = columns::open(hand, &config)?;
         let mut streams = Vec::new();
         for file in 0..1 + prng.below(4) {

@@ -657,8 +657,11 @@ impl Shared {
         Ok((shared, found.losses))
     }
 
-    /// Puts names in the place of the numbers of files, which are all that the disk knows.
+    /// Puts the names of files into losses that state their numbers. The disk knows numbers only.
     fn name_files(&self, losses: &mut [Loss]) {
+        if losses.is_empty() {
+            return;
+        }
         let files = self.files.read().unwrap_or_else(|e| e.into_inner());
         let names: BTreeMap<String, &String> =
             files.values().map(|file| (format!("file {}", file.id), &file.name)).collect();

@@ -8,7 +8,8 @@
 //!
 //! A new file gets an entry of its own. When a life has [`SINGLE_MAX`] such entries, it puts a
 //! catalogue with all of its entries, and removes the single ones. So a reader of the objects takes
-//! one listing, a catalogue and a few entries, whatever the number of files.
+//! one listing, and for each life a catalogue and up to [`SINGLE_MAX`] entries, whatever the number
+//! of files.
 //!
 //! Of several entries of a file the one with the greatest token counts. Each try to put a catalogue
 //! has a number of its own, so that a put that lands late undoes nothing, and the catalogue before
@@ -115,11 +116,7 @@ pub(super) fn read_catalog(bucket: &Bucket) -> Result<Vec<(String, Entry)>, Stor
 fn read_listed(bucket: &Bucket) -> Result<ListedCatalog, StoreError> {
     let mut missing = None;
     let names = bucket.list(ENTRIES_PREFIX)?;
-    let mut catalogs: BTreeMap<u32, u32> = BTreeMap::new();
-    for (token, number) in names.iter().filter_map(|name| parse_life_catalog_name(name)) {
-        let newest = catalogs.entry(token).or_default();
-        *newest = number.max(*newest);
-    }
+    let catalogs = greatest_each(names.iter().filter_map(|name| parse_life_catalog_name(name)));
     let mut files: BTreeMap<FileId, (String, Entry)> = BTreeMap::new();
     let mut gone: BTreeSet<FileId> = BTreeSet::new();
     for (token, number) in catalogs {
@@ -134,11 +131,7 @@ fn read_listed(bucket: &Bucket) -> Result<ListedCatalog, StoreError> {
             enter_newest(&mut files, name, entry);
         }
     }
-    let mut single: BTreeMap<FileId, u32> = BTreeMap::new();
-    for (file, token) in names.iter().filter_map(|name| parse_catalog_name(name)) {
-        let newest = single.entry(file).or_default();
-        *newest = token.max(*newest);
-    }
+    let single = greatest_each(names.iter().filter_map(|name| parse_catalog_name(name)));
     for (file, token) in single {
         let known = files.get(&file).map_or(0, |(_, entry)| entry.listed);
         if known > token || gone.contains(&file) {
@@ -157,6 +150,16 @@ fn read_listed(bucket: &Bucket) -> Result<ListedCatalog, StoreError> {
     let mut files: Vec<(String, Entry)> = kept.collect();
     files.sort_by(|a, b| a.0.cmp(&b.0));
     Ok(ListedCatalog { files, missing })
+}
+
+/// The greatest of the numbers that come with each key.
+fn greatest_each<K: Ord>(pairs: impl Iterator<Item = (K, u32)>) -> BTreeMap<K, u32> {
+    let mut greatest = BTreeMap::new();
+    for (key, number) in pairs {
+        let known: &mut u32 = greatest.entry(key).or_default();
+        *known = number.max(*known);
+    }
+    greatest
 }
 
 fn enter_newest(files: &mut BTreeMap<FileId, (String, Entry)>, name: String, entry: Entry) {

@@ -30,15 +30,16 @@ use evenfall_store_format::{FileId, Kind};
 
 use super::engine::{Shared, StoreFile};
 use super::uploads::in_parallel;
-use super::{StoreError, lock};
+use super::{Entry, StoreError, lock};
 
-/// Named packs beyond which the oldest ones are merged into new ones. Each keeps the bytes of all
-/// its parts, whether they are named or not.
+/// Number of named packs beyond which the oldest ones are merged into new ones. A pack keeps the
+/// bytes of all its parts, whether they are named or not.
 const LIVE_MAX: usize = 64;
-/// Packs that nothing names and that stay for readers of an earlier block: a reader takes a second
-/// at most, and a busy store publishes twenty groups in a second.
+/// Limit of the packs that nothing names and that stay for readers of an earlier block. At twenty
+/// groups a second, of which each leaves one such pack, a pack stays for three seconds.
 const STALE_MAX: usize = 64;
-/// Bytes of such packs. The packs that the last group has replaced stay whatever they have.
+/// Limit of the bytes of such packs. The packs that lost their last name with the last group do not
+/// count.
 const STALE_BYTES_MAX: u64 = 64 << 20;
 /// Bytes after which a pack is put and the next one begins.
 const PACK_BYTES_MAX: usize = 16 << 20;
@@ -394,7 +395,7 @@ impl Shared {
                 }
                 continue;
             }
-            files.iter().for_each(|file| is_named(file, packs));
+            files.iter().for_each(|file| note_named(file, packs));
             shown.extend(files);
         }
         let unlisted =
@@ -428,6 +429,14 @@ impl Shared {
         }
     }
 
+    /// All files that the names know, with those of other nodes of a cluster.
+    pub(super) fn list_entries(&self) -> Result<Vec<(String, Entry)>, StoreError> {
+        Ok(match self.names.member() {
+            Some(member) => member.list()?,
+            None => self.names.list()?,
+        })
+    }
+
     /// Removes the packs, the blocks and the catalogue of an earlier life once no file is published
     /// by that life any more.
     pub(super) fn drop_life(&self, token: u32) -> Result<(), StoreError> {
@@ -438,11 +447,8 @@ impl Shared {
             return Ok(());
         }
         // Other nodes may have taken over other files of that life.
-        let entries = match self.names.member() {
-            Some(member) => member.list()?,
-            None => self.names.list()?,
-        };
-        if entries.iter().any(|(_, entry)| entry.listed == token && !entry.is_deleted) {
+        if self.list_entries()?.iter().any(|(_, entry)| entry.listed == token && !entry.is_deleted)
+        {
             return Ok(());
         }
         let packs = bucket.list(&packs_prefix(token))?;
@@ -455,8 +461,8 @@ impl Shared {
     }
 }
 
-/// A block in the object store names the parts of this file as they are published, and no others.
-fn is_named(file: &StoreFile, packs: &mut LivePacks) {
+/// Notes that the block in the object store names the published parts of this file, and no others.
+fn note_named(file: &StoreFile, packs: &mut LivePacks) {
     let published = lock(&file.published);
     let mut packed = lock(&file.packed);
     let named: BTreeSet<u32> = published.packed_parts().map(|part| part.pack).collect();

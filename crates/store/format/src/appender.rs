@@ -11,10 +11,11 @@ use bytes::{Bytes, BytesMut};
 
 use crate::error::{Error, Result};
 use crate::index::{Aggregate, Builder, Summary};
+use crate::journal::Origin;
 use crate::layout::{FileId, Kind, Layout, SEGMENT_BYTES, SEGMENT_HEADER_BYTES, record_time};
-use crate::lost_records::{TailRecords, held_records, lost_ranges, mark_lost};
+use crate::lost_records::{TailRecords, held_records, lost_ranges, seal_slots};
 use crate::schema::{Field, Schema};
-use crate::segment::{self, Header, Sealed};
+use crate::segment::{self, Sealed};
 
 /// The writing end of one file.
 #[derive(Debug)]
@@ -309,18 +310,9 @@ impl Appender {
 
     /// Makes a segment of the bytes of the open one, with this many records.
     fn seal_records(&self, bytes: &mut Vec<u8>, slots: usize) {
-        bytes.resize(SEGMENT_BYTES, 0);
-        let size = self.layout.record_bytes();
-        let count = mark_lost(&mut bytes[SEGMENT_HEADER_BYTES..], size, slots, &self.lost);
-        let header = Header {
-            kind: Kind::Data,
-            entry_bytes: size as u16,
-            file: self.file,
-            number: self.index.segments(),
-            count,
-            token: self.token,
-        };
-        segment::seal(&header, bytes);
+        let record_bytes = self.layout.record_bytes() as u16;
+        let origin = Origin { file: self.file, record_bytes, token: self.token };
+        seal_slots(bytes, origin, self.index.segments(), slots, &self.lost);
     }
 
     /// The open segment, sealed with its present records, for a publication before the segment is

@@ -17,7 +17,7 @@
 //! | [`appender`] | the writing end of a file |
 //! | [`reader`] | the reading end: by number, by time, by range, and summaries |
 //! | [`journal`] | commits of all streams of a disk, in one file |
-//! | [`lost_records`] | records that are lost in the middle of others, and how a segment says so |
+//! | [`lost_records`] | lost records between others, and how a segment states their places |
 //! | [`columnar`] | chunks in columns, which read as the raw chunks that they were |
 //! | [`messages`] | messages of recordings as values of columns, and back |
 //! | [`volume`] | one disk: journal, chunks, checkpoints, recovery, verification |

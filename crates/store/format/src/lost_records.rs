@@ -135,17 +135,27 @@ pub fn lost_ranges(payload: &[u8], record_bytes: usize, count: u32) -> Vec<Range
 }
 
 /// The full segment of this number, with records of which those at some places are lost.
-pub fn seal_segment(
+pub fn seal_segment(origin: Origin, number: u32, records: &[u8], lost: &[Range<usize>]) -> Sealed {
+    let slots = records.len() / usize::from(origin.record_bytes);
+    let mut bytes = Vec::with_capacity(SEGMENT_BYTES);
+    bytes.resize(SEGMENT_HEADER_BYTES, 0);
+    bytes.extend_from_slice(records);
+    seal_slots(&mut bytes, origin, number, slots, lost);
+    Sealed { kind: Kind::Data, file: origin.file, number, bytes: Bytes::from(bytes) }
+}
+
+/// Makes a segment of a blank header and the records behind it. `slots` is the number of records,
+/// lost ones included.
+pub(crate) fn seal_slots(
+    bytes: &mut Vec<u8>,
     origin: Origin,
     number: u32,
-    mut records: Vec<u8>,
+    slots: usize,
     lost: &[Range<usize>],
-) -> Sealed {
+) {
+    bytes.resize(SEGMENT_BYTES, 0);
     let size = usize::from(origin.record_bytes);
-    let slots = records.len() / size;
-    let count = mark_lost(&mut records, size, slots, lost);
-    let mut bytes = vec![0; SEGMENT_BYTES];
-    bytes[SEGMENT_HEADER_BYTES..][..records.len()].copy_from_slice(&records);
+    let count = mark_lost(&mut bytes[SEGMENT_HEADER_BYTES..], size, slots, lost);
     let header = Header {
         kind: Kind::Data,
         entry_bytes: origin.record_bytes,
@@ -154,8 +164,7 @@ pub fn seal_segment(
         count,
         token: origin.token,
     };
-    segment::seal(&header, &mut bytes);
-    Sealed { kind: Kind::Data, file: origin.file, number, bytes: Bytes::from(bytes) }
+    segment::seal(&header, bytes);
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@
 //! A part with the last segments replaces the parts of the file that it repeats. A node names
 //! [`PARTS_MAX`] parts at most. A further part repeats the newest parts, and older parts as long as
 //! they are no larger than what it repeats already, as runs of a log-structured merge tree do. A
-//! segment is so put some three times before its chunk is whole, and a reader opens a file by a few
+//! segment is so put a few times before its chunk is whole, and a reader opens a file by a few
 //! requests.
 //!
 //! Segments are framed as they are, and not put into columns. Recovery and readers need them byte
@@ -55,9 +55,9 @@ const ENTRY_BYTES: usize = 8;
 const MAGIC: &[u8; 4] = b"EFPP";
 /// Version of the layout of a part.
 const VERSION: u8 = 1;
-/// Limit of the segments of a part: at most 255 data segments, 255 index segments and the two open
-/// ones.
-const SEGMENTS_MAX: usize = 2 * SEGMENTS_PER_CHUNK as usize;
+/// Limit of the segments of a part, and of a tail of version 1: at most 255 data segments, 255
+/// index segments and the two open ones.
+pub(crate) const SEGMENTS_MAX: usize = 2 * SEGMENTS_PER_CHUNK as usize;
 
 /// The place of a file's part in a pack of the primary's life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

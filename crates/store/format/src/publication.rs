@@ -47,7 +47,7 @@ use crate::layout::{
 };
 use crate::lost_records::{TailRecords, lost_ranges, seal_segment};
 use crate::metadata::MetadataNode;
-use crate::pack::{PARTS_MAX, PackPart, decode_part};
+use crate::pack::{PARTS_MAX, PackPart, SEGMENTS_MAX, decode_part};
 use crate::reader::{Segments, Snapshot, payload_of};
 use crate::schema::Schema;
 use crate::segment::{self, Sealed};
@@ -57,9 +57,6 @@ use crate::volume::RecoveredFile;
 const TAIL_MAGIC: &[u8; 4] = b"EFTL";
 /// Bytes of the header of a tail.
 const TAIL_HEADER_BYTES: usize = 32;
-/// Limit of the segments of a tail: at most 255 data segments, 255 index segments and the two open
-/// ones.
-const TAIL_SEGMENTS_MAX: usize = 2 * SEGMENTS_PER_CHUNK as usize;
 
 /// Attempts to compare and swap a chunk before the upload is put off. Each failure means that
 /// another primary was faster, and a file has few primaries.
@@ -268,7 +265,7 @@ impl<'a, O: Objects> Publication<'a, O> {
             return Ok(Self { objects, node, tail });
         }
         let name = tail_name_of(&node);
-        let bytes = objects.get(&name, 0, TAIL_HEADER_BYTES + TAIL_SEGMENTS_MAX * SEGMENT_BYTES)?;
+        let bytes = objects.get(&name, 0, TAIL_HEADER_BYTES + SEGMENTS_MAX * SEGMENT_BYTES)?;
         let bytes = bytes.ok_or_else(|| Error::damaged(&name, "there is no such object"))?;
         let tail = decode_tail(&bytes, node.file, &name)?;
         Ok(Self { objects, node, tail })
@@ -347,8 +344,9 @@ impl<O: Objects> Segments for Publication<'_, O> {
     }
 }
 
-/// Takes from a publication what the disk has lost of a file's records: into the tail, and as
-/// segments for the place of those on the disk, which `read` gives.
+/// Takes the records that the disk has lost of a file out of the file's publication. Those of the
+/// tail go into `found`. For full segments, returns segments to write in the place of those on the
+/// disk. `read` gives a segment of the disk.
 ///
 /// # Errors
 /// [`Error::Damaged`] when objects are missing or not whole; [`Error::Storage`]; the errors of
@@ -389,7 +387,7 @@ pub fn mend_lost(
             let token = segment::header(&bytes).map_or(0, |header| header.token);
             let origin = Origin { token, ..found.origin };
             taken.extend(places.iter().map(|place| layout.numbers_of(number, place)));
-            mended.push(seal_segment(origin, number, ours.bytes.to_vec(), &ours.lost));
+            mended.push(seal_segment(origin, number, &ours.bytes, &ours.lost));
         }
     }
     let open = layout.full_segments(found.records);
@@ -401,12 +399,12 @@ pub fn mend_lost(
         let places = found.tail.take_lost(&theirs, size);
         taken.extend(places.iter().map(|place| layout.numbers_of(open, place)));
     }
-    found.lost = without(&found.lost, &taken);
+    found.lost = subtract_ranges(&found.lost, &taken);
     Ok(mended)
 }
 
-/// Numbers without others. Both are in order.
-fn without(numbers: &[Range<u64>], others: &[Range<u64>]) -> Vec<Range<u64>> {
+/// The numbers in these ranges that are in none of the others. Both lists are in order.
+fn subtract_ranges(numbers: &[Range<u64>], others: &[Range<u64>]) -> Vec<Range<u64>> {
     let mut left = Vec::new();
     for range in numbers {
         let mut start = range.start;

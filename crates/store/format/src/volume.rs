@@ -56,7 +56,8 @@ const FRAME_RECORDS_BYTES_MAX: usize = 8 << 20;
 /// of the chunks, so that few journals are written before the first spare exists.
 pub const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 /// Default limit of the bytes of all journals. Four journals take the rows that come while sixteen
-/// files fill a chunk each and the encoder is a second behind. A disk reads them in half a second.
+/// files fill a chunk each and the encoder is a second behind. At 500 MB/s they are read in half a
+/// second.
 pub const RECOVERY_BYTES_MAX: u64 = 256 << 20;
 /// Synced bytes that no journal has stated as synced.
 const UNSTATED_BYTES_MAX: u64 = 64 << 20;
@@ -101,7 +102,7 @@ struct Shelf {
     synced: u64,
     /// Records that the journal states as synced. Recovery begins its search there.
     stated: u64,
-    /// Where no chunk is held for a while.
+    /// The next chunks of the file, which are not held in memory after a spill.
     passes: HoldPasses,
 }
 
@@ -188,7 +189,7 @@ pub struct Volume<D> {
     config: VolumeConfig,
     files: BTreeMap<FileId, Shelf>,
     chunks: Chunks,
-    /// Written and not synced.
+    /// Segments that are written and not synced.
     unsynced: Vec<Sealed>,
     /// Segments that were written before the running sync began. The next field holds how far each
     /// file was written at that time.
@@ -199,11 +200,13 @@ pub struct Volume<D> {
     held: BTreeMap<DataChunk, Vec<Sealed>>,
     /// Bytes of these segments, for readers that do not wait for a working volume.
     held_bytes: Arc<AtomicU64>,
-    /// Segments of chunks whose columns are synced. They leave memory with the next flush.
+    /// Segments of chunks that are on the disk in columns, which are synced. The next flush gives
+    /// these segments back, and they leave memory then.
     sealed: Vec<Sealed>,
-    /// Those of them that were sealed before the running sync began.
+    /// Segments of `sealed` that were there when the running flush began. This flush gives them
+    /// back.
     releasing: Vec<Sealed>,
-    /// Files with columns that no journal has stated as synced.
+    /// Files with synced chunks in columns of which no journal states yet that they are synced.
     unstated: BTreeSet<FileId>,
     /// Whether a sync has failed since, so that all of `unsynced` must be written again.
     rewrite: bool,

@@ -24,7 +24,7 @@ pub(super) fn open(
 
 /// The sizes of the first node. With some seeds whole chunks are held in memory, and with others
 /// the journals are too few for a chunk, so that what is held goes to the disk raw.
-pub(super) fn sizes(seed: u64, journal_bytes_max: u64) -> VolumeConfig {
+pub(super) fn volume_sizes(seed: u64, journal_bytes_max: u64) -> VolumeConfig {
     let (held_chunks_max, recovery_bytes_max) = match seed % 32 {
         3 | 27 => (3, 64 << 20),
         other if other % 4 == 2 => (1, journal_bytes_max * (2 + seed % 3)),

@@ -25,8 +25,8 @@ use crate::{Entry, StoreError, archive, lock};
 /// Blocks of metadata that are read at once, when a store has no account of them on its disk.
 const BLOCKS_AT_ONCE: usize = 16;
 
-/// Bytes of frames for a byte of a tail, at most: of every other record of eight bytes that is lost
-/// there are two frames.
+/// Limit of the bytes of frames for each byte of a tail. With records of eight bytes of which every
+/// other one is lost, each record has a frame of 40 bytes.
 const LOST_FRAMES: usize = 10;
 
 /// A file that is ready to be installed, once its segments are synced.

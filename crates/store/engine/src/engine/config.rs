@@ -111,12 +111,12 @@ pub struct StorePlaces {
     pub take_over: bool,
 }
 
-/// Length below which no journal is made, whatever the limit of all journals is. A journal begins
-/// with 32 bytes for each file.
+/// Least length after which a journal is followed by the next, also when the limit of all journals
+/// asks for less. A journal begins with 32 bytes for each file.
 const JOURNAL_BYTES_MIN: u64 = 1 << 20;
 
-/// Rows that wait in memory for their chunk may take one part in so many of the memory. The rest
-/// is for segments on their way to the disk.
+/// Divisor of `memory_bytes_max` for the rows that wait in memory for their chunk. The rest of the
+/// memory is for segments on their way to the disk.
 const HELD_PART: u64 = 4;
 
 /// A day: times of any time zone pass, and a wrong year does not.

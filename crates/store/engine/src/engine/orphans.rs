@@ -94,33 +94,28 @@ impl Shared {
                 }
             }
         }
-        let mut removed = 0;
         let due = |since: i64| now_ns.saturating_sub(since) >= UNNAMED_NS;
         let gone: Vec<String> = unnamed
             .iter()
             .filter(|(_, since)| due(**since))
             .map(|(name, _)| name.clone())
             .collect();
-        for object in gone {
+        for object in &gone {
             self.names.check_lease()?;
-            bucket.delete(&object)?;
-            unnamed.remove(&object);
-            removed += 1;
+            bucket.delete(object)?;
+            unnamed.remove(object);
         }
         if unnamed != before {
             let text = serde_json::to_string(&unnamed).unwrap_or_default();
             self.names.local().set(UNNAMED, &text)?;
         }
-        Ok(removed)
+        Ok(gone.len())
     }
 
     /// What names objects at present.
     fn find_namers(&self) -> Result<Namers, StoreError> {
         let bucket = self.bucket.as_ref().ok_or(StoreError::NoObjects)?;
-        let mut entries = match self.names.member() {
-            Some(member) => member.list()?,
-            None => self.names.list()?,
-        };
+        let mut entries = self.list_entries()?;
         // Names that were lost and are not restored yet are still in the catalogue.
         entries.extend(read_catalog(bucket)?);
         let ours = self.names.token();

@@ -6,13 +6,13 @@
 //!                     └──(no room in memory or in the journals)──> spill_chunk: raw ──> flush
 //! ```
 //!
-//! Held rows are promised by the journals that have them, and these journals stay. Their bytes are
-//! bounded, because recovery reads them all: when the oldest has to go, the chunks that it has rows
-//! of are spilled. Memory is bounded by a number of chunks, of which each takes its room when its
-//! first segment comes. Ten thousand files therefore hold no more than sixteen do. The files that
-//! find no room write raw chunks, and try again at their next chunk. Files that grow too slowly for
-//! the journals try again more and more seldom. On a disk that runs low no chunk begins to be held,
-//! because its journals take room.
+//! Journals have the held rows, and stay until the rows are in synced chunks. The bytes of journals
+//! are bounded, because recovery reads them all: when the oldest journal has to go, the chunks that
+//! it has rows of are spilled. Memory is bounded by a number of chunks, of which each takes its
+//! room when its first segment comes. Ten thousand files therefore hold no more than sixteen do.
+//! The files that find no room write raw chunks, and try again at their next chunk. Files that grow
+//! too slowly for the journals try again more and more seldom. On a disk that runs low no chunk
+//! begins to be held, because its journals take room.
 //!
 //! What is held of a file is always its end, so that one number still says how far the file is
 //! synced. A chunk that has a raw file on the disk is not held, because a raw chunk counts where
@@ -41,14 +41,15 @@ const PASSES_MAX: u32 = 31;
 /// commits while it writes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct HoldPasses {
-    /// The chunk that may be held again.
+    /// First chunk that may be held again.
     until: u32,
-    /// Chunks that were passed over last.
+    /// Number of chunks that were passed over the last time.
     count: u32,
 }
 
 impl HoldPasses {
-    /// The journals with rows of this chunk had to go before the chunk was whole.
+    /// Passes over the chunks behind this one, about twice as many as the last time. The journals
+    /// with rows of this chunk had to go before the chunk was whole.
     fn pass_over(&mut self, chunk: u32) {
         self.count = (2 * self.count + 1).min(PASSES_MAX);
         self.until = chunk.saturating_add(1 + self.count);
@@ -71,7 +72,7 @@ impl<D: Disk> Volume<D> {
         Arc::clone(&self.held_bytes)
     }
 
-    /// The files that hold rows.
+    /// The files of which rows are held, each once for each of its held chunks.
     pub fn held_files(&self) -> impl Iterator<Item = FileId> + '_ {
         self.held.keys().map(|chunk| chunk.file)
     }
@@ -212,7 +213,7 @@ impl<D: Disk> Volume<D> {
         held.count() + others.count()
     }
 
-    /// Lets go of what is held of a file that is deleted.
+    /// Removes from memory what is held of a deleted file.
     pub(super) fn forget_held(&mut self, file: FileId) -> Result<()> {
         let held: Vec<DataChunk> =
             self.held.range(up_to(last_of(file))).map(|(chunk, _)| *chunk).collect();

@@ -235,12 +235,8 @@ impl<D: Disk> Volume<D> {
         volume.chunks = chunks;
         volume.has_reserve =
             listed.iter().any(|(name, bytes)| name == RESERVE && *bytes >= RESERVE_BYTES as u64);
-        let mut tails = BTreeMap::new();
-        let mut ends = BTreeMap::new();
         for (file, piece) in pieces {
             let recovered = volume.assemble(&piece, &mut found.losses)?;
-            tails.insert(file, recovered.tail.clone());
-            ends.insert(file, recovered.records);
             found.files.insert(file, recovered);
         }
         for file in unknown {
@@ -250,11 +246,13 @@ impl<D: Disk> Volume<D> {
             let place = format!("file {file}");
             found.losses.push(Loss { place, what, is_torn_end: true });
         }
+        let ends: BTreeMap<FileId, u64> =
+            found.files.iter().map(|(file, recovered)| (*file, recovered.records)).collect();
         for (number, slot) in journals {
             let ends = ends.clone();
             volume.old.push(OldJournal { number, slot, bytes: 0, ends, is_reusable: false });
         }
-        let tail_of = &mut |file, _| tails.get(&file).cloned();
+        let tail_of = &mut |file, _| found.files.get(&file).map(|of| of.tail.clone());
         match volume.checkpoint(tail_of) {
             Err(error) if is_full(&error) && volume.draw_on_reserve() => {
                 volume.checkpoint(tail_of)?;
@@ -320,10 +318,10 @@ impl<D: Disk> Volume<D> {
                 lost.extend(places.iter().map(|place| layout.numbers_of(number, place)));
             }
             let origin = Origin { token, ..origin };
-            self.write(seal_segment(origin, number, payload, &places))?;
+            self.write(seal_segment(origin, number, &payload, &places))?;
         }
         lost.extend(gaps_between(&runs, in_chunks));
-        let lost = joined(lost);
+        let lost = join_ranges(lost);
         losses.extend(lost.iter().filter(|range| !piece.has_told(range)).map(|range| {
             let (from, to) = (range.start, range.end - 1);
             let what = format!(
@@ -411,7 +409,7 @@ impl<D: Disk> Volume<D> {
 }
 
 /// Ranges in order, with those joined that touch.
-fn joined(ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+fn join_ranges(ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     let mut all: Vec<Range<u64>> = Vec::with_capacity(ranges.len());
     for range in ranges {
         match all.last_mut().filter(|last| last.end == range.start) {

@@ -1,5 +1,6 @@
 //! The records that the benchmarks append: ticks with exponential gaps, and a price that walks.
-//! Zeros and arithmetic series would fit into no bytes at all, and say nothing about a disk.
+//! Columns of zeros and of arithmetic series take almost no bytes, and would say nothing about a
+//! disk.
 
 use evenfall_core::Prng;
 
