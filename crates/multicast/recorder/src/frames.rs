@@ -37,17 +37,47 @@ const SIGNATURE: u8 = 1;
 /// Askers whose place in the recording is remembered, so that their next read continues there.
 const PLACES_MAX: usize = 16;
 
-struct Pending {
+/// Records of one file that wait to be appended.
+pub(crate) struct PendingRecords {
     file: Arc<StoreFile>,
-    bytes: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
     last_ns: i64,
+}
+
+impl PendingRecords {
+    pub(crate) fn of_file(file: Arc<StoreFile>) -> Self {
+        let last_ns = file.last_ns().unwrap_or(i64::MIN);
+        Self { file, bytes: Vec::new(), last_ns }
+    }
+
+    /// The time of the next record. Records are indexed like messages: a stamp from the future
+    /// moves no later record.
+    pub(crate) fn index_time(&mut self, store: &Store, time_ns: i64) -> i64 {
+        self.last_ns = time_ns.min(store.now_ns()).max(self.last_ns);
+        self.last_ns
+    }
+
+    /// Appends the gathered records. No caller waits for them: the commit of the next messages
+    /// includes them.
+    pub(crate) fn append_all(
+        &mut self,
+        store: &Store,
+        is_stopping: &AtomicBool,
+    ) -> Result<(), StoreError> {
+        if !self.bytes.is_empty() {
+            let is_stopping = Some(is_stopping);
+            append_when_admitted(store, &self.file, &self.bytes, Level::Local, is_stopping)?;
+            self.bytes.clear();
+        }
+        Ok(())
+    }
 }
 
 /// Writes the frames of a recording.
 pub struct FrameLog<'a> {
     store: &'a Store,
     is_stopping: &'a AtomicBool,
-    streams: BTreeMap<u32, Pending>,
+    streams: BTreeMap<u32, PendingRecords>,
 }
 
 impl<'a> FrameLog<'a> {
@@ -64,8 +94,7 @@ impl<'a> FrameLog<'a> {
     ) -> Result<Self, StoreError> {
         let open = |stream| {
             let file = store.create(&frames_name(name, stream), &frames_schema())?;
-            let last_ns = file.last_ns().unwrap_or(i64::MIN);
-            Ok((stream, Pending { file, bytes: Vec::new(), last_ns }))
+            Ok((stream, PendingRecords::of_file(file)))
         };
         let streams = (0..streams).map(open).collect::<Result<_, StoreError>>()?;
         Ok(Self { store, is_stopping, streams })
@@ -74,10 +103,9 @@ impl<'a> FrameLog<'a> {
     /// Takes the next frame of its stream.
     pub fn push(&mut self, release: &Release, time_ns: i64) {
         let Some(pending) = self.streams.get_mut(&release.stream) else { return };
-        // Frames are indexed like messages: a stamp from the future moves no later frame.
-        pending.last_ns = time_ns.min(self.store.now_ns()).max(pending.last_ns);
+        let indexed_ns = pending.index_time(self.store, time_ns);
         let bytes = &mut pending.bytes;
-        bytes.extend_from_slice(&pending.last_ns.to_le_bytes());
+        bytes.extend_from_slice(&indexed_ns.to_le_bytes());
         for word in [
             release.sequence,
             release.first_message,
@@ -96,12 +124,8 @@ impl<'a> FrameLog<'a> {
     /// # Errors
     /// The errors of the store.
     pub fn flush(&mut self) -> Result<(), StoreError> {
-        for pending in self.streams.values_mut().filter(|pending| !pending.bytes.is_empty()) {
-            // No caller waits for the frames: the commit of the next messages includes them.
-            let level = Level::Local;
-            let is_stopping = Some(self.is_stopping);
-            append_when_admitted(self.store, &pending.file, &pending.bytes, level, is_stopping)?;
-            pending.bytes.clear();
+        for pending in self.streams.values_mut() {
+            pending.append_all(self.store, self.is_stopping)?;
         }
         Ok(())
     }

@@ -17,18 +17,17 @@
 //! signature too. After a crash a recorder may append a signature a second time.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use evenfall_multicast_machine::Release;
 use evenfall_store_engine::source::RecordSource;
-use evenfall_store_engine::{Level, Store, StoreError, StoreFile};
+use evenfall_store_engine::{Store, StoreError};
 use evenfall_store_recording::files::{signatures_name, signatures_schema};
 use evenfall_store_recording::replay::first_where;
-use evenfall_store_recording::writer::append_when_admitted;
 
-use crate::frames::numbers_of;
+use crate::frames::{PendingRecords, numbers_of};
 
 /// Bytes of a record.
 const RECORD_BYTES: usize = 128;
@@ -41,21 +40,13 @@ const READ_RECORDS: u64 = 2_048;
 /// Records that are read at once by a reader of few signatures: 32 KiB.
 const FEW_RECORDS: u64 = 256;
 
-/// Signatures of a stream that wait to be appended.
-#[derive(Default)]
-struct Pending {
-    /// The file of the stream, which is created for its first signature.
-    file: Option<Arc<StoreFile>>,
-    bytes: Vec<u8>,
-    last_ns: i64,
-}
-
 /// Writes the signatures of a recording.
 pub struct SignatureLog<'a> {
     store: &'a Store,
     name: String,
     is_stopping: &'a AtomicBool,
-    streams: BTreeMap<u32, Pending>,
+    /// The streams that have signatures. The files of others are not created.
+    streams: BTreeMap<u32, PendingRecords>,
 }
 
 impl<'a> SignatureLog<'a> {
@@ -71,17 +62,18 @@ impl<'a> SignatureLog<'a> {
     /// The errors of the store.
     pub fn push(&mut self, release: &Release, time_ns: i64) -> Result<(), StoreError> {
         let Some(body) = &release.signature else { return Ok(()) };
-        let pending = self.streams.entry(release.stream).or_default();
-        if pending.file.is_none() {
-            let file = signatures_name(&self.name, release.stream);
-            let file = self.store.create(&file, &signatures_schema())?;
-            pending.last_ns = file.last_ns().unwrap_or(i64::MIN);
-            pending.file = Some(file);
-        }
-        pending.last_ns = time_ns.min(self.store.now_ns()).max(pending.last_ns);
+        let pending = match self.streams.entry(release.stream) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(first) => {
+                let file = signatures_name(&self.name, release.stream);
+                let file = self.store.create(&file, &signatures_schema())?;
+                first.insert(PendingRecords::of_file(file))
+            }
+        };
+        let indexed_ns = pending.index_time(self.store, time_ns);
         for (part, bytes) in (0u16..).zip(body.chunks(PART_BYTES)) {
             let end = pending.bytes.len() + RECORD_BYTES;
-            pending.bytes.extend_from_slice(&pending.last_ns.to_le_bytes());
+            pending.bytes.extend_from_slice(&indexed_ns.to_le_bytes());
             pending.bytes.extend_from_slice(&release.sequence.to_le_bytes());
             pending.bytes.extend_from_slice(&release.run_id.to_le_bytes());
             pending.bytes.extend_from_slice(&part.to_le_bytes());
@@ -97,11 +89,8 @@ impl<'a> SignatureLog<'a> {
     /// # Errors
     /// The errors of the store.
     pub fn flush(&mut self) -> Result<(), StoreError> {
-        for pending in self.streams.values_mut().filter(|pending| !pending.bytes.is_empty()) {
-            let Some(file) = &pending.file else { continue };
-            let is_stopping = Some(self.is_stopping);
-            append_when_admitted(self.store, file, &pending.bytes, Level::Local, is_stopping)?;
-            pending.bytes.clear();
+        for pending in self.streams.values_mut() {
+            pending.append_all(self.store, self.is_stopping)?;
         }
         Ok(())
     }
