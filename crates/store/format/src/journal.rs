@@ -63,8 +63,8 @@ pub const FRAME_BYTES: usize = 32;
 pub const COMMIT_BYTES_MAX: usize = 64 << 20;
 /// The version that this code writes.
 pub const VERSION: u8 = 3;
-/// The version before: its header is there once, and its commits have the number of their journal
-/// in the place of an identity. It is read up to the first damage.
+/// The previous version: a journal has one copy of its header, and its commits have the number of
+/// the journal in the place of an identity. Such a journal is read up to the first damage.
 const VERSION_BEFORE: u8 = 2;
 const FILE_MAGIC: &[u8; 4] = b"EFJL";
 const COMMIT_MAGIC: &[u8; 4] = b"EFCM";
@@ -307,7 +307,7 @@ pub enum Frame {
     Records(Origin, u64, Bytes),
     /// This many records are in synced chunks.
     Node(Origin, u64),
-    /// Records from this number on, and their number: they are lost, which was told.
+    /// Number of the first lost record, and how many are lost. Recovery has told their loss.
     Lost(Origin, u64, u64),
     /// The file was deleted.
     Deletion(FileId),

@@ -114,8 +114,8 @@ pub fn mark_lost(
     lost.first().map_or(slots, |range| range.start) as u32
 }
 
-/// The lost ranges among these records of a segment whose header counts `count`. Bytes that no
-/// writer leaves mean that everything behind is lost.
+/// The lost ranges among these records of a segment whose header counts `count`. Where a range has
+/// a length or a next place that no writer leaves, everything from the range on counts as lost.
 pub fn lost_ranges(payload: &[u8], record_bytes: usize, count: u32) -> Vec<Range<usize>> {
     let slots = payload.len() / record_bytes;
     let (mut lost, mut at) = (Vec::new(), count as usize);

@@ -43,7 +43,7 @@ use crate::index::Node;
 use crate::journal::Origin;
 use crate::layout::{
     CHUNK_BYTES, DataChunk, FileId, Kind, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, chunk_name, pack_name,
-    segment_place, tail_name,
+    parse_tail_name, segment_place, tail_name,
 };
 use crate::lost_records::{TailRecords, lost_ranges, seal_segment};
 use crate::metadata::MetadataNode;
@@ -450,10 +450,9 @@ fn decode_tail(bytes: &Bytes, file: FileId, name: &str) -> Result<BTreeMap<(Kind
 /// # Errors
 /// [`Error::Damaged`], [`Error::Version`].
 pub fn check_tail(bytes: &Bytes, name: &str) -> Result<usize> {
-    let file = name.strip_prefix("T-").and_then(|rest| rest.split('-').next());
-    let file = file.and_then(|digits| u64::from_str_radix(digits, 16).ok());
-    let file = file.ok_or_else(|| Error::damaged(name, "not the name of a tail"))?;
-    Ok(decode_tail(bytes, FileId(file), name)?.len())
+    let parsed = parse_tail_name(name);
+    let (file, _) = parsed.ok_or_else(|| Error::damaged(name, "not the name of a tail"))?;
+    Ok(decode_tail(bytes, file, name)?.len())
 }
 
 #[cfg(test)]

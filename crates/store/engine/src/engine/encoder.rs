@@ -72,11 +72,11 @@ pub(crate) struct Encodings {
 
 /// What became of a chunk that was due in columns.
 enum Staging {
-    /// Its columns are synced, and have no name yet.
+    /// The columns of the chunk are synced, under the name of a stage.
     Staged,
-    /// It stays raw.
+    /// The chunk stays raw.
     StaysRaw,
-    /// It is neither held nor synced, and is due again when it is synced.
+    /// The chunk is neither held nor synced, and is due again when it is synced.
     ComesAgain,
 }
 
@@ -300,8 +300,8 @@ impl Shared {
         Ok(if staged.is_some() { Staging::Staged } else { Staging::StaysRaw })
     }
 
-    /// A chunk gets no columns now. When it is held, it goes to the disk raw, and is due again when
-    /// it is synced.
+    /// Leaves a chunk without columns for now. A held chunk goes to the disk raw, and is due again
+    /// when it is synced. Any other chunk is due for its upload.
     fn leave_raw(&self, chunk: DataChunk) {
         if !self.spill_held(&mut lock(&self.volume), chunk) {
             self.upload_later(chunk);

@@ -128,7 +128,7 @@ pub fn scan_commits(
         scan_behind_header(&header, bytes, &mut scan, each);
     }
     for damage in &mut scan.damaged {
-        // Until now, the commits in front.
+        // The field has had the number of whole commits in front of the damage.
         damage.commits_behind = scan.commits - damage.commits_behind;
     }
     Ok(scan)
@@ -256,8 +256,8 @@ impl<'a> Commits<'a> {
     }
 }
 
-/// The commit at this byte if its bytes are those that were written at `place`, or for the version
-/// before anywhere.
+/// The commit at this byte, if its checksum is right. The checksum covers `place`, the commit's
+/// first byte in the file. Checksums of the previous version cover no place.
 fn check_commit(
     bytes: &[u8],
     sums: Option<&PartSums<'_>>,
@@ -280,8 +280,8 @@ fn check_commit(
     }
 }
 
-/// The number of whole commits in these bytes, at whatever byte they begin, whose header fulfils a
-/// condition. `is_placed` for commits that were written at the byte where they are.
+/// The number of whole commits in these bytes whose header fulfils a condition. A commit may begin
+/// at any byte. With `is_placed`, the checksum of a commit covers the byte at which it begins.
 fn count_commits(bytes: &[u8], is_wanted: impl Fn(&[u8]) -> bool, is_placed: bool) -> u64 {
     let mut sums = None;
     let (mut at, mut found) = (0, 0);
@@ -306,13 +306,13 @@ fn commits_of_any_journal(bytes: &[u8]) -> u64 {
     count_commits(bytes, |_| true, true).max(count_commits(bytes, |_| true, false))
 }
 
-/// Bytes between two places whose checksum from the first byte on is kept.
+/// Distance of the places up to which [`PartSums`] keeps a checksum.
 const SUM_EVERY: usize = 4 << 10;
 
-/// Checksums of any part of some bytes, each in the same short time: that of the part is what is
-/// left of the checksum of all bytes up to its end without those before it. Records of a client may
-/// look like headers of commits of any length, and the opening of a store must not read their bytes
-/// once a header.
+/// Gives the checksum of any part of some bytes, in a time that does not grow with the part: it is
+/// computed from the checksums of all bytes up to the part's two ends. Records of a client may look
+/// like headers of many long commits, and the opening of a store must not read the bytes behind
+/// each of them.
 pub(super) struct PartSums<'a> {
     bytes: &'a [u8],
     sums: Vec<u32>,
