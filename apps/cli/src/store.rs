@@ -170,8 +170,8 @@ struct Compact {
 /// Whether this process has told of damage in a store.
 static HAS_TOLD_DAMAGE: AtomicBool = AtomicBool::new(false);
 
-/// Runs a command. A command that has found damage ends with an error, whatever else it did, so
-/// that a script learns of the damage too. A server has told of it long before its end.
+/// Runs a command of `evenfall store`. Every command but `serve` ends with an error when the store
+/// is damaged, even when it did its work, so that a script learns of the damage.
 pub fn main(args: &Args) -> Outcome {
     run_command(args)?;
     let is_server = matches!(args.command, Command::Serve(_));

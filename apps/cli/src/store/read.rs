@@ -50,8 +50,8 @@ struct Choice {
 pub struct Read {
     #[command(flatten)]
     choice: Choice,
-    /// A table of the recording in the place of the whole feed: messages, trades or quotes, with
-    /// the columns that SQL has. As Parquet or Arrow; for text, see `evenfall query`.
+    /// Writes a table of the recording in place of the feed: messages, trades or quotes, with the
+    /// columns that SQL shows. The output is Parquet or Arrow; `evenfall query` prints text.
     #[arg(long, value_name = "TABLE")]
     table: Option<String>,
     /// Format of the output. Without it, the ending of the file's name states the format, and
@@ -87,8 +87,8 @@ pub struct Tail {
 pub struct Export {
     #[command(flatten)]
     choice: Choice,
-    /// A table of the recording in the place of the whole feed: messages, trades or quotes, with
-    /// the columns that SQL has. As Parquet or Arrow; for text, see `evenfall query`.
+    /// Writes a table of the recording in place of the feed: messages, trades or quotes, with the
+    /// columns that SQL shows. The output is Parquet or Arrow; `evenfall query` prints text.
     #[arg(long, value_name = "TABLE")]
     table: Option<String>,
     /// Format of the output. Without it, the ending of the file's name states the format.

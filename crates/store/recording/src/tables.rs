@@ -344,11 +344,14 @@ pub trait Snapshot: Send + Sync {
     /// is made while it is read is cut where streams end.
     fn parts(&self, rows: &RowSelection, n: usize) -> Vec<RowSelection>;
 
-    /// What the index knows about these rows.
+    /// What the index knows about these rows. It knows nothing of rows that are made out of
+    /// messages when they are read.
     ///
     /// # Errors
     /// The errors of the store.
-    fn summary(&self, rows: &RowSelection) -> Result<RowSummary, TableError>;
+    fn summary(&self, _rows: &RowSelection) -> Result<RowSummary, TableError> {
+        Ok(RowSummary::default())
+    }
 
     /// Gives these columns of the rows in batches of at most [`BATCH_ROWS`] rows, until `each`
     /// breaks. `each` may read from the same tables. Other columns are not decoded. A scan that

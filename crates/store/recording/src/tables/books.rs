@@ -38,8 +38,7 @@ use super::columns::{
 };
 use super::opened::OpenedRecording;
 use super::{
-    BATCH_ROWS, READ_BYTES, RowSummary, Snapshot, TableError, TableInfo, TableName, check_columns,
-    of_rows,
+    BATCH_ROWS, READ_BYTES, Snapshot, TableError, TableInfo, TableName, check_columns, of_rows,
 };
 use crate::derived::{DerivedRows, origin_of, tick_of, trade_of};
 use crate::files::BOOK_RECORD_BYTES;
@@ -513,10 +512,6 @@ impl Snapshot for BookSnapshot {
             // A part makes its rows out of all messages of its stream, so a stream is one part.
             false => self.opened.snapshot.stream_parts(rows, n),
         }
-    }
-
-    fn summary(&self, _: &RowSelection) -> Result<RowSummary, TableError> {
-        Ok(RowSummary::default())
     }
 
     fn scan(

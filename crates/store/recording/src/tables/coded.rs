@@ -26,9 +26,7 @@ use super::columns::{
     MessagePlace, TableColumn, boolean_array, decimal_array, ints, longs, place_array,
     price_type_of, schema_of, signed, texts,
 };
-use super::{
-    BATCH_ROWS, RowSummary, Snapshot, TableError, TableInfo, TableName, check_columns, of_rows,
-};
+use super::{BATCH_ROWS, Snapshot, TableError, TableInfo, TableName, check_columns, of_rows};
 use crate::records::RecordedMessage;
 use crate::rows::MessageRow;
 use crate::snapshot::{ALL_TIMES, RecordingSnapshot, RowSelection, StreamSnapshot};
@@ -285,10 +283,6 @@ impl Snapshot for CodedSnapshot {
             true => self.recording.stream_parts(rows, n),
             false => rows.parts(n, 1),
         }
-    }
-
-    fn summary(&self, _: &RowSelection) -> Result<RowSummary, TableError> {
-        Ok(RowSummary::default())
     }
 
     fn scan(

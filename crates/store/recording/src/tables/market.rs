@@ -23,9 +23,7 @@ use super::columns::{
     MessagePlace, TableColumn, boolean_array, decimal_array, longs, place_array,
     schema_with_decimals, signed, texts,
 };
-use super::{
-    BATCH_ROWS, RowSummary, Snapshot, TableError, TableInfo, TableName, check_columns, of_rows,
-};
+use super::{BATCH_ROWS, Snapshot, TableError, TableInfo, TableName, check_columns, of_rows};
 use crate::snapshot::{ALL_TIMES, RecordingSnapshot, RowSelection, StreamSnapshot};
 
 /// The columns of `trades`, in order.
@@ -263,10 +261,6 @@ impl Snapshot for MarketSnapshot {
     fn parts(&self, rows: &RowSelection, n: usize) -> Vec<RowSelection> {
         // A part makes its rows out of all messages of its stream, so a stream is one part.
         self.recording.stream_parts(rows, n)
-    }
-
-    fn summary(&self, _: &RowSelection) -> Result<RowSummary, TableError> {
-        Ok(RowSummary::default())
     }
 
     fn scan(

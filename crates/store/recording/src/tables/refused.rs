@@ -10,7 +10,7 @@ use arrow_array::RecordBatch;
 
 use super::books::BookTable;
 use super::columns::schema_of;
-use super::{RowSummary, Snapshot, TableError, TableInfo, TableName};
+use super::{Snapshot, TableError, TableInfo, TableName};
 use crate::snapshot::{RecordingSnapshot, RowSelection};
 
 /// A table of which no row can be read.
@@ -53,10 +53,6 @@ impl Snapshot for RefusedSnapshot {
 
     fn parts(&self, rows: &RowSelection, _: usize) -> Vec<RowSelection> {
         Vec::from([rows.clone()])
-    }
-
-    fn summary(&self, _: &RowSelection) -> Result<RowSummary, TableError> {
-        Ok(RowSummary::default())
     }
 
     fn scan(
