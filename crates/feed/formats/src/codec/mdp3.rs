@@ -1,12 +1,14 @@
 //! CME MDP 3.0: packets of SBE messages, and what each message says of each security.
 //!
 //! ```text
-//!  0          4              12     14             16          18        20        22   all
-//!  +----------+--------------+------+--------------+-----------+---------+---------+--- little-
-//!  | sequence | sending time | size | block length | template  | schema  | version | ... endian
+//!  0          4              12     14             16          18        20        22
+//!  +----------+--------------+------+--------------+-----------+---------+---------+---
+//!  | sequence | sending time | size | block length | template  | schema  | version | ...
 //!  +----------+--------------+------+--------------+-----------+---------+---------+---
 //!                             one or more messages; a size counts its own two bytes
 //! ```
+//!
+//! All numbers are little-endian.
 //!
 //! A table has a row for each entry of each message ([`entries`]), with the venue's own names and
 //! numbers: types of entries are the letters of tag 269 of FIX, actions the numbers of tag 279.

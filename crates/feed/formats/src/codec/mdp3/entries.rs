@@ -5,15 +5,16 @@
 //! 8 of the schema, nine from then on. All prices are given with nine.
 //!
 //! ```text
-//!  0      2        4          6        8         10            10 + block length      little-
-//!  +------+--------+----------+--------+---------+-------------+--------+-----------+-- endian
+//!  0      2        4          6        8         10            10 + block length
+//!  +------+--------+----------+--------+---------+-------------+--------+-----------+--------
 //!  | size | block  | template | schema | version | fields of   | entry  | number of | entries
 //!  |      | length |          |        |         | the message | length | entries u8| ...
-//!  +------+--------+----------+--------+---------+-------------+--------+-----------+--
+//!  +------+--------+----------+--------+---------+-------------+--------+-----------+--------
 //! ```
 //!
-//! Places are those of `templates_FixBinary.xml`, CME Group. A length of its own goes with each
-//! block and each entry, so that fields of later versions behind the known ones are passed over.
+//! All numbers are little-endian. Places are those of `templates_FixBinary.xml`, CME Group. A
+//! length of its own goes with each block and each entry, so that fields of later versions behind
+//! the known ones are passed over.
 
 use super::{HEAD_BYTES, MESSAGE_HEAD_BYTES, read_short};
 
