@@ -47,7 +47,7 @@
 //!      the others, or translate the table. Hand in every arrival, and mark each arrival that was
 //!      forwarded.
 //!    - Note ([`Port::notes`]) each of the [`Options`] that is asked for and not carried out.
-//!      `memory::lacks` names all fields, so that the compiler points at a new option.
+//!      `Options::lacks_in_memory` names all fields, so that the compiler points at a new option.
 //!
 //! Unsafe code is allowed in this crate, each block under a `SAFETY:` comment.
 //!
@@ -69,16 +69,17 @@
 //! A kind that forwards enables the feature `trial`, so that `io.port = "auto"` tries the kind too.
 //!
 //! In `apps/cli/Cargo.toml` the feature joins `full`, which has everything that the lean program
-//! leaves out, and CONTRIBUTING.md lists the features of `full`.
+//! leaves out, with a comment for people.
 //!
 //! A kind **with options of its own**, an interface or a queue for instance, adds a field with its
-//! default to [`Options`], and a field with the same default to `Io` in
-//! `crates/runtime/src/settings/common.rs`, with the copy from one to the other in `Io::options`
-//! there. Every other kind of port notes that it does not carry the option out (`memory::lacks`,
-//! `udp/socket.rs`). The option also has a row for its key in `docs/configuration.md` under `[io]`
-//! (key, type and unit, default, meaning). A key without a default has a line in the list `ABSENT`
-//! of `apps/cli/src/settings/example.rs`: the table, the key with an example, and what happens
-//! without the key. Tests in `apps/cli` compare the three.
+//! default to [`Options`], and names the field in `Options::lacks_in_memory` below. A field with
+//! the same default goes to `Io` in `crates/runtime/src/settings/common.rs`, with the copy from one
+//! to the other in `Io::options` there, which refuses the key beside every other `io.port`, so that
+//! no other kind has to note that it does not carry the option out. The option also has a row for
+//! its key in `docs/configuration.md` under `[io]` (key, type and unit, default, meaning). A key
+//! without a default has a line in the list `ABSENT` of `apps/cli/src/settings/example.rs`: the
+//! table, the key with an example, and what happens without the key. Tests in `apps/cli` compare
+//! the three.
 //!
 //! **The conformance suites**, `tests/conformance` here and `lab/campaigns/tests/conformance`, run
 //! without a change over every kind that this process can open, and skip a kind by name with the

@@ -107,7 +107,7 @@ impl Switch {
                 .ok_or_else(|| in_use((Ipv4Addr::LOCALHOST, 0).into()))?,
         };
         ports.insert(address, Arc::clone(&inbox));
-        let notes = lacks(&options);
+        let notes = options.lacks_in_memory();
         Ok(MemoryPort {
             switch: self.clone(),
             address,
@@ -127,49 +127,6 @@ impl Switch {
             notes,
         })
     }
-}
-
-/// What these options ask for and no port in memory has. All fields are named here, so that a new
-/// option is either carried out or noted.
-fn lacks(options: &Options) -> Vec<String> {
-    let Options {
-        kernel_timestamps,
-        multicast_interface,
-        busy_poll,
-        dscp,
-        inject,
-        // Memory has no segments and no kernel that joins datagrams; both are defaults, and what
-        // arrives is the same without them.
-        segmentation: _,
-        coalescing: _,
-        // Nothing waits between a sender's queue and the receiver's.
-        send_buffer_bytes: _,
-        repair_backlog_bytes_max: _,
-        // A datagram arrives in memory of exactly its size, which is shared and never pooled.
-        datagram_bytes_max: _,
-        receive_batch: _,
-        pinned_bytes_max: _,
-        // What a port in memory carries out.
-        kind: _,
-        keyed: _,
-        receive_buffer_bytes: _,
-        queue_frames_max: _,
-        queue_bytes_max: _,
-        never_sleep: _,
-        spin: _,
-        spin_share: _,
-        moderation: _,
-        yield_for: _,
-    } = options;
-    let asked = [
-        ("kernel_timestamps", *kernel_timestamps, "the sender's thread stamps arrivals"),
-        ("multicast_interface", multicast_interface.is_some(), "there are no interfaces"),
-        ("busy_poll", busy_poll.is_some(), "there is no card to poll"),
-        ("dscp", dscp.is_some(), "no network reads code points"),
-        ("inject", inject.is_some(), "nothing holds arrivals back"),
-    ];
-    let asked = asked.into_iter().filter(|(_, is_asked, _)| *is_asked);
-    asked.map(|(name, _, why)| format!("{name} has no effect on a port in memory: {why}")).collect()
 }
 
 fn in_use(address: SocketAddr) -> Error {

@@ -128,4 +128,49 @@ impl Options {
     pub(crate) fn marks_differ(&self) -> bool {
         self.dscp.is_some_and(|marks| marks.iter().any(|mark| *mark != marks[0]))
     }
+
+    /// What these options ask for and no [port in memory](crate::memory) has. All fields are named
+    /// here, so that a new option is either carried out or noted.
+    pub(crate) fn lacks_in_memory(&self) -> Vec<String> {
+        let Self {
+            kernel_timestamps,
+            multicast_interface,
+            busy_poll,
+            dscp,
+            inject,
+            // Memory has no segments and no kernel that joins datagrams; both are defaults, and
+            // what arrives is the same without them.
+            segmentation: _,
+            coalescing: _,
+            // Nothing waits between a sender's queue and the receiver's.
+            send_buffer_bytes: _,
+            repair_backlog_bytes_max: _,
+            // A datagram arrives in memory of exactly its size, which is shared and never pooled.
+            datagram_bytes_max: _,
+            receive_batch: _,
+            pinned_bytes_max: _,
+            // What a port in memory carries out.
+            kind: _,
+            keyed: _,
+            receive_buffer_bytes: _,
+            queue_frames_max: _,
+            queue_bytes_max: _,
+            never_sleep: _,
+            spin: _,
+            spin_share: _,
+            moderation: _,
+            yield_for: _,
+        } = self;
+        let asked = [
+            ("kernel_timestamps", *kernel_timestamps, "the sender's thread stamps arrivals"),
+            ("multicast_interface", multicast_interface.is_some(), "there are no interfaces"),
+            ("busy_poll", busy_poll.is_some(), "there is no card to poll"),
+            ("dscp", dscp.is_some(), "no network reads code points"),
+            ("inject", inject.is_some(), "nothing holds arrivals back"),
+        ];
+        let asked = asked.into_iter().filter(|(_, is_asked, _)| *is_asked);
+        asked
+            .map(|(name, _, why)| format!("{name} has no effect on a port in memory: {why}"))
+            .collect()
+    }
 }

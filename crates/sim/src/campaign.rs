@@ -39,8 +39,9 @@
 //! tears and fills up; `tests/campaign.rs` has no disk. The first imports everything that a
 //! campaign uses. `lab/campaigns/src/consensus/mod.rs` shows what many nodes need beyond that: a
 //! tree of nodes that the seed draws, a disk for each, and clients (`World::invoke_at`, then
-//! `Observer::invoke`). `lab/campaigns/src/consensus/history.rs` judges reads by the cycles of
-//! Canopus, so that another protocol needs a judgement of reads of its own.
+//! `Observer::invoke`). `lab/campaigns/src/consensus/rivals/faults.rs` is a whole campaign of other
+//! protocols of consensus, without a disk: `executed` makes cycles of Canopus out of what they
+//! executed, so that the checks of Canopus judge their writes and reads.
 //!
 //! What the machine has to know:
 //!
