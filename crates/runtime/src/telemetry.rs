@@ -46,7 +46,8 @@ pub struct FilesPage<'a> {
     pub path: &'static str,
     /// The directory of the files.
     pub directory: &'a Path,
-    /// Answers the query with text, or says why there is none. It reads a MiB at most, because all
+    /// Answers the query with text, or says why there is none: the client gets 400 for
+    /// [`io::ErrorKind::InvalidInput`] and 503 for all else. It reads a MiB at most, because all
     /// pages share a thread.
     pub read: fn(&Path, &str) -> io::Result<String>,
 }

@@ -17,6 +17,8 @@ use crate::fanout::root::RootSource;
 use crate::fanout::{FanoutBench, FanoutResult, Sinks, bench_source, highest_lossless};
 use clap::Subcommand;
 use evenfall_multicast_machine::SharedKey;
+use evenfall_multicast_machine::config::Framing;
+use evenfall_multicast_service::embedded_root::MESSAGE_BYTES_MAX;
 use serde_json::{Map, Value, json};
 
 use evenfall_runtime::program::Outcome;
@@ -125,6 +127,27 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
+/// Refuses messages that a root refuses, and messages that a root would spread over several
+/// datagrams: the costs would be printed for another number of messages in one datagram than was
+/// sent.
+fn check_pack(pack: usize, size: usize, is_sealed: bool) -> Result<(), Failure> {
+    if size > MESSAGE_BYTES_MAX {
+        let why = format!("--size {size}: a message has {MESSAGE_BYTES_MAX} bytes at most");
+        return Err(why.into());
+    }
+    let framing = Framing::default();
+    let most = framing.messages_per_datagram(size, is_sealed).min(u16::MAX.into());
+    if (1..=most).contains(&pack) {
+        return Ok(());
+    }
+    let limit = framing.datagram_bytes;
+    Err(format!(
+        "--pack {pack}: must be 1 to {most}, because a root puts no more messages of {size} bytes \
+         into one datagram of {limit} bytes; give another --pack or --size"
+    )
+    .into())
+}
+
 /// The median of each number, over several results of the same shape.
 fn medians(runs: &[Value]) -> Value {
     match runs.first() {
@@ -170,9 +193,10 @@ fn several(
 
 fn fanout(args: &Fanout) -> Outcome {
     let Fanout { fanout, size, pack, duration, .. } = *args;
-    if fanout == 0 || pack == 0 {
-        return Err("--fanout and --pack: must be 1 or more".into());
+    if fanout == 0 {
+        return Err("--fanout: must be 1 or more".into());
     }
+    check_pack(pack, size, args.key)?;
     let slow = FanoutBench { fanout, size, duration, ..FanoutBench::unbatched() };
     let full = FanoutBench { fanout, size, duration, pack, ..FanoutBench::saturated() };
     let (mut slow_ns, mut full_ns, mut rates, mut lost) = (vec![], vec![], vec![], 0);

@@ -61,7 +61,7 @@ fn ask_page(address: SocketAddr, path: &str) -> Result<String, ExperimentError> 
         .map_err(|error| format!("{address}: {}; {hint}", with_causes(&error)))?;
     match reply.status {
         StatusCode::OK => Ok(reply.text),
-        _ if reply.text.starts_with("try ") => Err(format!(
+        StatusCode::NOT_FOUND => Err(format!(
             "{address}: this agent gives out no runs; set survey.results in its settings to the \
              directory of evenfall plan run --dir, and start it again"
         )

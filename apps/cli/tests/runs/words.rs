@@ -140,7 +140,7 @@ fn wrong_arguments_are_refused_with_what_is_right() {
     fs::create_dir(&empty).expect("a directory");
     let empty = empty.display().to_string();
     let absent = scratch.path("absent").display().to_string();
-    let cases: [(&[&str], &[&str]); 57] = [
+    let cases: [(&[&str], &[&str]); 61] = [
         (&["demo", "--fault", "kill:proxy-9@1", "--dir", &nowhere], &["proxy-9", "proxy-1"]),
         (&["demo", "--fault", "stop:root@1"], &["kill:NAME@SECONDS"]),
         (&["demo", "--mode", "walk"], &["walk", "cloudex"]),
@@ -166,6 +166,10 @@ fn wrong_arguments_are_refused_with_what_is_right() {
         (&["store", "create", &store, "trades", "--schema", &owd], &["owd.csv: not a schema"]),
         (&["run", "keys", "--local", "3", "--dir", &config], &["root.toml/", "cannot start"]),
         (&["bench", "fanout", "--fanout", "0"], &["--fanout", "1 or more"]),
+        (&["bench", "fanout", "--size", "70000"], &["--size 70000", "65000 bytes at most"]),
+        (&["bench", "fanout", "--pack", "65537"], &["--pack 65537", "1 to 32", "--size"]),
+        (&["bench", "receive", "--pack", "0"], &["--pack 0", "1 to 31", "--size"]),
+        (&["bench", "receive", "--size", "700"], &["--pack 20", "1 to 1", "700 bytes"]),
         (&["sim", "study", "goal", "--receivers", "0"], &["--receivers", "1 or more"]),
         (&["sim", "study", "time", "--receivers", "1"], &["--receivers 1", "2 or more"]),
         (&["sim", "study", "clocks", "--messages", "0"], &["--messages 0", "1 or more"]),

@@ -6,6 +6,9 @@ use core::time::Duration;
 use evenfall_core::Hedging;
 use serde::{Deserialize, Serialize};
 
+use crate::seal::TAG_BYTES;
+use crate::wire::{HEADER_BYTES, MESSAGE_OVERHEAD};
+
 /// How messages travel, and whether receivers hold them. The mode can change while the feed runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -409,6 +412,21 @@ impl Default for Framing {
     }
 }
 
+impl Framing {
+    /// Bytes that messages may take in one datagram whose seal takes `seal_bytes`. The limit of a
+    /// datagram is checked with the settings, and is above its header and seal.
+    pub(crate) fn body_bytes(&self, seal_bytes: usize) -> usize {
+        self.datagram_bytes - HEADER_BYTES - seal_bytes
+    }
+
+    /// The most messages of `bytes` each in one datagram, by the length of the datagram alone. The
+    /// result is 1 at least, because a message above the limit travels alone.
+    pub fn messages_per_datagram(&self, bytes: usize, is_sealed: bool) -> usize {
+        let room = self.body_bytes(if is_sealed { TAG_BYTES } else { 0 });
+        (room / bytes.saturating_add(MESSAGE_OVERHEAD)).max(1)
+    }
+}
+
 impl Config {
     /// The longest time that a node waits for a missing frame: its repair, and before that perhaps
     /// the loss of a root.
@@ -505,5 +523,34 @@ impl Config {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use evenfall_core::{ClockError, ClockReading, Format, Machine, NodeId, Timestamp};
+
+    use super::*;
+    use crate::{Root, Run, SharedKey};
+
+    #[test]
+    fn root_closes_a_datagram_at_the_number_of_messages_that_its_framing_states() {
+        let now = Timestamp::from_nanos(1 << 40);
+        let mut config = Config::default();
+        config.framing.messages_max = u16::MAX;
+        for key in [None, Some(SharedKey::new(1, [7; 32]))] {
+            for bytes in [0, 40, 600, 1_400, 9_000] {
+                let run = Run::new(1, [7; 24]);
+                let mut root = Root::new(config, NodeId(0), 0, run, key.as_ref(), now);
+                root.handle_clock(now, ClockReading { offset_ns: 0, error: ClockError::SameClock });
+                let most = config.framing.messages_per_datagram(bytes, key.is_some());
+                for _ in 0..most {
+                    root.publish(now, Format::OPAQUE, &vec![7; bytes]).expect("room");
+                }
+                assert_eq!(root.status().frames, 0, "{most} of {bytes} bytes");
+                root.publish(now, Format::OPAQUE, &vec![7; bytes]).expect("room");
+                assert_eq!(root.status().frames, 1, "{most} of {bytes} bytes and another");
+            }
+        }
     }
 }

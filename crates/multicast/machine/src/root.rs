@@ -237,7 +237,7 @@ impl Root {
         if unsent + 1 >= self.config.framing.send_queue_frames {
             return Err(PublishError::Full);
         }
-        let room = self.config.framing.datagram_bytes - HEADER_BYTES - self.out.seal.overhead();
+        let room = self.config.framing.body_bytes(self.out.seal.overhead());
         let fits = self.open.body.len() + bytes <= room && self.open.format == format;
         if self.open.count > 0 && !fits {
             self.close(now);
@@ -638,8 +638,7 @@ impl Root {
     /// Sends a node its place, with the keys for the nodes above it.
     fn assign(&mut self, to: Peer, place: &Place) {
         let seal = &self.out.seal;
-        let overhead = HEADER_BYTES + seal.place_overhead();
-        let bytes_max = self.config.framing.datagram_bytes - overhead;
+        let bytes_max = self.config.framing.body_bytes(seal.place_overhead());
         let parts = match &seal.ends {
             Some(ends) => {
                 let (above, run) = (|upper| ends.key_of_nodes(upper, to.id), seal.run_keys());

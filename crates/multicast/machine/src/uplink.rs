@@ -775,7 +775,7 @@ impl Uplink {
 
     /// Room for the body of a control datagram that IP need not fragment.
     pub(crate) fn body_bytes_max(&self) -> usize {
-        self.config.framing.datagram_bytes - wire::HEADER_BYTES
+        self.config.framing.body_bytes(0)
     }
 
     pub(crate) fn interval(&self) -> Duration {

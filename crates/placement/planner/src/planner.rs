@@ -281,6 +281,24 @@ impl Planner {
         Ok(TreePlan { tree, worst_leaf_us, bound_us: None })
     }
 
+    /// The worst leaf of the tree that the method finds, microseconds. Min-max is asked without its
+    /// bound and its proofs, which take most of its time and may improve the tree.
+    ///
+    /// # Errors
+    /// As [`plan`](Self::plan).
+    pub(crate) fn estimate_worst_leaf_us(
+        &self,
+        delays: &Delays,
+        pool: &[usize],
+    ) -> Result<f64, PlanError> {
+        match self.method {
+            PlanMethod::MinMax => {
+                Ok(minmax::searched_worst_leaf_us(delays, pool, &self.min_max())?)
+            }
+            _ => Ok(self.plan(delays, pool)?.worst_leaf_us),
+        }
+    }
+
     fn lemondrop(
         &self,
         pool: &HostPool<'_>,

@@ -168,21 +168,24 @@ impl Planner {
         roots.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         roots.truncate(ROOTS_MAX);
         let no_way = PlanError::MinMax(MinMaxError::NoTree { proven: false });
-        let mut best: Result<TreePlan, PlanError> = Err(no_way);
+        let mut best: Result<(f64, f64, Self), PlanError> = Err(no_way);
         for (way_us, root) in roots {
             let planner = Self { root: RootRule::Host(root), ..self.clone() };
-            match planner.plan(delays, pool) {
-                Ok(plan) => {
-                    let worst_leaf_us = way_us + plan.worst_leaf_us;
-                    if best.as_ref().map_or(true, |best| worst_leaf_us < best.worst_leaf_us) {
-                        best = Ok(TreePlan { worst_leaf_us, bound_us: None, ..plan });
+            match planner.estimate_worst_leaf_us(delays, pool) {
+                Ok(us) => {
+                    let worst_leaf_us = way_us + us;
+                    if best.as_ref().map_or(true, |(least_us, ..)| worst_leaf_us < *least_us) {
+                        best = Ok((worst_leaf_us, way_us, planner));
                     }
                 }
                 Err(error) if best.is_err() => best = Err(error),
                 Err(_) => {}
             }
         }
-        best
+        // Proofs are worth their time for the best root alone.
+        let (_, way_us, planner) = best?;
+        let plan = planner.plan(delays, pool)?;
+        Ok(TreePlan { worst_leaf_us: way_us + plan.worst_leaf_us, bound_us: None, ..plan })
     }
 }
 
@@ -260,6 +263,13 @@ mod tests {
         assert_ne!(plan.tree.hosts()[0], 4);
         assert!(plan.tree.hosts().iter().all(|host| *host != 0));
         assert!((100.0..500.0).contains(&plan.worst_leaf_us), "{plan:?}");
+        // No other root of this small pool has a better tree.
+        for root in [1, 2, 3, 5] {
+            let planner = Planner { root: RootRule::Host(root), ..planner.clone() };
+            let way_us = f64::from(delays.edge(0, root).expect("an edge").p90_us);
+            let whole = planner.plan(&delays, &[1, 2, 3, 4, 5]).expect("a tree");
+            assert!(plan.worst_leaf_us <= way_us + whole.worst_leaf_us, "root {root}: {plan:?}");
+        }
         // Without a way from above there is no tree.
         let error = planner.plan_below(&Delays::new(vec!["a".into(), "b".into()]), 0, &[1]);
         assert!(error.is_err());

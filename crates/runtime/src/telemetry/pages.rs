@@ -41,7 +41,11 @@ fn add_files(routes: Routes, files: FilesPage<'_>) -> Routes {
     let directory = directory.to_owned();
     routes.get(path, move |request| match read(&directory, &request.query) {
         Ok(text) => Response::page("text/plain; charset=utf-8", text),
-        Err(why) => Response::text(StatusCode::NOT_FOUND, why),
+        // 404 stays the answer of a role that has no such page.
+        Err(why) if why.kind() == io::ErrorKind::InvalidInput => {
+            Response::text(StatusCode::BAD_REQUEST, why)
+        }
+        Err(why) => Response::text(StatusCode::SERVICE_UNAVAILABLE, why),
     })
 }
 

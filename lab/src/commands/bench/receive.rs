@@ -8,12 +8,9 @@ use evenfall_runtime::program::Outcome;
 use humantime::parse_duration;
 use serde_json::{Value, json};
 
-use super::median;
+use super::{check_pack, median};
 use crate::receiving::line::{RoleAllocations, count_allocations};
 use crate::receiving::{ReceiveBench, ReceiveCost, measure_receiver};
-
-/// The most empty messages that fit a datagram of the default length: each takes 2 bytes.
-const PACK_MAX: u16 = 640;
 
 /// Frames during which the calls of the allocator by the machines of all roles are counted.
 const FRAMES_COUNTED: u32 = 2_000;
@@ -76,9 +73,11 @@ impl Row {
 /// Measures and prints.
 pub fn main(args: &Args) -> Outcome {
     let Args { size, pack, rate, duration, .. } = *args;
-    if !(1..=PACK_MAX).contains(&pack) || rate == 0 {
-        return Err(format!("--pack: must be 1 to {PACK_MAX}; --rate: must be 1 or more").into());
+    if rate == 0 {
+        return Err("--rate: must be 1 or more".into());
     }
+    // One of the packed feeds is sealed.
+    check_pack(pack.into(), size, true)?;
     let row = |pack, is_sealed| Row {
         bench: ReceiveBench { size, pack, rate, duration, is_sealed },
         costs: Vec::new(),

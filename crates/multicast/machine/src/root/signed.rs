@@ -6,7 +6,7 @@ use crate::signing::{BATCH_FRAMES_MAX, SignedBatch};
 impl Root {
     /// Signs all frames of this root from now on. The call must come before the first frame.
     pub fn sign_frames(mut self, signer: Arc<dyn FrameSigner>) -> Self {
-        let room = self.config.framing.datagram_bytes - HEADER_BYTES - self.out.seal.overhead();
+        let room = self.config.framing.body_bytes(self.out.seal.overhead());
         let hasher = FrameHasher::new(self.stream, self.run.id);
         self.signing = Some(Box::new(SigningChain::new(signer, hasher, room)));
         self

@@ -179,12 +179,37 @@ pub fn plan(
     start: Option<&PlacedTree>,
 ) -> Result<MinMaxPlan, MinMaxError> {
     let pool = HostPool::new(delays, pool);
-    // From here on hosts are numbers of the pool, so that no other host can be chosen.
-    let root = what.root.map(|root| pool.number(root).ok_or(MinMaxError::NoRoot)).transpose()?;
-    let what = &MinMax { root, ..*what };
+    let what = &number_root(&pool, what)?;
     let start = start.and_then(|tree| pool.numbered(tree));
     let plan = plan_numbered(&pool, what, start.as_ref())?;
     Ok(MinMaxPlan { tree: pool.named(&plan.tree), ..plan })
+}
+
+/// The worst leaf of the tree that [`plan`] finds before it computes the bound, microseconds. The
+/// bound takes most of the time of a plan, and its proofs may still improve the tree.
+///
+/// # Errors
+/// As [`plan`].
+pub(crate) fn searched_worst_leaf_us(
+    delays: &Delays,
+    pool: &[usize],
+    what: &MinMax,
+) -> Result<f64, MinMaxError> {
+    let pool = HostPool::new(delays, pool);
+    let what = &number_root(&pool, what)?;
+    let (us, tree) = search(&Lengths::new(&pool, what.share), what, None)?;
+    if us >= UNUSABLE_US {
+        // Only a proof may still find a tree.
+        return Ok(plan_numbered(&pool, what, None)?.worst_leaf_us);
+    }
+    Ok(if what.aunts() > 0 { hedged_search(&pool, what, tree).0 } else { us })
+}
+
+/// The settings with the root as a number of the pool. From here on hosts are numbers of the pool,
+/// so that no other host can be chosen.
+fn number_root(pool: &HostPool<'_>, what: &MinMax) -> Result<MinMax, MinMaxError> {
+    let root = what.root.map(|root| pool.number(root).ok_or(MinMaxError::NoRoot)).transpose()?;
+    Ok(MinMax { root, ..*what })
 }
 
 fn plan_numbered(
@@ -195,7 +220,9 @@ fn plan_numbered(
     let lengths = Lengths::new(pool, what.share);
     let found = search(&lengths, what, start)?;
     if what.aunts() > 0 && found.0 < UNUSABLE_US {
-        return Ok(hedged_plan(pool, what, found.1));
+        let (worst_leaf_us, tree) = hedged_search(pool, what, found.1);
+        let bound_us = hedged_bound::bound(pool, what, worst_leaf_us);
+        return Ok(MinMaxPlan { tree, worst_leaf_us, bound_us });
     }
     let (bound_us, found) = bound(&lengths, what, found);
     if found.0 >= UNUSABLE_US {
@@ -219,13 +246,12 @@ fn settle(lengths: &Lengths, what: &MinMax, tree: &PlacedTree) -> PlacedTree {
 }
 
 /// The better of two trees, both judged with hedging: the given tree, and the result of a further
-/// search with hedging. The bound is that of trees that hedge.
-fn hedged_plan(pool: &HostPool<'_>, what: &MinMax, tree: PlacedTree) -> MinMaxPlan {
+/// search with hedging. Returns the tree with its worst leaf, microseconds.
+fn hedged_search(pool: &HostPool<'_>, what: &MinMax, tree: PlacedTree) -> (f64, PlacedTree) {
     let further = hedged::search(pool, what, &tree);
     let judge = |tree: PlacedTree| (hedged::worst_leaf(pool, what, &tree), tree);
     let (plain, further) = (judge(tree), judge(further));
-    let (worst_leaf_us, tree) = if further.0 < plain.0 { further } else { plain };
-    MinMaxPlan { tree, worst_leaf_us, bound_us: hedged_bound::bound(pool, what, worst_leaf_us) }
+    if further.0 < plain.0 { further } else { plain }
 }
 
 /// The hosts with the shortest ways, place by place. This tree needs all pairs and no search.
@@ -238,8 +264,7 @@ pub fn greedy_tree(
     what: &MinMax,
 ) -> Result<PlacedTree, MinMaxError> {
     let pool = HostPool::new(delays, pool);
-    let root = what.root.map(|root| pool.number(root).ok_or(MinMaxError::NoRoot)).transpose()?;
-    let what = &MinMax { root, ..*what };
+    let what = &number_root(&pool, what)?;
     let places = check(pool.hosts(), what)?;
     let lengths = Lengths::new(&pool, what.share);
     let tree = greedy(&lengths, what, places);
@@ -265,8 +290,8 @@ pub fn worst_leaf_us(delays: &Delays, what: &MinMax, tree: &PlacedTree) -> f64 {
 /// and for pools of more than 220 hosts.
 pub fn hedged_bound_us(delays: &Delays, pool: &[usize], what: &MinMax, most: f64) -> Option<f64> {
     let pool = HostPool::new(delays, pool);
-    let root = what.root.map(|root| pool.number(root).ok_or(())).transpose().ok()?;
-    (what.aunts() > 0).then(|| hedged_bound::bound(&pool, &MinMax { root, ..*what }, most))?
+    let what = number_root(&pool, what).ok()?;
+    (what.aunts() > 0).then(|| hedged_bound::bound(&pool, &what, most))?
 }
 
 /// Path length in microseconds from which on a path counts as having an unusable edge.

@@ -74,7 +74,7 @@ pub fn read_page(directory: &Path, query: &str) -> io::Result<String> {
         Some((name, from)) => read_part(&directory.join(name), from, PART_BYTES),
         None => {
             let why = format!("{PAGE}?{query:.200}: ask for file=NAME&from=BYTE, or for nothing");
-            Err(io::Error::other(why))
+            Err(io::Error::new(io::ErrorKind::InvalidInput, why))
         }
     }
 }

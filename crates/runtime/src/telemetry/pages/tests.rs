@@ -83,7 +83,8 @@ fn files_are_given_out_by_the_function_of_their_page() {
     fn read(directory: &Path, query: &str) -> io::Result<String> {
         match query {
             "file=a" => Ok(format!("a of {}", directory.display())),
-            _ => Err(io::Error::other("ask for file=a")),
+            "file=b" => Err(io::Error::other("file b comes later")),
+            _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "ask for file=a")),
         }
     }
     let files = FilesPage { path: "/files", directory: Path::new("there"), read };
@@ -91,8 +92,16 @@ fn files_are_given_out_by_the_function_of_their_page() {
     let telemetry = Telemetry::start(Some(any), false, &[], Some(files)).unwrap();
     let address = telemetry.address().unwrap();
     assert!(ask(address, "GET /files?file=a").ends_with("a of there"));
-    let refused = ask(address, "GET /files?file=b");
-    assert!(refused.contains("404") && refused.contains("ask for file=a"), "{refused}");
+    // A role without the page answers 404, so that a client can tell the three states apart.
+    let wanted = [
+        ("GET /files?file=b", " 503 ", "file b comes later"),
+        ("GET /files?file=c", " 400 ", "ask for file=a"),
+        ("GET /other", " 404 ", "GET /files"),
+    ];
+    for (request, status, why) in wanted {
+        let refused = ask(address, request);
+        assert!(refused.contains(status) && refused.contains(why), "{request}: {refused}");
+    }
 }
 
 #[test]
