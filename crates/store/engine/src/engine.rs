@@ -597,6 +597,7 @@ impl Shared {
         let volume_config = VolumeConfig { secret, ..config.volume_config() };
         let disk = StoreDisk::open(disk, chunk_codec())?.with_layouts(config.layouts);
         disk.sweep()?;
+        let held_max = volume_config.held_chunks_max;
         let (mut volume, mut found) = Volume::open(disk.clone(), volume_config)?;
         for (chunk, bytes) in disk.columnar_chunks() {
             volume.count_columnar(chunk, bytes);
@@ -635,7 +636,7 @@ impl Shared {
             uploads: Uploads::default(),
             publisher: PackPublisher::default(),
             catalog: Mutex::default(),
-            encodings: Encodings::new(held_bytes),
+            encodings: Encodings::new(held_max, held_bytes),
             others: NonPrimaryFiles::new(config.cache_bytes),
             replication: config.replica.map(|to| Replication::new(to, config.replica_key.clone())),
             blocks: Mutex::default(),

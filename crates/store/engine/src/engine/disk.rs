@@ -98,11 +98,7 @@ impl Shared {
         let held = volume.hold_segment(sealed);
         let whole = held.as_ref().ok().copied().flatten();
         self.note(held);
-        if let Some(chunk) = whole
-            && !self.encodings.push(chunk)
-        {
-            self.note(volume.spill_chunk(chunk));
-        }
+        whole.into_iter().for_each(|chunk| self.encodings.push_held(chunk));
     }
 
     /// Adds to the files that this turn commits: files whose records have stayed in an open segment

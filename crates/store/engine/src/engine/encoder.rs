@@ -4,6 +4,18 @@
 //! whole. The encoder then writes its columns out of memory, and no raw chunk is ever made
 //! ([`hold_segment`](evenfall_store_format::Volume::hold_segment)).
 //!
+//! When chunks come faster than the encoder takes them, memory fills, and the oldest held chunk of
+//! a file goes to the disk raw. An encoder that took the oldest chunk first would then lose each
+//! chunk while it encodes it. It takes the newest one as soon as a quarter of the room waits, and
+//! no more at once than it encodes before half of the room fills again:
+//!
+//! ```text
+//!  spilled next <── 4  5  6  7  8  9 ──> encoded next       9 is sealed, and 4 to 8 are raw
+//! ```
+//!
+//! So the share of rows that are written once is that of the rows that the encoder has time for.
+//! Raw chunks wait until no held chunk waits.
+//!
 //! A chunk that memory has no room to hold is raw until all of it is synced. The encoder then
 //! writes its columns beside it, syncs them, and removes the raw chunk. Both happen a few chunks at
 //! a time. Appends never wait for the encoder: a chunk that it has not reached becomes or stays raw
@@ -41,7 +53,9 @@ const LOOK: Duration = Duration::from_millis(10);
 const PAUSE: Duration = Duration::from_secs(2);
 
 struct Waiting {
+    /// Raw chunks.
     chunks: VecDeque<DataChunk>,
+    held: HeldChunks,
     /// Whether raw chunks may be on the disk that are not in the queue.
     has_more: bool,
     /// Whether the encoder is listing the disk for such chunks. The encoder counts as busy then,
@@ -54,7 +68,51 @@ struct Waiting {
 impl Default for Waiting {
     /// Chunks of an earlier life may be raw.
     fn default() -> Self {
-        Self { chunks: VecDeque::new(), has_more: true, is_listing: false, under_way: 0 }
+        Self {
+            chunks: VecDeque::new(),
+            held: HeldChunks::default(),
+            has_more: true,
+            is_listing: false,
+            under_way: 0,
+        }
+    }
+}
+
+impl Waiting {
+    fn has_none(&self) -> bool {
+        self.chunks.is_empty() && self.held.queue.is_empty()
+    }
+}
+
+/// Whole chunks whose rows are held in memory, in the order in which they became whole.
+#[derive(Debug, Default)]
+struct HeldChunks {
+    queue: VecDeque<DataChunk>,
+    /// Chunks that memory has room for, whole or not.
+    room: usize,
+    /// Chunks that have come since chunks were last taken.
+    came: usize,
+}
+
+impl HeldChunks {
+    fn push(&mut self, chunk: DataChunk) {
+        // A chunk that leaves the queue here is spilled when its journal has to go.
+        if self.queue.len() >= WAITING_MAX {
+            self.queue.pop_front();
+        }
+        self.queue.push_back(chunk);
+        self.came += 1;
+    }
+
+    /// Takes the chunks that are encoded next. Before them, `taken` chunks were encoded.
+    fn take(&mut self, taken: usize) -> Vec<DataChunk> {
+        let come_during_one = self.came.div_ceil(taken.max(1)).max(1);
+        self.came = 0;
+        let count = (self.room / 2 / come_during_one).clamp(1, AT_ONCE).min(self.queue.len());
+        match self.queue.len() > self.room / 4 {
+            true => self.queue.split_off(self.queue.len() - count).into(),
+            false => self.queue.drain(..count).collect(),
+        }
     }
 }
 
@@ -81,9 +139,12 @@ enum Staging {
 }
 
 impl Encodings {
-    /// The queue of a store whose volume counts these bytes of held segments.
-    pub(super) fn new(held_bytes: Arc<AtomicU64>) -> Self {
-        Self { held_bytes, ..Self::default() }
+    /// The queue of a store whose volume has room for this many held chunks, and counts the bytes
+    /// of their segments.
+    pub(super) fn new(room: usize, held_bytes: Arc<AtomicU64>) -> Self {
+        let held = HeldChunks { room, ..HeldChunks::default() };
+        let waiting = Mutex::new(Waiting { held, ..Waiting::default() });
+        Self { waiting, held_bytes, ..Self::default() }
     }
 
     /// Bytes of the segments that wait in memory for their chunk and its columns.
@@ -91,8 +152,19 @@ impl Encodings {
         self.held_bytes.load(Relaxed)
     }
 
-    /// A chunk is whole, and held in memory or synced. `false` when the queue has no room for it.
-    pub(super) fn push(&self, chunk: DataChunk) -> bool {
+    /// A chunk is whole and held in memory.
+    pub(super) fn push_held(&self, chunk: DataChunk) {
+        lock(&self.waiting).held.push(chunk);
+        self.wake.notify_one();
+    }
+
+    /// Removes the held chunks that are held no more. They come again when they are synced.
+    fn forget_spilled(&self, is_held: &dyn Fn(DataChunk) -> bool) {
+        lock(&self.waiting).held.queue.retain(|chunk| is_held(*chunk));
+    }
+
+    /// A chunk is whole and synced. `false` when the queue has no room for it.
+    fn push(&self, chunk: DataChunk) -> bool {
         let mut waiting = lock(&self.waiting);
         if waiting.chunks.len() >= WAITING_MAX {
             waiting.has_more = true;
@@ -105,7 +177,8 @@ impl Encodings {
 
     /// Chunks in the queue.
     pub(super) fn waiting(&self) -> u64 {
-        lock(&self.waiting).chunks.len() as u64
+        let waiting = lock(&self.waiting);
+        (waiting.chunks.len() + waiting.held.queue.len()) as u64
     }
 
     /// Chunks that are in columns since this store was opened.
@@ -121,7 +194,7 @@ impl Encodings {
     fn is_idle(&self) -> bool {
         let waiting = lock(&self.waiting);
         let has_work = waiting.has_more || waiting.is_listing || waiting.under_way > 0;
-        waiting.chunks.is_empty() && !has_work
+        waiting.has_none() && !has_work
     }
 
     /// Begins a list of the disk. `false` when the queue has all its raw chunks.
@@ -148,12 +221,17 @@ impl Encodings {
 
     fn take(&self, ends: &dyn Fn() -> bool) -> Vec<DataChunk> {
         let waiting = lock(&self.waiting);
-        let idle = |waiting: &mut Waiting| waiting.chunks.is_empty() && !ends();
+        let idle = |waiting: &mut Waiting| waiting.has_none() && !ends();
         let waited = self.wake.wait_timeout_while(waiting, IDLE, idle);
         let mut waiting = waited.unwrap_or_else(|e| e.into_inner()).0;
-        let count = waiting.chunks.len().min(AT_ONCE);
-        waiting.under_way = count;
-        waiting.chunks.drain(..count).collect()
+        let before = waiting.under_way;
+        let mut taken = waiting.held.take(before);
+        if taken.is_empty() {
+            let count = waiting.chunks.len().min(AT_ONCE);
+            taken.extend(waiting.chunks.drain(..count));
+        }
+        waiting.under_way = taken.len();
+        taken
     }
 }
 
@@ -208,6 +286,10 @@ impl Shared {
             {
                 std::thread::sleep(TICK);
                 continue;
+            }
+            {
+                let volume = lock(&self.volume);
+                self.encodings.forget_spilled(&|chunk| volume.holds_chunk(chunk));
             }
             let chunks = self.encodings.take(&|| self.is_stopping());
             if chunks.is_empty() && listed_at.elapsed() > PAUSE {
@@ -320,6 +402,7 @@ impl Shared {
     /// Puts staged columns in the place of raw chunks, and of rows in memory. Returns whether the
     /// disk has taken all that it was given.
     fn switch_form(&self, staged: &[DataChunk]) -> bool {
+        self.spill_before(staged);
         let adopted: Vec<_> = {
             let _volume = lock(&self.volume);
             staged.iter().map(|chunk| (*chunk, self.disk.adopt(*chunk))).collect()
@@ -356,6 +439,21 @@ impl Shared {
             }
         }
         all
+    }
+
+    /// Writes the chunks that are held in front of these in their files as raw ones, because the
+    /// rows of a file leave memory in order. Commits may come between two of them.
+    fn spill_before(&self, staged: &[DataChunk]) {
+        for chunk in staged {
+            loop {
+                let mut volume = lock(&self.volume);
+                let oldest = volume.oldest_held(chunk.file).filter(|oldest| oldest < chunk);
+                let Some(oldest) = oldest.filter(|oldest| !staged.contains(oldest)) else { break };
+                self.note(volume.spill_chunk(oldest));
+                drop(volume);
+                std::thread::yield_now();
+            }
+        }
     }
 
     fn give_up_switch(&self, chunk: DataChunk) {
@@ -403,5 +501,60 @@ mod tests {
         assert!(!encodings.is_idle(), "a chunk is under way");
         assert!(encodings.take(&|| true).is_empty());
         assert!(encodings.is_idle() && !encodings.begin_list());
+    }
+
+    /// The share of the chunks of a file that are written once, when a chunk comes in each step and
+    /// the encoder takes `cost` steps for one.
+    fn share_sealed(cost: usize) -> f64 {
+        const STEPS: u32 = 2_000;
+        const ROOM: usize = 32;
+        let encodings = Encodings::new(ROOM, Arc::default());
+        let (mut held, mut sealed) = (VecDeque::new(), 0);
+        let (mut batch, mut steps_left) = (Vec::new(), 0);
+        for number in 0..STEPS {
+            let chunk = DataChunk { file: FileId(1), number };
+            // The next chunk begins to be held, and takes the room of the oldest.
+            if held.len() + 1 == ROOM {
+                held.pop_front();
+            }
+            held.push_back(chunk);
+            encodings.push_held(chunk);
+            if steps_left == 0 {
+                for done in batch {
+                    sealed += u32::from(held.contains(&done));
+                    held.retain(|of| *of > done);
+                }
+                encodings.forget_spilled(&|chunk| held.contains(&chunk));
+                batch = encodings.take(&|| true);
+                steps_left = batch.len() * cost;
+            }
+            steps_left = steps_left.saturating_sub(1);
+        }
+        f64::from(sealed) / f64::from(STEPS)
+    }
+
+    #[test]
+    fn an_encoder_that_is_behind_loses_no_chunk_that_it_encodes() {
+        for cost in [1, 2, 3, 5, 10, 20] {
+            let best = 1.0 / cost as f64;
+            let share = share_sealed(cost);
+            assert!(share > 0.95 * best, "{share} of {best}");
+        }
+    }
+
+    #[test]
+    fn held_chunks_are_encoded_before_raw_ones_and_the_oldest_first_while_few_wait() {
+        let encodings = Encodings::new(16, Arc::default());
+        let chunk = |number| DataChunk { file: FileId(1), number };
+        assert!(encodings.push(chunk(0)));
+        (1..=3).for_each(|number| encodings.push_held(chunk(number)));
+        assert_eq!(encodings.waiting(), 4);
+        assert_eq!(encodings.take(&|| true), [chunk(1), chunk(2)]);
+        assert_eq!(encodings.take(&|| true), [chunk(3)]);
+        (4..=9).for_each(|number| encodings.push_held(chunk(number)));
+        assert_eq!(encodings.take(&|| true), [chunk(9)]);
+        encodings.forget_spilled(&|chunk| chunk.number == 8);
+        assert_eq!(encodings.take(&|| true), [chunk(8)]);
+        assert_eq!(encodings.take(&|| true), [chunk(0)]);
     }
 }

@@ -153,11 +153,21 @@ impl<D: Disk> Volume<D> {
         Some(segments)
     }
 
+    /// The first chunk of a file of which something is held.
+    pub fn oldest_held(&self, file: FileId) -> Option<DataChunk> {
+        self.held.range(up_to(last_of(file))).next().map(|(chunk, _)| *chunk)
+    }
+
+    /// Whether a whole chunk is held.
+    pub fn holds_chunk(&self, chunk: DataChunk) -> bool {
+        let segments = self.held.get(&chunk);
+        segments.is_some_and(|segments| segments.len() == SEGMENTS_PER_CHUNK as usize)
+    }
+
     /// The segments of a whole chunk that is held.
     pub fn held_chunk(&self, chunk: DataChunk) -> Option<Vec<Bytes>> {
-        let segments = self.held.get(&chunk)?;
-        let is_whole = segments.len() == SEGMENTS_PER_CHUNK as usize;
-        is_whole.then(|| segments.iter().map(|sealed| sealed.bytes.clone()).collect())
+        let segments = self.held.get(&chunk).filter(|_| self.holds_chunk(chunk))?;
+        Some(segments.iter().map(|sealed| sealed.bytes.clone()).collect())
     }
 
     /// Writes what is held of a chunk, and of the chunks before it in its file, as raw chunks.
