@@ -70,6 +70,7 @@
 #![forbid(unsafe_code)]
 
 pub mod admission;
+mod clock_soundness;
 pub mod config;
 pub mod control;
 mod draft;
@@ -94,7 +95,6 @@ pub mod root;
 pub mod seal;
 pub mod signing;
 pub mod tree;
-mod trust;
 mod uplink;
 mod window;
 pub mod wire;

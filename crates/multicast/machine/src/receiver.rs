@@ -309,7 +309,7 @@ impl Receiver {
             held: self.held.len() as u64,
             refused_full: self.refused_full,
             samples_dropped: self.margins.dropped(),
-            clock_is_sound: self.up.trust.vouches(),
+            clock_is_sound: self.up.soundness.is_sound(),
             clock_steps: self.up.clock().steps(),
             refusals: self.up.refusals,
             trust: self.check.as_ref().map(|check| check.counts()),
@@ -498,7 +498,7 @@ impl Receiver {
         self.note_copy(now, &datagram, signature.as_ref().unwrap_or(messages.body()));
         let arrived = self.up.clock().sync(received);
         if !self.is_replayed(sequence) {
-            let delay = self.up.trust.vouches().then(|| arrived.since(datagram.fixed.origin));
+            let delay = self.up.soundness.is_sound().then(|| arrived.since(datagram.fixed.origin));
             self.margins.arrived(sequence, delay, datagram.hop.flags & SAMPLED != 0);
         }
         let parent = self.up.place.as_ref().and_then(Place::parent);
@@ -591,7 +591,7 @@ impl Receiver {
             if sequence > self.next {
                 self.report_lost(sequence, Some(held.release.first_message));
             }
-            if held.is_timed && self.up.trust.vouches() {
+            if held.is_timed && self.up.soundness.is_sound() {
                 // The owner hands the frame on within this turn, for which the clock was read.
                 let at = self.up.clock().sync(now);
                 self.margins.released(sequence, at.since(held.release.origin));
@@ -653,7 +653,7 @@ impl Receiver {
 
     fn hand_on(&mut self, mut release: Release) {
         self.next_message = Some(release.first_message + u64::from(release.count));
-        let is_late = |deadline| release.arrived > deadline || !self.up.trust.vouches();
+        let is_late = |deadline| release.arrived > deadline || !self.up.soundness.is_sound();
         let late = release.deadline.is_some_and(is_late);
         let late = late && !self.is_replayed(release.sequence);
         let unwanted = self.from_message.saturating_sub(release.first_message);
@@ -705,7 +705,7 @@ impl Receiver {
 fn due(held: &Held, up: &Uplink) -> Timestamp {
     let Some(deadline) = held.release.deadline else { return Timestamp::ZERO };
     let latest = held.received + deadline.since(held.release.origin);
-    if up.trust.vouches() { up.clock().local(deadline).min(latest) } else { latest }
+    if up.soundness.is_sound() { up.clock().local(deadline).min(latest) } else { latest }
 }
 
 impl Machine for Receiver {

@@ -218,7 +218,7 @@ impl Relay {
             self.status.duplicates += 1;
             return;
         }
-        if self.up.trust.vouches() {
+        if self.up.soundness.is_sound() {
             self.delays.record(self.up.clock().sync(received).since(datagram.fixed.origin));
         }
         // A frame that the port sent on did not wait for this machine.

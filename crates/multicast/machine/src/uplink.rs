@@ -10,6 +10,7 @@ use evenfall_core::{
     Arrival, Class, Clock, ClockReading, Malformed, NodeId, Prng, Reader, Timestamp,
 };
 
+use crate::clock_soundness::{self, ClockSoundness};
 use crate::config::Config;
 use crate::control::{
     Beacon, Begin, Join, Located, Peer, Place, RANGE_BYTES, RANGES_MAX, Reason, Role, decode_pair,
@@ -19,7 +20,6 @@ use crate::merge::Edges;
 use crate::outbox::Outbox;
 use crate::parts::{Assembly, AssignedPlace};
 use crate::seal::{RunKey, Seal, SharedKey};
-use crate::trust::{self, Trust};
 use crate::window::{Answer, Gaps, Seen, Window};
 use crate::wire::{self, Datagram, EPOCH_OFFSET, Fixed, Kind, NUMBER_MAX, SENDER_OFFSET};
 
@@ -86,7 +86,7 @@ pub(crate) struct Uplink {
     due: Timestamp,
     pub window: Option<Window>,
     /// The judgement of this node's clock by the delays of the feed.
-    pub trust: Trust,
+    pub soundness: ClockSoundness,
     pub gaps: Gaps,
     /// The frame after the highest frame that is known to exist, even when that frame lies beyond
     /// the window.
@@ -169,7 +169,7 @@ impl Uplink {
             window: None,
             gaps: Gaps::default(),
             edges: Edges::default(),
-            trust: Trust::default(),
+            soundness: ClockSoundness::default(),
             end: None,
             root_beat: 0,
             refusals: Refusals::default(),
@@ -406,7 +406,7 @@ impl Uplink {
         Ok(Some(match restarted {
             Some(known) => {
                 // The new root may have another clock.
-                self.trust.forget();
+                self.soundness.forget_delays();
                 News::Restarted { place, epoch, known }
             }
             None => News::Placed(place),
@@ -575,9 +575,10 @@ impl Uplink {
     fn time(&mut self, now: Timestamp, datagram: &Datagram, received: Timestamp) {
         let (origin, sent) = (datagram.fixed.origin, datagram.hop.sent);
         let arrived = self.clock().sync(received);
-        self.trust.heard(now, origin, arrived);
-        let is_possible = origin <= sent + trust::SLACK && sent <= arrived + trust::SLACK;
-        if is_possible && self.trust.vouches() {
+        self.soundness.note_delay(now, origin, arrived);
+        let is_possible =
+            origin <= sent + clock_soundness::SLACK && sent <= arrived + clock_soundness::SLACK;
+        if is_possible && self.soundness.is_sound() {
             self.edges.arrived(datagram.hop.from, arrived.since(sent));
         }
     }
@@ -585,13 +586,13 @@ impl Uplink {
     /// Takes a reading of the synchronised clock. Until the feed vouches for the clock, the clock
     /// may step. The first good reading of a clock that was disproved may step the clock too.
     pub(crate) fn follow(&mut self, now: Timestamp, reading: ClockReading) {
-        let may_step = self.trust.may_step();
-        self.trust.stated(reading.error);
+        let may_step = self.soundness.may_step();
+        self.soundness.note_error(reading.error);
         let before = self.clock().reading().offset_ns;
         self.out.clock.follow(now, reading, may_step);
         let moved = self.clock().reading().offset_ns.abs_diff(before);
-        if may_step && moved > evenfall_core::time::nanos(trust::SLACK) {
-            self.trust.forget();
+        if may_step && moved > evenfall_core::time::nanos(clock_soundness::SLACK) {
+            self.soundness.forget_delays();
         }
     }
 
@@ -721,7 +722,7 @@ impl Uplink {
         let times = self.due.nanos() ^ self.root_heard.nanos() ^ self.report_at.nanos();
         let numbers = self.heard ^ self.repaired ^ u64::from(self.newest_epoch);
         let lengths = self.recorders.len() ^ self.who.standbys.len();
-        place ^ times ^ numbers ^ lengths as u64 ^ self.trust.prefetch() ^ self.out.prefetch()
+        place ^ times ^ numbers ^ lengths as u64 ^ self.soundness.prefetch() ^ self.out.prefetch()
     }
 
     /// Reads the parent, the edge from it, and the word of the window that has the next frame.

@@ -25,11 +25,11 @@ use std::net::SocketAddr;
 mod file;
 mod mesh;
 mod plain;
-mod trust;
+mod signing_keys;
 mod voters;
 
 pub use self::plain::{EmbeddedRootSettings, PublisherSettings, Subscription};
-pub use self::trust::{TrustSettings, public_text};
+pub use self::signing_keys::{TrustSettings, public_text};
 
 /// Trees of a run. One feed does not keep more than sixty-four cores busy.
 const TREES: RangeInclusive<u32> = 1..=64;

@@ -21,7 +21,7 @@ mod named;
 #[cfg(feature = "feeds")]
 mod replay;
 #[cfg(feature = "feeds")]
-mod trust;
+mod session_choice;
 
 #[cfg(feature = "feeds")]
 pub use self::named::open;

@@ -13,7 +13,7 @@ use evenfall_feed_formats::{FeedError, Format, Message, codec};
 use evenfall_port::{Options, Port};
 
 use super::gaps::{Gaps, Step};
-use super::trust::{Rivals, SILENCE, Source};
+use super::session_choice::{RivalSessions, SILENCE, SideSource};
 use super::{FeedStatus, Intake, News, Next};
 use crate::IntakeError;
 use evenfall_runtime::settings::Io;
@@ -44,7 +44,7 @@ enum Line {
 struct Ear {
     line: Line,
     port: Box<dyn Port>,
-    source: Source,
+    source: SideSource,
     /// The number after the last message that came over this side in the session.
     reached: u64,
     /// Whether the side has gone back behind `reached`, and this was told.
@@ -75,7 +75,7 @@ pub(crate) struct Mold {
     limits: ArbiterLimits,
     tracker: Tracker,
     gaps: Gaps,
-    rivals: Rivals,
+    rivals: RivalSessions,
     inbox: Vec<Arrival>,
     /// Arrivals, each with the index of its socket.
     arrived: VecDeque<(usize, Arrival)>,
@@ -127,7 +127,7 @@ impl Mold {
         };
         let bind = |line, address| {
             let port = evenfall_port::open(address, options.clone())?;
-            let source = Source::new(&feed.mold_sources);
+            let source = SideSource::new(&feed.mold_sources);
             Ok::<_, IntakeError>(Ear { line, port, source, reached: 0, is_back: false })
         };
         let mut ears = vec![bind(Line::Side(FeedSide::A), address)?];
@@ -151,7 +151,7 @@ impl Mold {
             limits,
             tracker: Tracker::new(feed.mold_from, limits),
             gaps: Gaps::new(patience, skew, feed.mold_request.is_some()),
-            rivals: Rivals::default(),
+            rivals: RivalSessions::default(),
             inbox: Vec::new(),
             arrived: VecDeque::new(),
             ready: VecDeque::new(),

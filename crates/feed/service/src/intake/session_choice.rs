@@ -33,14 +33,14 @@ const RIVAL_KEPT_MAX: usize = 1_024;
 
 /// The source of one side.
 #[derive(Clone, Debug)]
-pub(super) struct Source {
+pub(super) struct SideSource {
     /// Allowed source addresses. An empty list allows any address.
     allowed: Vec<IpAddr>,
     from: Option<SocketAddr>,
     heard: Timestamp,
 }
 
-impl Source {
+impl SideSource {
     pub(super) fn new(allowed: &[IpAddr]) -> Self {
         Self { allowed: allowed.to_vec(), from: None, heard: Timestamp::ZERO }
     }
@@ -88,9 +88,9 @@ struct RivalSession {
 
 /// The sessions that are heard beside the followed session.
 #[derive(Debug, Default)]
-pub(super) struct Rivals(Vec<RivalSession>);
+pub(super) struct RivalSessions(Vec<RivalSession>);
 
-impl Rivals {
+impl RivalSessions {
     /// Called for each packet of the followed session. Returns how many packets were kept in vain.
     pub(super) fn clear(&mut self) -> u64 {
         self.0.drain(..).map(|rival| rival.packets.len() as u64).sum()
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn a_side_stays_with_its_first_source_until_that_is_silent() {
         let (one, two) = (address("10.0.0.1:7"), address("10.0.0.2:7"));
-        let mut source = Source::new(&[]);
+        let mut source = SideSource::new(&[]);
         assert!(source.admits(two, at(9)), "nothing of it was taken yet");
         assert_eq!(source.take(one, at(10)), Some(None));
         assert!(!source.admits(two, at(11)));
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn listed_sources_are_taken_together_and_no_others() {
         let list: Vec<IpAddr> = ["10.0.0.1", "10.0.0.2"].map(|ip| ip.parse().unwrap()).into();
-        let mut source = Source::new(&list);
+        let mut source = SideSource::new(&list);
         assert!(!source.admits(address("10.0.0.9:7"), at(1)));
         source.take(address("10.0.0.1:7"), at(1));
         assert!(source.admits(address("[::ffff:10.0.0.2]:8"), at(1)));
@@ -179,7 +179,7 @@ mod tests {
     fn another_session_is_followed_after_silence_from_its_first_kept_packet() {
         let (standby, stray) = (SessionId(*b"   standby"), SessionId(*b"     stray"));
         let from = packet(address("10.0.0.9:7"));
-        let mut rivals = Rivals::default();
+        let mut rivals = RivalSessions::default();
         assert!((0..9).all(|_| rivals.keep(standby, 0, &from)));
         assert!(!rivals.is_proven(standby, Duration::from_secs(4), true));
         assert_eq!(rivals.clear(), 9);
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_of_other_sessions_is_bounded() {
-        let (mut rivals, from) = (Rivals::default(), packet(address("10.0.0.9:7")));
+        let (mut rivals, from) = (RivalSessions::default(), packet(address("10.0.0.9:7")));
         let session = |n: u8| SessionId([n; 10]);
         let kept = (0..20).filter(|n| rivals.keep(session(*n), 0, &from)).count();
         assert_eq!(kept, RIVALS_MAX);

@@ -31,7 +31,7 @@ const DELAY_MAX: Duration = Duration::from_secs(1);
 
 /// The shortest delays of the feed, by this node's clock.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Trust {
+pub(crate) struct ClockSoundness {
     turned: Timestamp,
     least: [Option<i64>; 2],
     /// Whether the clock was ever sound.
@@ -40,9 +40,9 @@ pub(crate) struct Trust {
     is_disproved: bool,
 }
 
-impl Trust {
+impl ClockSoundness {
     /// A live frame that the root sent at `origin` arrived at `arrived`, by this node's clock.
-    pub(crate) fn heard(&mut self, now: Timestamp, origin: SyncTime, arrived: SyncTime) {
+    pub(crate) fn note_delay(&mut self, now: Timestamp, origin: SyncTime, arrived: SyncTime) {
         let age = now.since(self.turned);
         if age >= SPAN {
             self.least = [None, self.least[0].filter(|_| age < SPAN * 2)];
@@ -50,7 +50,7 @@ impl Trust {
         }
         let delay = arrived.signed_since(origin);
         self.least[0] = Some(self.least[0].map_or(delay, |least| least.min(delay)));
-        self.was_sound |= self.vouches();
+        self.was_sound |= self.is_sound();
     }
 
     /// Reads the lines of the cache that hold the delays.
@@ -59,28 +59,28 @@ impl Trust {
     }
 
     /// A reading of the clock states this error.
-    pub(crate) fn stated(&mut self, error: ClockError) {
+    pub(crate) fn note_error(&mut self, error: ClockError) {
         self.is_disproved = error == ClockError::Disproved;
     }
 
     /// Forgets all delays: the clock stepped, or the root is another.
-    pub(crate) fn forget(&mut self) {
+    pub(crate) fn forget_delays(&mut self) {
         self.least = [None; 2];
     }
 
     /// Whether the clock may step: it is not in use yet, or it is wrong.
     pub(crate) fn may_step(&self) -> bool {
-        self.is_sound().map_or(!self.was_sound, |sound| !sound)
+        self.verdict().map_or(!self.was_sound, |sound| !sound)
     }
 
     /// Whether delays of the feed show that the clock can be the root's, and no node has shown that
     /// the clock cannot.
-    pub(crate) fn vouches(&self) -> bool {
-        self.is_sound() == Some(true)
+    pub(crate) fn is_sound(&self) -> bool {
+        self.verdict() == Some(true)
     }
 
     /// Whether the clock can be the root's. `None` before the first frame.
-    fn is_sound(&self) -> Option<bool> {
+    fn verdict(&self) -> Option<bool> {
         if self.is_disproved {
             return Some(false);
         }
@@ -96,37 +96,37 @@ mod tests {
 
     const BASE: u64 = 1 << 60;
 
-    fn hear(trust: &mut Trust, ms: u64, delay_ns: i64) -> Option<bool> {
+    fn hear(clock: &mut ClockSoundness, ms: u64, delay_ns: i64) -> Option<bool> {
         let origin = SyncTime::from_nanos(BASE + ms * 1_000_000);
         let arrived = SyncTime::from_nanos(origin.nanos().saturating_add_signed(delay_ns));
-        trust.heard(Timestamp::from_nanos(ms * 1_000_000), origin, arrived);
-        trust.is_sound()
+        clock.note_delay(Timestamp::from_nanos(ms * 1_000_000), origin, arrived);
+        clock.verdict()
     }
 
     #[test]
     fn a_clock_is_sound_while_one_delay_of_the_last_second_can_be_true() {
-        let mut trust = Trust::default();
-        assert_eq!(trust.is_sound(), None);
-        assert_eq!(hear(&mut trust, 1_000, 80_000), Some(true));
-        assert_eq!(hear(&mut trust, 1_400, 10_000_000_000), Some(true), "one late frame");
-        assert_eq!(hear(&mut trust, 2_100, 10_000_000_000), Some(false), "all are late");
-        assert_eq!(hear(&mut trust, 2_200, 90_000), Some(true), "the clock is right again");
-        assert_eq!(hear(&mut trust, 2_300, -20_000_000), Some(false), "before it was sent");
-        assert!(trust.may_step());
-        trust.forget();
-        assert!(!trust.may_step(), "the clock was in use");
-        assert_eq!(hear(&mut trust, 2_400, -900_000), Some(true), "within the clocks' errors");
+        let mut clock = ClockSoundness::default();
+        assert_eq!(clock.verdict(), None);
+        assert_eq!(hear(&mut clock, 1_000, 80_000), Some(true));
+        assert_eq!(hear(&mut clock, 1_400, 10_000_000_000), Some(true), "one late frame");
+        assert_eq!(hear(&mut clock, 2_100, 10_000_000_000), Some(false), "all are late");
+        assert_eq!(hear(&mut clock, 2_200, 90_000), Some(true), "the clock is right again");
+        assert_eq!(hear(&mut clock, 2_300, -20_000_000), Some(false), "before it was sent");
+        assert!(clock.may_step());
+        clock.forget_delays();
+        assert!(!clock.may_step(), "the clock was in use");
+        assert_eq!(hear(&mut clock, 2_400, -900_000), Some(true), "within the clocks' errors");
     }
 
     #[test]
     fn a_clock_beyond_its_proven_bound_is_not_sound_though_its_delays_could_be_true() {
-        let mut trust = Trust::default();
-        assert_eq!(hear(&mut trust, 1_000, 80_000), Some(true));
-        trust.stated(ClockError::Disproved);
-        assert_eq!(hear(&mut trust, 1_001, 5_080_000), Some(false));
-        assert!(trust.may_step() && !trust.vouches());
-        trust.stated(ClockError::Within(Duration::from_micros(2)));
-        assert_eq!(hear(&mut trust, 1_002, 80_000), Some(true), "it was measured anew");
-        assert!(trust.vouches() && !trust.may_step());
+        let mut clock = ClockSoundness::default();
+        assert_eq!(hear(&mut clock, 1_000, 80_000), Some(true));
+        clock.note_error(ClockError::Disproved);
+        assert_eq!(hear(&mut clock, 1_001, 5_080_000), Some(false));
+        assert!(clock.may_step() && !clock.is_sound());
+        clock.note_error(ClockError::Within(Duration::from_micros(2)));
+        assert_eq!(hear(&mut clock, 1_002, 80_000), Some(true), "it was measured anew");
+        assert!(clock.is_sound() && !clock.may_step());
     }
 }
