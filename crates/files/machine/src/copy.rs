@@ -76,7 +76,7 @@ pub struct Copy {
     pub waiting: VecDeque<(u64, u64)>,
     /// Flushes that wait for the nameserver: token, and length.
     pub flushes: Vec<(u64, u64)>,
-    pub lead: Option<PrimaryState>,
+    pub primary: Option<PrimaryState>,
 }
 
 impl Copy {
@@ -104,7 +104,7 @@ impl Copy {
             leader: None,
             waiting: VecDeque::new(),
             flushes: Vec::new(),
-            lead: None,
+            primary: None,
         }
     }
 
@@ -242,7 +242,7 @@ impl Copy {
             committed: self.committed(),
             queued: self.queued,
             is_member: self.is_member,
-            is_primary: self.lead.is_some() && self.promised <= self.epoch,
+            is_primary: self.primary.is_some() && self.promised <= self.epoch,
             chunks: self.chunks.iter().map(|chunk| chunk.start).collect(),
             members: self.members.clone(),
         }

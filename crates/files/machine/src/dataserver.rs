@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 use crate::chunk::{self, ChunkScan, HEAD_BYTES};
 use crate::config::{APPEND_BYTES_MAX, DataConfig, JOINED_BYTES_MAX, PAGE_MAX};
 use crate::copy::{Copy, CopyView, LogChange, removal};
-use crate::log_replica::{Kept, Stream};
+use crate::log_replica::{LogReplica, LogStream};
 use crate::outbox::Outbox;
 use crate::wire::{FilesControl, FilesMessage, Held};
 use crate::{DiskId, FileId, FilesError, FilesRefusal};
@@ -101,11 +101,11 @@ pub(crate) enum Record {
     },
     /// A copy of the nameserver's log begins.
     Names {
-        stream: Stream,
+        stream: LogStream,
     },
     /// The beginning of a stream of the nameserver's log is whole on this disk.
     NamesWhole {
-        stream: Stream,
+        stream: LogStream,
     },
 }
 
@@ -117,7 +117,7 @@ pub(crate) enum Effect {
     Dropped(FileId, u64),
     /// The beginning of a stream of the nameserver's log is whole, and the copy of the stream
     /// before is not needed any more.
-    NamesWhole(Stream, Option<Stream>),
+    NamesWhole(LogStream, Option<LogStream>),
 }
 
 /// A write of a chunk that is under way.
@@ -145,7 +145,7 @@ pub struct Dataserver {
     /// Bytes in the windows of all files.
     pub(crate) windows_bytes: usize,
     lives: u64,
-    pub(crate) kept: Kept,
+    pub(crate) log_replica: LogReplica,
     /// The name of this dataserver, and the rack of its host.
     labels: (String, String),
     /// Whether datagrams are sealed. The sender of a sealed datagram is a server of the cluster.
@@ -196,7 +196,7 @@ impl Dataserver {
             busy: BTreeSet::new(),
             windows_bytes: 0,
             lives: 0,
-            kept: Kept::default(),
+            log_replica: LogReplica::default(),
             labels: Default::default(),
             is_sealed: false,
             proof: 0,
@@ -241,8 +241,8 @@ impl Dataserver {
                 (copy.promised, copy.is_promise_written) = (epoch, true);
             }
             Record::Dropped { file } => drop(self.copies.remove(&file)),
-            Record::Names { stream } => self.kept.last = stream,
-            Record::NamesWhole { stream } => self.kept.whole = Some(stream),
+            Record::Names { stream } => self.log_replica.last = stream,
+            Record::NamesWhole { stream } => self.log_replica.whole = Some(stream),
         }
     }
 
@@ -357,7 +357,7 @@ impl Dataserver {
     /// primary.
     pub fn flush(&mut self, token: u64, file: FileId) -> Result<(), FilesRefusal> {
         let copy = self.copies.get_mut(&file).ok_or(FilesRefusal::NotHere)?;
-        if copy.lead.is_none() {
+        if copy.primary.is_none() {
             return Err(FilesRefusal::NotPrimary);
         }
         let length = copy.committed();
@@ -384,7 +384,7 @@ impl Dataserver {
 
     pub(crate) fn tell_length(&mut self, file: FileId) {
         let Some(copy) = self.copies.get(&file) else { return };
-        if copy.lead.is_some() {
+        if copy.primary.is_some() {
             let (epoch, length) = (copy.epoch, copy.committed());
             self.tell(FilesControl::Length { file, epoch, length });
         }
@@ -497,7 +497,7 @@ impl Dataserver {
             return;
         }
         let Some(copy) = self.copies.remove(&file) else { return };
-        self.windows_bytes -= copy.lead.as_ref().map_or(0, |lead| lead.window_bytes);
+        self.windows_bytes -= copy.primary.as_ref().map_or(0, |primary| primary.window_bytes);
         let tokens = copy.waiting.iter().chain(&copy.flushes).map(|(token, _)| *token);
         let refused = tokens.map(|token| Event::Refused { token, why: FilesRefusal::NotHere });
         self.events.extend(refused);
@@ -531,7 +531,7 @@ impl Dataserver {
 
     /// Whether the disk refuses writes.
     pub fn is_ill(&self) -> bool {
-        let is_failing = self.journal.is_failing() || self.kept.broken.is_some();
+        let is_failing = self.journal.is_failing() || self.log_replica.broken.is_some();
         is_failing || self.has_broken_copies()
     }
 
@@ -573,8 +573,8 @@ impl Dataserver {
             copy.switch = None;
             // Answers to the writes under way are ignored from now on.
             copy.life = u64::MAX;
-            if let Some(lead) = copy.lead.take() {
-                self.windows_bytes -= lead.window_bytes;
+            if let Some(primary) = copy.primary.take() {
+                self.windows_bytes -= primary.window_bytes;
             }
             copy.is_fresh = false;
             let epoch = copy.epoch;
@@ -587,7 +587,7 @@ impl Dataserver {
             Some(end) if write.life == copy.life => {
                 copy.length = end;
                 copy.commit(0);
-                if copy.lead.is_some() {
+                if copy.primary.is_some() {
                     self.advance(file);
                 } else {
                     self.acknowledge(file);
@@ -631,7 +631,7 @@ impl Dataserver {
         }
         let mut records =
             vec![Record::Disk { disk: self.disk }, Record::Cluster { cluster: self.cluster }];
-        records.extend(self.kept.records());
+        records.extend(self.log_replica.records());
         for copy in self.copies.values() {
             let (file, epoch, start) = (copy.file, copy.epoch, copy.start);
             if epoch > 0 || copy.promised > 0 {
@@ -679,7 +679,7 @@ impl Machine for Dataserver {
                 self.acknowledged(now, file, epoch, disk, length);
             }
             FilesMessage::Names { stream, done, offset, bytes } => {
-                self.names(stream, done, offset, &bytes);
+                self.take_log_bytes(stream, done, offset, &bytes);
             }
             FilesMessage::Control(control) => self.control(control),
         }
@@ -739,10 +739,10 @@ impl Durable for Dataserver {
 
     fn handle_written(&mut self, now: Timestamp, id: WriteId, done: Result<(), StorageError>) {
         if id.0 >= DATA_WRITES {
-            if self.kept.cut == Some(id) {
+            if self.log_replica.cut == Some(id) {
                 return self.names_mended(done.is_ok());
             }
-            if let Some((generation, end)) = self.kept.writes.remove(&id) {
+            if let Some((generation, end)) = self.log_replica.writes.remove(&id) {
                 return self.names_written(generation, end, done.is_ok());
             }
             if let Some(write) = self.data_writes.remove(&id) {

@@ -80,8 +80,8 @@ impl Dataserver {
         };
         copy.switch = Some(assignment);
         copy.leader = None;
-        if let Some(lead) = copy.lead.take() {
-            self.windows_bytes -= lead.window_bytes;
+        if let Some(primary) = copy.primary.take() {
+            self.windows_bytes -= primary.window_bytes;
         }
         self.change(file, changes);
         self.write_switch(file);
@@ -143,12 +143,12 @@ impl Dataserver {
                 return self.tell(FilesControl::Trouble { file, epoch });
             }
             let start = copy.start;
-            let lead = copy.lead.get_or_insert_with(PrimaryState::default);
+            let primary = copy.primary.get_or_insert_with(PrimaryState::default);
             let members = copy.members.iter().map(|place| (*place, true));
             let joiners = assignment.joiners.iter().map(|(place, _)| (*place, false));
             let followers = members.chain(joiners).filter(|(place, _)| place.disk != disk);
-            let old = core::mem::take(&mut lead.followers);
-            lead.followers = followers
+            let old = core::mem::take(&mut primary.followers);
+            primary.followers = followers
                 .map(|(place, is_member)| {
                     let known = old.iter().find(|follower| follower.place.disk == place.disk);
                     let new = Follower {

@@ -61,7 +61,7 @@ impl Nameserver {
     /// Takes the next step with a file that may not be in order. Returns whether the file is in
     /// order.
     pub(crate) fn examine(&mut self, now: Timestamp, id: FileId) -> bool {
-        let Some(file) = self.space.file(id) else { return true };
+        let Some(file) = self.namespace.file(id) else { return true };
         let (group, wanted) = (file.group.clone(), usize::from(file.replication));
         let (members, is_orphan) = (group.members.len(), self.is_orphan(&group));
         let live = group.members.iter().filter(|disk| self.is_fit(now, **disk)).count();
@@ -130,7 +130,7 @@ impl Nameserver {
 
     /// Takes the answer of a disk that has no copy of a file any more.
     pub(crate) fn former_dropped(&mut self, id: FileId, epoch: u64, disk: DiskId) {
-        let Some(group) = self.space.file(id).map(|file| &file.group) else { return };
+        let Some(group) = self.namespace.file(id).map(|file| &file.group) else { return };
         // Only the answers to a seal end the wait of a file whose members are all gone.
         if group.epoch != epoch || self.is_orphan(group) {
             return;
@@ -145,7 +145,7 @@ impl Nameserver {
     /// number is zero: joiners that wait for a dead member must not take the places of joiners that
     /// can go on.
     fn joins(&self, now: Timestamp, id: FileId, work: &FileWork) -> usize {
-        let members = self.space.file(id).map_or(&[][..], |file| &file.group.members);
+        let members = self.namespace.file(id).map_or(&[][..], |file| &file.group.members);
         let is_served = members.iter().any(|member| self.is_live(now, *member));
         if is_served { work.joiners.len() } else { 0 }
     }
@@ -207,7 +207,7 @@ impl Nameserver {
 
     /// Asks for the missing promises, and ends the seal when all have come.
     fn drive_seal(&mut self, now: Timestamp, id: FileId) {
-        let Some(group) = self.space.file(id).map(|file| file.group.clone()) else { return };
+        let Some(group) = self.namespace.file(id).map(|file| file.group.clone()) else { return };
         let Some(work) = self.works.get(&id) else { return };
         let Some((epoch, replies)) = &work.seal else { return };
         let is_good = |disk: &DiskId| work.bad != Some(*disk) && self.is_live(now, *disk);
@@ -248,7 +248,7 @@ impl Nameserver {
         asked: &[DiskId],
         replies: &Replies,
     ) {
-        let Some(file) = self.space.file(id) else { return };
+        let Some(file) = self.namespace.file(id) else { return };
         let (wanted, noted) = (usize::from(file.replication), file.length);
         let moving = self.moving(id, &group);
         let length = |disk: &DiskId| replies[disk].0;
@@ -271,11 +271,11 @@ impl Nameserver {
         members.truncate(wanted.max(1));
         work.moves = work.moves.filter(|moves| members.contains(&moves.from));
         let mut former = group.former.clone();
-        former.retain(|(disk, _)| !members.contains(disk) && !self.space.is_gone(*disk));
+        former.retain(|(disk, _)| !members.contains(disk) && !self.namespace.is_gone(*disk));
         former.iter_mut().for_each(|(_, valid)| *valid = valid.at_most(common));
         let left = group.members.iter().filter(|disk| !members.contains(disk));
         let bad = work.bad.take();
-        let is_kept = |disk: &&DiskId| bad != Some(**disk) && !self.space.is_gone(**disk);
+        let is_kept = |disk: &&DiskId| bad != Some(**disk) && !self.namespace.is_gone(**disk);
         for disk in left.filter(is_kept) {
             let had = match replies.get(disk) {
                 Some(reply) => ValidLength::up_to(reply.0.min(common)),
@@ -306,7 +306,7 @@ impl Nameserver {
 
     /// Sends the assignment of a file to all its members and joiners.
     pub(crate) fn publish(&mut self, id: FileId) {
-        let Some(file) = self.space.file(id) else { return };
+        let Some(file) = self.namespace.file(id) else { return };
         let mut disks = file.group.members.clone();
         if let Some(work) = self.works.get_mut(&id) {
             work.is_writing = false;
@@ -328,7 +328,7 @@ impl Nameserver {
         let to = server.place.address;
         let round = server.owed.get(&id).copied().unwrap_or(0);
         let is_writing = self.works.get(&id).is_some_and(|work| work.is_writing);
-        let Some(file) = self.space.file(id).filter(|_| !is_writing) else {
+        let Some(file) = self.namespace.file(id).filter(|_| !is_writing) else {
             if !is_writing && let Some(server) = self.servers.get_mut(&disk) {
                 server.owed.remove(&id);
             }
@@ -348,7 +348,7 @@ impl Nameserver {
     }
 
     pub(crate) fn holds(&mut self, id: FileId, epoch: u64, round: u64, disk: DiskId) {
-        if self.space.file(id).is_none_or(|file| file.group.epoch != epoch) {
+        if self.namespace.file(id).is_none_or(|file| file.group.epoch != epoch) {
             return;
         }
         let joiner = self.works.get_mut(&id);
@@ -364,7 +364,7 @@ impl Nameserver {
     }
 
     pub(crate) fn caught(&mut self, id: FileId, epoch: u64, disk: DiskId) {
-        if self.space.file(id).is_none_or(|file| file.group.epoch != epoch) {
+        if self.namespace.file(id).is_none_or(|file| file.group.epoch != epoch) {
             return;
         }
         let joiner = self.works.get_mut(&id);
@@ -384,7 +384,7 @@ impl Nameserver {
         held: u64,
         (length, committed): (u64, u64),
     ) {
-        let Some(group) = self.space.file(id).map(|file| file.group.clone()) else { return };
+        let Some(group) = self.namespace.file(id).map(|file| file.group.clone()) else { return };
         if group.epoch + 1 != epoch {
             return;
         }
@@ -428,7 +428,7 @@ impl Nameserver {
     /// A member's copy is damaged. If another member lives, the damaged copy is left out and made
     /// anew.
     pub(crate) fn bad(&mut self, now: Timestamp, id: FileId, epoch: u64, disk: DiskId) {
-        let Some(group) = self.space.file(id).map(|file| file.group.clone()) else { return };
+        let Some(group) = self.namespace.file(id).map(|file| file.group.clone()) else { return };
         let others = group.members.iter().filter(|other| **other != disk);
         let has_other = others.clone().any(|other| self.is_live(now, *other));
         if group.epoch != epoch || !group.members.contains(&disk) || !has_other {
@@ -444,8 +444,8 @@ impl Nameserver {
         // A crash may still undo changes that are not in the log, so no copy is dropped because of
         // such a change.
         let is_written = self.is_safe();
-        let Some(file) = self.space.file(id) else {
-            let has_given = self.space.has_given(id);
+        let Some(file) = self.namespace.file(id) else {
+            let has_given = self.namespace.has_given(id);
             if !has_given && self.strangers.len() < STRANGERS_MAX {
                 self.strangers.insert(id);
             }
@@ -512,7 +512,7 @@ pub(crate) mod tests {
 
     /// What dataserver `n` says reaches the nameserver.
     pub(crate) fn say(names: &mut Nameserver, now: Timestamp, n: u16, control: FilesControl) {
-        let (head, body) = FilesMessage::Control(control).encode(names.space.cluster);
+        let (head, body) = FilesMessage::Control(control).encode(names.namespace.cluster);
         let datagram = Bytes::from([&head[..], &body].concat());
         let from = ([127, 0, 0, 1], 7_000 + n).into();
         let arrival = Arrival::new(from, datagram, now, StampedBy::User);
@@ -530,7 +530,7 @@ pub(crate) mod tests {
             block_bytes: BLOCK_BYTES,
         };
         names.call(Timestamp::ZERO, 0, 1, &Caller::superuser("ann"), &call).expect("servers live");
-        names.space().find(&path).expect("it was made").0
+        names.namespace().find(&path).expect("it was made").0
     }
 
     /// Answers all writes, and returns the bytes that the log then has.
@@ -619,7 +619,7 @@ pub(crate) mod tests {
         (1..=2).for_each(|n| hand_in(names, n, Vec::new()));
         let id = create(names, "/a", 2);
         write_all(names, &mut Vec::new());
-        let group = names.space().file(id).expect("a file").group.clone();
+        let group = names.namespace().file(id).expect("a file").group.clone();
         let (members, former) = (vec![DiskId(1), DiskId(2)], Vec::new());
         let group = CopyGroup { epoch: 2, start: 100, members, former, ..group };
         names.record(NamespaceChange::Group { id, group }, None);
@@ -637,7 +637,7 @@ pub(crate) mod tests {
         names.examine(now, id);
         names.sealed(now, id, 3, DiskId(1), 2, (624, 100));
         names.sealed(now, id, 3, DiskId(2), 1, (480, 0));
-        let group = &names.space().file(id).expect("a file").group;
+        let group = &names.namespace().file(id).expect("a file").group;
         assert_eq!((group.epoch, group.start), (3, 100));
 
         // Disk 2 dies before it answers, and the disk itself knows whether it came to the epoch.
@@ -647,7 +647,7 @@ pub(crate) mod tests {
         hand_in_at(&mut names, now, 1, Vec::new());
         names.examine(now, id);
         names.sealed(now, id, 3, DiskId(1), 2, (624, 624));
-        let group = &names.space().file(id).expect("a file").group;
+        let group = &names.namespace().file(id).expect("a file").group;
         assert_eq!((group.members.as_slice(), group.epoch), (&[DiskId(1)][..], 3));
         let [(DiskId(2), valid)] = group.former[..] else { panic!("{group:?}") };
         assert_eq!([1, 2, 3].map(|held| valid.of(held)), [100, 624, 624]);
@@ -670,14 +670,14 @@ pub(crate) mod tests {
         let mut names = Nameserver::new(config, 1, &Bytes::new()).expect("no log");
         (1..=4).for_each(|n| hand_in(&mut names, n, Vec::new()));
         let id = create(&mut names, "/a", 2);
-        let group = names.space().file(id).expect("a file").group.clone();
+        let group = names.namespace().file(id).expect("a file").group.clone();
         let former = [3, 4].map(|disk| (DiskId(disk), ValidLength::up_to(0))).to_vec();
         names.record(
             NamespaceChange::Group { id, group: CopyGroup { former, ..group.clone() } },
             None,
         );
         let left = |names: &Nameserver| {
-            let former = &names.space().file(id).expect("a file").group.former;
+            let former = &names.namespace().file(id).expect("a file").group.former;
             former.iter().map(|(disk, _)| disk.0).collect::<Vec<u64>>()
         };
         // Disk 4 is not heard for a while, and the others are.
@@ -751,7 +751,7 @@ pub(crate) mod tests {
         (1..=3).for_each(|n| hand_in(&mut names, n, Vec::new()));
         let on = |names: &mut Nameserver, path: &str, disk: u64| {
             let id = create(names, path, 2);
-            let group = names.space().file(id).expect("a file").group.clone();
+            let group = names.namespace().file(id).expect("a file").group.clone();
             let group = CopyGroup { members: vec![DiskId(disk)], ..group };
             names.record(NamespaceChange::Group { id, group }, None);
             id

@@ -27,7 +27,7 @@ impl Nameserver {
     pub(crate) fn disk_is_gone(&mut self, disk: DiskId) {
         self.record(NamespaceChange::DiskGone { disk }, None);
         let mut changed = Vec::new();
-        for (id, inode) in self.space.inodes() {
+        for (id, inode) in self.namespace.inodes() {
             let InodeKind::File(file) = &inode.kind else { continue };
             let is_former = file.group.former.iter().any(|(former, _)| *former == disk);
             if is_former || file.group.members.contains(&disk) {
@@ -37,7 +37,7 @@ impl Nameserver {
         for (id, mut group, length) in changed {
             self.dirty.insert(id);
             group.former.retain(|(former, _)| *former != disk);
-            if group.members.iter().all(|member| self.space.is_gone(*member)) {
+            if group.members.iter().all(|member| self.namespace.is_gone(*member)) {
                 self.ask_joiners_too(id, &mut group);
                 if group.former.is_empty() {
                     group.lost = Some((0, length));
@@ -55,7 +55,7 @@ impl Nameserver {
         // The promises so far came from other disks.
         work.seal = None;
         for joiner in core::mem::take(&mut work.joiners) {
-            if joiner.held == group.epoch && !self.space.is_gone(joiner.disk) {
+            if joiner.held == group.epoch && !self.namespace.is_gone(joiner.disk) {
                 group.former.retain(|(former, _)| *former != joiner.disk);
                 group.former.push((joiner.disk, ValidLength::up_to(u64::MAX)));
             }
@@ -64,7 +64,7 @@ impl Nameserver {
 
     /// Whether all members of a file have lost their disks, and the file has no heir yet.
     pub(crate) fn is_orphan(&self, group: &CopyGroup) -> bool {
-        let is_gone = |member: &DiskId| self.space.is_gone(*member);
+        let is_gone = |member: &DiskId| self.namespace.is_gone(*member);
         !group.former.is_empty() && group.members.iter().all(is_gone)
     }
 
@@ -115,7 +115,7 @@ mod tests {
         let mut names = Nameserver::new(NameConfig::default(), 1, &Bytes::new()).expect("no log");
         (1..=3).for_each(|n| hand_in(&mut names, n, Vec::new()));
         let id = create(&mut names, "/a", 2);
-        let group = names.space().file(id).expect("a file").group.clone();
+        let group = names.namespace().file(id).expect("a file").group.clone();
         let (members, former) = (vec![DiskId(1)], vec![(DiskId(2), ValidLength::up_to(5))]);
         let group = CopyGroup { epoch: 3, start: 5, members, former, ..group };
         names.record(NamespaceChange::Group { id, group }, None);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     fn group_of(names: &Nameserver, id: FileId) -> &CopyGroup {
-        &names.space().file(id).expect("a file").group
+        &names.namespace().file(id).expect("a file").group
     }
 
     /// A disk answers that its copy holds the epoch `held` and has `length` bytes.
@@ -195,7 +195,7 @@ mod tests {
         let mut beat = |now, disk| {
             hand_in_with(&mut names, now, (1, disk), Vec::new());
             let present: Vec<u64> = names.servers().keys().map(|disk| disk.0).collect();
-            (present, [1, 2].map(|disk| names.space().is_gone(DiskId(disk))))
+            (present, [1, 2].map(|disk| names.namespace().is_gone(DiskId(disk))))
         };
         assert_eq!(beat(now, 2), (vec![2], [false, false]));
         // A late beat of the disk that the dataserver had before.

@@ -36,7 +36,7 @@ use evenfall_core::Timestamp;
 use evenfall_core::journal;
 
 use crate::config::{APPEND_BYTES_MAX, FLIGHT_BYTES_MAX, WINDOW_BYTES_MAX};
-use crate::log_replica::Stream;
+use crate::log_replica::LogStream;
 use crate::nameserver::{Effect, Nameserver};
 use crate::namespace::{Namespace, NamespaceChange};
 use crate::wire::FilesMessage;
@@ -55,7 +55,7 @@ const CHANGES_SKIPPED: u64 = 1 << 40;
 /// The nameserver's view of a keeper.
 #[derive(Debug)]
 struct Keeper {
-    stream: Stream,
+    stream: LogStream,
     /// Pieces of the stream that the keeper may lack. Each entry has the offset of the piece, the
     /// piece, and the number of changes up to the end of the piece.
     window: VecDeque<(u64, Bytes, u64)>,
@@ -129,56 +129,60 @@ impl Nameserver {
     /// Whether the log is older than a copy that a keeper has, so that this nameserver has to be
     /// rebuilt.
     pub fn is_old(&self) -> bool {
-        self.keeping.is_old
+        self.log_replication.is_old
     }
 
     /// Number of changes that all keepers have on their disks.
-    fn kept(&self) -> u64 {
-        let keepers = &self.keeping.keepers;
+    fn replicated_changes(&self) -> u64 {
+        let keepers = &self.log_replication.keepers;
         let count = |disk: &DiskId| match keepers.get(disk) {
             Some(keeper) if keeper.is_whole() => keeper.count,
             _ => 0,
         };
-        self.space.keepers().iter().map(count).min().unwrap_or(u64::MAX)
+        self.namespace.keepers().iter().map(count).min().unwrap_or(u64::MAX)
     }
 
     /// Whether every change is on the disk here and on those of all keepers.
     pub(crate) fn is_safe(&self) -> bool {
-        self.journal.unwritten() == 0 && self.kept() >= self.space.changes()
+        self.journal.unwritten() == 0 && self.replicated_changes() >= self.namespace.changes()
     }
 
     /// Sends a record that was added to the journal to all keepers.
     pub(crate) fn keep(&mut self, body: &[u8]) {
-        let count = self.space.changes();
-        if self.keeping.keepers.is_empty() {
+        let count = self.namespace.changes();
+        if self.log_replication.keepers.is_empty() {
             return;
         }
         let bytes = journal::framed(body);
-        self.keeping.keepers.values_mut().for_each(|keeper| keeper.push(bytes.clone(), count));
+        self.log_replication
+            .keepers
+            .values_mut()
+            .for_each(|keeper| keeper.push(bytes.clone(), count));
         // A keeper that lacks too much gets a new stream at the next tick.
         let is_near = |keeper: &mut Keeper| {
             keeper.end - keeper.acked.max(keeper.stream.base) <= WINDOW_BYTES_MAX as u64
         };
-        self.keeping.keepers.retain(|_, keeper| is_near(keeper));
-        let disks: Vec<DiskId> = self.keeping.keepers.keys().copied().collect();
+        self.log_replication.keepers.retain(|_, keeper| is_near(keeper));
+        let disks: Vec<DiskId> = self.log_replication.keepers.keys().copied().collect();
         disks.into_iter().for_each(|disk| self.pump(disk));
     }
 
     /// Takes effects whose records are on the disk here.
     pub(crate) fn written_here(&mut self, effects: Vec<(u64, Effect)>) {
-        self.keeping.is_begun |= effects.iter().any(|(_, effect)| matches!(effect, Effect::Begun));
-        self.keeping.waiting.extend(effects);
+        self.log_replication.is_begun |=
+            effects.iter().any(|(_, effect)| matches!(effect, Effect::Begun));
+        self.log_replication.waiting.extend(effects);
         self.release();
     }
 
     /// Releases the effects whose records all keepers have.
     fn release(&mut self) {
-        let kept = self.kept();
+        let kept = self.replicated_changes();
         let is_kept = |(count, _): &(u64, Effect)| *count <= kept;
-        while self.keeping.waiting.front().is_some_and(is_kept)
-            && let Some((count, effect)) = self.keeping.waiting.pop_front()
+        while self.log_replication.waiting.front().is_some_and(is_kept)
+            && let Some((count, effect)) = self.log_replication.waiting.pop_front()
         {
-            self.keeping.done = count;
+            self.log_replication.done = count;
             self.follow(effect);
         }
     }
@@ -188,14 +192,14 @@ impl Nameserver {
         if disks.is_empty() {
             return;
         }
-        let bytes = journal::log_of(self.space.records().iter().map(body_of));
+        let bytes = journal::log_of(self.namespace.records().iter().map(body_of));
         for disk in disks {
-            self.keeping.streams += 1;
-            let stream = Stream {
-                generation: self.space.starts() << 32 | self.keeping.streams,
-                life: self.space.term(),
+            self.log_replication.streams += 1;
+            let stream = LogStream {
+                generation: self.namespace.starts() << 32 | self.log_replication.streams,
+                life: self.namespace.term(),
                 base: bytes.len() as u64,
-                changes: self.space.changes(),
+                changes: self.namespace.changes(),
             };
             let mut keeper = Keeper {
                 stream,
@@ -208,7 +212,7 @@ impl Nameserver {
                 sent_at: now,
             };
             keeper.push(bytes.clone(), stream.changes);
-            self.keeping.keepers.insert(*disk, keeper);
+            self.log_replication.keepers.insert(*disk, keeper);
         }
     }
 
@@ -220,10 +224,10 @@ impl Nameserver {
         (generation, life): (u64, u64),
         length: u64,
     ) {
-        let Some(keeper) = self.keeping.keepers.get_mut(&disk) else { return };
+        let Some(keeper) = self.log_replication.keepers.get_mut(&disk) else { return };
         if life != keeper.stream.life {
             // Streams of an earlier life have lower generations.
-            self.keeping.is_old |= generation >= keeper.stream.generation;
+            self.log_replication.is_old |= generation >= keeper.stream.generation;
             return;
         }
         if generation != keeper.stream.generation {
@@ -231,7 +235,7 @@ impl Nameserver {
         }
         if length == NOT_THERE {
             // The next tick begins a new stream.
-            self.keeping.keepers.remove(&disk);
+            self.log_replication.keepers.remove(&disk);
             return;
         }
         if length > keeper.end {
@@ -247,10 +251,10 @@ impl Nameserver {
 
     /// Sends a keeper the next bytes, as far as the limit of unacknowledged bytes allows.
     fn pump(&mut self, disk: DiskId) {
-        let cluster = self.space.cluster;
-        let done = self.keeping.done;
+        let cluster = self.namespace.cluster;
+        let done = self.log_replication.done;
         let Some(to) = self.servers.get(&disk).map(|server| server.place.address) else { return };
-        let Some(keeper) = self.keeping.keepers.get_mut(&disk) else { return };
+        let Some(keeper) = self.log_replication.keepers.get_mut(&disk) else { return };
         while keeper.next < keeper.end && keeper.next - keeper.acked < FLIGHT_BYTES_MAX {
             let at = keeper.window.partition_point(|(offset, ..)| *offset < keeper.next);
             let Some((offset, bytes, _)) = keeper.window.get(at) else { return };
@@ -266,12 +270,12 @@ impl Nameserver {
         // A stream must not begin before this life of the nameserver is in the log. Otherwise the
         // next life would not count this life, and keepers would take the next life for an older
         // one.
-        if self.keeping.is_old || !self.keeping.is_begun {
+        if self.log_replication.is_old || !self.log_replication.is_begun {
             return;
         }
-        if self.config.keepers == 0 && !self.space.keepers().is_empty() {
+        if self.config.keepers == 0 && !self.namespace.keepers().is_empty() {
             self.record(NamespaceChange::Keepers { disks: Vec::new() }, None);
-            self.keeping.keepers.clear();
+            self.log_replication.keepers.clear();
         }
         self.leave_keepers_out(now, true);
         self.find_keepers(now);
@@ -282,8 +286,8 @@ impl Nameserver {
     /// Begins streams to keepers that have no stream and to new candidates. A candidate with the
     /// whole beginning of its stream becomes a keeper.
     fn find_keepers(&mut self, now: Timestamp) {
-        let known: Vec<DiskId> = self.keeping.keepers.keys().copied().collect();
-        let set = self.space.keepers().clone();
+        let known: Vec<DiskId> = self.log_replication.keepers.keys().copied().collect();
+        let set = self.namespace.keepers().clone();
         // A keeper of an earlier life of this nameserver needs a stream of this life.
         let missing = set.iter().filter(|disk| self.servers.contains_key(disk));
         let missing: Vec<DiskId> = missing.filter(|disk| !known.contains(disk)).copied().collect();
@@ -297,7 +301,7 @@ impl Nameserver {
         let is_ready = |(disk, keeper): &(&DiskId, &Keeper)| {
             !set.contains(disk) && keeper.is_whole() && self.is_live(now, **disk)
         };
-        let ready = self.keeping.keepers.iter().filter(is_ready).map(|(disk, _)| *disk);
+        let ready = self.log_replication.keepers.iter().filter(is_ready).map(|(disk, _)| *disk);
         let ready: Vec<DiskId> = ready.collect();
         if !ready.is_empty() {
             let disks = set.iter().copied().chain(ready).collect();
@@ -308,9 +312,9 @@ impl Nameserver {
     /// Begins long streams anew, and repeats bytes that were not acknowledged.
     fn repeat_streams(&mut self, now: Timestamp) {
         let every = self.config.tick * 2;
-        let known: Vec<DiskId> = self.keeping.keepers.keys().copied().collect();
+        let known: Vec<DiskId> = self.log_replication.keepers.keys().copied().collect();
         for disk in known {
-            let Some(keeper) = self.keeping.keepers.get_mut(&disk) else { continue };
+            let Some(keeper) = self.log_replication.keepers.get_mut(&disk) else { continue };
             let is_long = keeper.end > self.config.log_bytes && keeper.end / 4 > keeper.stream.base;
             if is_long && keeper.acked == keeper.end {
                 self.begin_streams(now, &[disk]);
@@ -329,7 +333,7 @@ impl Nameserver {
             Some(server) => server.place.http.to_string(),
             None => format!("disk {disk}"),
         };
-        let set = self.space.keepers().iter().filter(|_| self.keeping.is_silent);
+        let set = self.namespace.keepers().iter().filter(|_| self.log_replication.is_silent);
         set.map(name).collect()
     }
 
@@ -355,8 +359,8 @@ impl Nameserver {
             let what = "the dataserver lives or was just alive: use `evenfall files decommission`";
             return Err(FilesRefusal::Invalid(what.into()));
         }
-        let is_left = |disk: &DiskId| disks.contains(disk) || self.space.is_gone(*disk);
-        let files = self.space.inodes().keys().filter_map(|id| self.space.file(*id));
+        let is_left = |disk: &DiskId| disks.contains(disk) || self.namespace.is_gone(*disk);
+        let files = self.namespace.inodes().keys().filter_map(|id| self.namespace.file(*id));
         let last = files.filter(|file| file.group.members.iter().all(is_left)).count();
         if last > 0 && !is_forced {
             let files = match last {
@@ -369,7 +373,7 @@ impl Nameserver {
         }
         for disk in disks {
             self.servers.remove(disk);
-            if !self.space.is_gone(*disk) {
+            if !self.namespace.is_gone(*disk) {
                 self.disk_is_gone(*disk);
             }
         }
@@ -382,30 +386,37 @@ impl Nameserver {
     /// Leaves out each keeper whose dataserver is silent, gone, or to be emptied, while another
     /// keeper with the whole log lives. With `keeps_last`, the log always names a keeper.
     fn leave_keepers_out(&mut self, now: Timestamp, keeps_last: bool) {
-        let is_bad = |disk: &DiskId| !self.is_fit(now, *disk) || self.space.is_leaving(*disk);
-        let set = self.space.keepers();
+        let is_bad = |disk: &DiskId| !self.is_fit(now, *disk) || self.namespace.is_leaving(*disk);
+        let set = self.namespace.keepers();
         let is_whole = |disk: &&DiskId| {
-            self.keeping.keepers.get(disk).is_some_and(Keeper::is_whole) && !is_bad(disk)
+            self.log_replication.keepers.get(disk).is_some_and(Keeper::is_whole) && !is_bad(disk)
         };
         let good: BTreeSet<DiskId> = set.iter().filter(is_whole).copied().collect();
         let rest: BTreeSet<DiskId> = match good.is_empty() {
             // No live keeper has the whole log. Keepers that never come back are left out, as long
             // as another keeper is left. Otherwise changes wait until a live dataserver is one.
-            true if keeps_last && set.iter().all(|disk| self.space.is_gone(*disk)) => set.clone(),
-            true => set.iter().copied().filter(|disk| !self.space.is_gone(*disk)).collect(),
+            true if keeps_last && set.iter().all(|disk| self.namespace.is_gone(*disk)) => {
+                set.clone()
+            }
+            true => set.iter().copied().filter(|disk| !self.namespace.is_gone(*disk)).collect(),
             false => set.iter().copied().filter(|d| good.contains(d) || !is_bad(d)).collect(),
         };
-        let are_gone = rest.iter().all(|disk| self.space.is_gone(*disk));
+        let are_gone = rest.iter().all(|disk| self.namespace.is_gone(*disk));
         let has_heir = are_gone && self.servers.keys().any(|disk| self.is_live(now, *disk));
         let is_any_live = has_heir || rest.iter().any(|disk| self.is_live(now, *disk));
         let are_silent = !rest.is_empty() && !is_any_live;
         let is_less = rest.len() < set.len();
         let is_candidate_bad = |disk: &DiskId| is_bad(disk) && !rest.contains(disk);
-        let drop: Vec<DiskId> =
-            self.keeping.keepers.keys().copied().filter(|disk| is_candidate_bad(disk)).collect();
-        self.keeping.is_silent = are_silent;
+        let drop: Vec<DiskId> = self
+            .log_replication
+            .keepers
+            .keys()
+            .copied()
+            .filter(|disk| is_candidate_bad(disk))
+            .collect();
+        self.log_replication.is_silent = are_silent;
         for disk in drop {
-            self.keeping.keepers.remove(&disk);
+            self.log_replication.keepers.remove(&disk);
         }
         if is_less {
             self.record(NamespaceChange::Keepers { disks: rest.into_iter().collect() }, None);
@@ -443,31 +454,32 @@ pub struct RebuiltLog {
 pub fn rebuilt(found: &[FoundLog]) -> Option<RebuiltLog> {
     let state = |one: &FoundLog| -> Option<Namespace> {
         let (records, _) = journal::read(&one.log).ok()?;
-        let mut space = Namespace::default();
+        let mut namespace = Namespace::default();
         for record in records {
-            space.apply(serde_json::from_slice(&record).ok()?);
+            namespace.apply(serde_json::from_slice(&record).ok()?);
         }
-        Some(space)
+        Some(namespace)
     };
     let readable = found.iter().filter(|one| !one.log.is_empty());
     let readable = readable.filter_map(|one| Some((one.disk, state(one)?)));
     let mut readable: Vec<(DiskId, Namespace)> = readable.collect();
-    readable.sort_by_key(|(_, space)| (space.starts(), space.changes()));
-    let (disk, mut space) = readable.pop()?;
+    readable.sort_by_key(|(_, namespace)| (namespace.starts(), namespace.changes()));
+    let (disk, mut namespace) = readable.pop()?;
     let has = |keeper: &DiskId| readable.iter().any(|(other, _)| other == keeper);
-    let missing = space.keepers().iter().copied();
+    let missing = namespace.keepers().iter().copied();
     let missing = missing.filter(|keeper| *keeper != disk && !has(keeper));
-    let missing: Vec<DiskId> = missing.filter(|keeper| !space.is_gone(*keeper)).collect();
-    let is_kept = space.keepers().iter().any(|keeper| !space.is_gone(*keeper));
+    let missing: Vec<DiskId> = missing.filter(|keeper| !namespace.is_gone(*keeper)).collect();
+    let is_kept = namespace.keepers().iter().any(|keeper| !namespace.is_gone(*keeper));
     // The next life of the nameserver gets a higher number than every life that a dataserver has
     // heard of, and than every life that a missing keeper can have heard of.
-    let mut starts = found.iter().map(|one| one.generation >> 32).fold(space.starts(), u64::max);
-    let mut changes = space.changes();
+    let mut starts =
+        found.iter().map(|one| one.generation >> 32).fold(namespace.starts(), u64::max);
+    let mut changes = namespace.changes();
     if !missing.is_empty() || !is_kept {
         (starts, changes) = (starts + STARTS_SKIPPED, changes + CHANGES_SKIPPED);
     }
-    space.apply(NamespaceChange::Counted { starts, changes });
-    let log = journal::log_of(space.records().iter().map(body_of));
+    namespace.apply(NamespaceChange::Counted { starts, changes });
+    let log = journal::log_of(namespace.records().iter().map(body_of));
     Some(RebuiltLog { disk, log, missing, is_kept })
 }
 

@@ -110,7 +110,7 @@ pub struct KnownDataserver {
 #[derive(Debug)]
 pub struct Nameserver {
     pub(crate) config: NameConfig,
-    pub(crate) space: Namespace,
+    pub(crate) namespace: Namespace,
     pub(crate) servers: BTreeMap<DiskId, KnownDataserver>,
     /// The work on files that are not in order.
     pub(crate) works: BTreeMap<FileId, FileWork>,
@@ -122,7 +122,7 @@ pub struct Nameserver {
     /// Copies that balancing has moved or begun to move.
     pub(crate) balanced: u64,
     pub(crate) journal: Journal<(u64, Effect)>,
-    pub(crate) keeping: LogReplication,
+    pub(crate) log_replication: LogReplication,
     pub(crate) outbox: Outbox,
     pub(crate) events: VecDeque<Event>,
     started: Option<Timestamp>,
@@ -154,16 +154,16 @@ impl Nameserver {
     pub fn new(config: NameConfig, seed: u64, log: &Bytes) -> Result<Self, FilesError> {
         let (records, journal) =
             Journal::open(LOG, config.full_retry, log).map_err(FilesError::Log)?;
-        let mut space = Namespace::default();
+        let mut namespace = Namespace::default();
         for record in records {
             let record = serde_json::from_slice(&record).map_err(|_| FilesError::Record)?;
-            space.apply(record);
+            namespace.apply(record);
         }
-        let files = space.inodes().keys().filter(|id| space.file(**id).is_some());
+        let files = namespace.inodes().keys().filter(|id| namespace.file(**id).is_some());
         let dirty: BTreeSet<FileId> = files.copied().collect();
         let mut server = Self {
             config,
-            space,
+            namespace,
             servers: BTreeMap::new(),
             works: BTreeMap::new(),
             dirty,
@@ -171,7 +171,7 @@ impl Nameserver {
             balance: None,
             balanced: 0,
             journal,
-            keeping: LogReplication::default(),
+            log_replication: LogReplication::default(),
             outbox: Outbox::default(),
             events: VecDeque::new(),
             started: None,
@@ -185,12 +185,12 @@ impl Nameserver {
             strangers: BTreeSet::new(),
             at_ms: 0,
         };
-        if server.space.cluster == 0 {
+        if server.namespace.cluster == 0 {
             let cluster = Prng::new(seed).next_u64() | 1;
             server.record(NamespaceChange::Cluster { cluster }, None);
         }
         let mut prng = Prng::new(seed).fork(2);
-        let term = server.space.begin_term(|| prng.next_u64());
+        let term = server.namespace.begin_term(|| prng.next_u64());
         server.record(term, [Effect::Begun]);
         Ok(server)
     }
@@ -202,8 +202,8 @@ impl Nameserver {
     }
 
     /// The names as they are now. The last changes may not be in the log yet.
-    pub fn space(&self) -> &Namespace {
-        &self.space
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
     }
 
     /// Sets the wall clock, in milliseconds since 1970.
@@ -229,7 +229,7 @@ impl Nameserver {
 
     /// Whether a dataserver lives.
     pub fn is_live(&self, now: Timestamp, disk: DiskId) -> bool {
-        if self.space.is_gone(disk) {
+        if self.namespace.is_gone(disk) {
             return false;
         }
         match (self.servers.get(&disk), self.started) {
@@ -274,7 +274,7 @@ impl Nameserver {
             }
             _ => Vec::new(),
         };
-        let mut records = self.space.decide(call, caller, at_ms, &members)?;
+        let mut records = self.namespace.decide(call, caller, at_ms, &members)?;
         let mut effects = vec![Effect::Done(token)];
         match (call, records.last()) {
             (NamespaceCall::Create { .. }, _) if members.is_empty() => {
@@ -308,7 +308,7 @@ impl Nameserver {
         count: usize,
         writer: Option<DiskId>,
     ) -> Result<Vec<DiskId>, FilesRefusal> {
-        if writer.is_some_and(|disk| !self.is_fit(now, disk) || self.space.is_leaving(disk)) {
+        if writer.is_some_and(|disk| !self.is_fit(now, disk) || self.namespace.is_leaving(disk)) {
             return Err(FilesRefusal::NotPrimary);
         }
         let mut all: Vec<DiskId> = writer.into_iter().collect();
@@ -345,12 +345,12 @@ impl Nameserver {
         // A record has numbers, names and lists, which JSON always takes.
         let body = serde_json::to_vec(&record).unwrap_or_default();
         let mut effects: Vec<Effect> = effects.into_iter().collect();
-        for (file, group) in self.space.apply(record) {
+        for (file, group) in self.namespace.apply(record) {
             self.works.remove(&file);
             self.dirty.remove(&file);
             effects.push(Effect::Drop(file, group));
         }
-        let count = self.space.changes();
+        let count = self.namespace.changes();
         self.journal.add(&body, effects.into_iter().map(|effect| (count, effect)));
         self.keep(&body);
     }
@@ -358,9 +358,9 @@ impl Nameserver {
     /// Sends a message to a dataserver. While a rebuild may still undo the present state, the
     /// message is dropped. The nameserver repeats every message.
     pub(crate) fn tell(&mut self, to: SocketAddr, control: FilesControl) {
-        if self.keeping.is_sure {
+        if self.log_replication.is_sure {
             let message = FilesMessage::Control(control);
-            self.outbox.send(self.space.cluster, to, message);
+            self.outbox.send(self.namespace.cluster, to, message);
         }
     }
 
@@ -382,7 +382,7 @@ impl Nameserver {
                 self.holds(file, epoch, round, disk)
             }
             FilesControl::Trouble { file, epoch }
-                if self.space.file(file).is_some_and(|f| f.group.epoch == epoch) =>
+                if self.namespace.file(file).is_some_and(|f| f.group.epoch == epoch) =>
             {
                 self.works.entry(file).or_default().is_troubled = true;
                 self.dirty.insert(file);
@@ -399,7 +399,7 @@ impl Nameserver {
     }
 
     fn length(&mut self, from: SocketAddr, id: FileId, epoch: u64, length: u64) {
-        let Some(file) = self.space.file(id).filter(|file| file.group.epoch == epoch) else {
+        let Some(file) = self.namespace.file(id).filter(|file| file.group.epoch == epoch) else {
             return;
         };
         // A primary repeats its length. While changes are refused, a record for each repetition
@@ -425,9 +425,9 @@ impl Nameserver {
         if proof != right {
             // The name of the cluster goes with the proof, so it has to be on the disk here. The
             // other copies of the log may wait for this very dataserver.
-            if self.keeping.is_begun {
+            if self.log_replication.is_begun {
                 let message = FilesMessage::Control(FilesControl::Proof { disk, proof: right });
-                self.outbox.send(self.space.cluster, http, message);
+                self.outbox.send(self.namespace.cluster, http, message);
             }
             return;
         }
@@ -436,7 +436,7 @@ impl Nameserver {
             return;
         }
         let is_known = self.servers.contains_key(&disk);
-        if self.space.is_gone(disk) || (!is_known && self.servers.len() >= SERVERS_MAX) {
+        if self.namespace.is_gone(disk) || (!is_known && self.servers.len() >= SERVERS_MAX) {
             return;
         }
         let old = self.servers.get(&disk);
@@ -495,7 +495,7 @@ impl Nameserver {
         let mut owed = Vec::new();
         let racks: BTreeSet<&String> = self.servers.values().map(|server| &server.rack).collect();
         let has_racks = racks.len() > 1;
-        for (id, inode) in self.space.inodes() {
+        for (id, inode) in self.namespace.inodes() {
             let crate::namespace::InodeKind::File(file) = &inode.kind else { continue };
             let has_few = file.group.members.len() < usize::from(file.replication);
             let is_former = file.group.former.iter().any(|(former, _)| *former == disk);
@@ -523,8 +523,8 @@ impl Nameserver {
         if !self.is_started && grace.is_some_and(|grace| now >= grace) {
             // A dataserver that has sent no beat until now is dead.
             self.is_started = true;
-            let inodes = self.space.inodes().keys();
-            self.dirty.extend(inodes.filter(|id| self.space.file(**id).is_some()));
+            let inodes = self.namespace.inodes().keys();
+            self.dirty.extend(inodes.filter(|id| self.namespace.file(**id).is_some()));
         }
         if now >= self.forget_at {
             self.forget_at = now + FORGET_AFTER / 4;
@@ -561,9 +561,9 @@ impl Nameserver {
         if !self.servers.values().any(is_silent) {
             return;
         }
-        let mut named: BTreeSet<DiskId> = self.space.keepers().clone();
-        for id in self.space.inodes().keys() {
-            let Some(file) = self.space.file(*id) else { continue };
+        let mut named: BTreeSet<DiskId> = self.namespace.keepers().clone();
+        for id in self.namespace.inodes().keys() {
+            let Some(file) = self.namespace.file(*id) else { continue };
             named.extend(&file.group.members);
             named.extend(file.group.former.iter().map(|(disk, _)| *disk));
         }
@@ -575,7 +575,7 @@ impl Nameserver {
         if !self.journal.is_long(self.config.log_bytes) {
             return;
         }
-        let records = self.space.records();
+        let records = self.namespace.records();
         let bodies = records.iter().map(|record| serde_json::to_vec(record).unwrap_or_default());
         self.journal.replace(bodies, None);
     }
@@ -584,12 +584,12 @@ impl Nameserver {
         match effect {
             Effect::Done(token) => self.events.push_back(Event::Done { token }),
             Effect::Publish(id, epoch) => {
-                if self.space.file(id).is_some_and(|file| file.group.epoch == epoch) {
+                if self.namespace.file(id).is_some_and(|file| file.group.epoch == epoch) {
                     self.publish(id);
                 }
             }
             Effect::Noted(file, length, to) => self.tell(to, FilesControl::Noted { file, length }),
-            Effect::Begun => self.keeping.is_sure = true,
+            Effect::Begun => self.log_replication.is_sure = true,
             Effect::Drop(file, group) => {
                 let former = group.former.iter().map(|(disk, _)| *disk);
                 let disks: Vec<DiskId> = group.members.iter().copied().chain(former).collect();
@@ -613,7 +613,7 @@ impl Machine for Nameserver {
         let (cluster, message) = FilesMessage::decode(&arrival.datagram)?;
         // A new dataserver does not know the name of the cluster, and may only say that it lives.
         let is_beat = matches!(message, FilesMessage::Control(FilesControl::Beat { .. }));
-        if cluster != self.space.cluster && !(cluster == 0 && is_beat) {
+        if cluster != self.namespace.cluster && !(cluster == 0 && is_beat) {
             self.foreign += 1;
             return Ok(());
         }

@@ -61,13 +61,13 @@ impl Nameserver {
         without: &[DiskId],
     ) -> Vec<DiskId> {
         let is_fit = |(disk, _): &(&DiskId, &KnownDataserver)| {
-            let is_out = self.space.is_leaving(**disk) || without.contains(disk);
+            let is_out = self.namespace.is_leaving(**disk) || without.contains(disk);
             self.is_fit(now, **disk) && !is_out
         };
         let mut fit: Vec<(&DiskId, &KnownDataserver)> =
             self.servers.iter().filter(is_fit).collect();
         // Disks that are equally used take turns: each new file changes their order.
-        let turn = self.space.inodes().len() as u32 % 64;
+        let turn = self.namespace.inodes().len() as u32 % 64;
         let mut racks: BTreeMap<&str, usize> = BTreeMap::new();
         for server in beside.iter().filter_map(|disk| self.servers.get(disk)) {
             *racks.entry(server.rack.as_str()).or_default() += 1;
@@ -91,7 +91,7 @@ impl Nameserver {
     /// The members whose copies move.
     pub(crate) fn moving(&self, id: FileId, group: &CopyGroup) -> Vec<DiskId> {
         let from = self.works.get(&id).and_then(|work| work.moves).map(|moves| moves.from);
-        let is_moving = |disk: &DiskId| self.space.is_leaving(*disk) || from == Some(*disk);
+        let is_moving = |disk: &DiskId| self.namespace.is_leaving(*disk) || from == Some(*disk);
         group.members.iter().copied().filter(is_moving).collect()
     }
 
@@ -159,7 +159,7 @@ impl Nameserver {
     /// The disk with the greatest and the disk with the smallest used share, when they differ much.
     fn uneven(&self, now: Timestamp) -> Option<(DiskId, DiskId)> {
         let is_in = |(disk, _): &(&DiskId, &KnownDataserver)| {
-            self.is_fit(now, **disk) && !self.space.is_leaving(**disk)
+            self.is_fit(now, **disk) && !self.namespace.is_leaving(**disk)
         };
         let mut all: Vec<(u64, DiskId)> = self
             .servers
@@ -176,7 +176,7 @@ impl Nameserver {
     /// its copies in fewer racks, and the disk that gets the copy has to stay the emptier of the
     /// two.
     fn may_move(&self, id: FileId, from: DiskId, to: DiskId) -> Option<u64> {
-        let file = self.space.file(id).filter(|_| !self.works.contains_key(&id))?;
+        let file = self.namespace.file(id).filter(|_| !self.works.contains_key(&id))?;
         let members = &file.group.members;
         let is_whole = members.len() == usize::from(file.replication);
         if !is_whole || file.length == 0 || !members.contains(&from) || members.contains(&to) {
@@ -202,7 +202,7 @@ impl Nameserver {
         }
         let Some((from, to)) = self.uneven(now) else { return self.balance = None };
         let after = balance.looked.map_or(Bound::Unbounded, Bound::Excluded);
-        let behind = self.space.inodes().range((after, Bound::Unbounded));
+        let behind = self.namespace.inodes().range((after, Bound::Unbounded));
         let (mut last, mut found) = (None, None);
         for id in behind.take(LOOKS_MAX).map(|(id, _)| id) {
             last = Some(*id);

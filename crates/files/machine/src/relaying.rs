@@ -34,20 +34,20 @@ impl Dataserver {
             return Err(FilesRefusal::Length);
         }
         let copy = self.copies.get_mut(&file).ok_or(FilesRefusal::NotHere)?;
-        let lead = copy.lead.as_mut().ok_or(FilesRefusal::NotPrimary)?;
+        let primary = copy.primary.as_mut().ok_or(FilesRefusal::NotPrimary)?;
         if !(copy.promised <= copy.epoch && copy.switch.is_none() && !copy.is_broken) {
             return Err(FilesRefusal::NotPrimary);
         }
         if at.is_some_and(|at| at != copy.queued) {
             return Err(FilesRefusal::Again);
         }
-        let is_over = lead.window_bytes + bytes.len() > WINDOW_BYTES_MAX
-            || lead.window.len() >= WINDOW_APPENDS_MAX;
+        let is_over = primary.window_bytes + bytes.len() > WINDOW_BYTES_MAX
+            || primary.window.len() >= WINDOW_APPENDS_MAX;
         if is_over || self.windows_bytes + bytes.len() > WINDOWS_BYTES_MAX {
             return Err(FilesRefusal::Busy);
         }
         self.windows_bytes += bytes.len();
-        lead.push(copy.queued, bytes.clone());
+        primary.push(copy.queued, bytes.clone());
         copy.waiting.push_back((token, copy.queued + bytes.len() as u64));
         self.store(file, &bytes);
         self.pump(now, file);
@@ -62,7 +62,8 @@ impl Dataserver {
         }
         let (cluster, Some(copy)) = (self.cluster, self.copies.get_mut(&file)) else { return };
         let (epoch, committed) = (copy.epoch, copy.committed());
-        let Some(follower) = copy.lead.as_mut().and_then(|lead| lead.follower(disk)) else {
+        let Some(follower) = copy.primary.as_mut().and_then(|primary| primary.follower(disk))
+        else {
             return;
         };
         follower.is_reading = false;
@@ -126,8 +127,8 @@ impl Dataserver {
         if copy.epoch != epoch {
             return;
         }
-        let (queued, Some(lead)) = (copy.queued, copy.lead.as_mut()) else { return };
-        let Some(follower) = lead.follower(disk) else { return };
+        let (queued, Some(primary)) = (copy.queued, copy.primary.as_mut()) else { return };
+        let Some(follower) = primary.follower(disk) else { return };
         if length == NO_COPY {
             return self.tell(FilesControl::Trouble { file, epoch });
         }
@@ -152,9 +153,11 @@ impl Dataserver {
     /// Acknowledges the appends that all members have.
     pub(crate) fn advance(&mut self, file: FileId) {
         let Some(copy) = self.copies.get_mut(&file) else { return };
-        let Some(lead) = copy.lead.as_mut().filter(|_| copy.promised <= copy.epoch) else { return };
-        let committed = lead.committed(copy.length);
-        self.windows_bytes -= lead.trim(committed);
+        let Some(primary) = copy.primary.as_mut().filter(|_| copy.promised <= copy.epoch) else {
+            return;
+        };
+        let committed = primary.committed(copy.length);
+        self.windows_bytes -= primary.trim(committed);
         copy.commit(committed);
         while copy.waiting.front().is_some_and(|(_, end)| *end <= committed)
             && let Some((token, end)) = copy.waiting.pop_front()
@@ -168,9 +171,11 @@ impl Dataserver {
     pub(crate) fn tell_followers(&mut self, file: FileId) {
         let Some(copy) = self.copies.get(&file) else { return };
         let (epoch, committed, offset) = (copy.epoch, copy.committed(), copy.queued);
-        let Some(lead) = copy.lead.as_ref().filter(|_| copy.promised <= epoch) else { return };
+        let Some(primary) = copy.primary.as_ref().filter(|_| copy.promised <= epoch) else {
+            return;
+        };
         let lacks = |follower: &&Follower| follower.is_member && follower.told < committed;
-        for follower in lead.followers.iter().filter(lacks) {
+        for follower in primary.followers.iter().filter(lacks) {
             let relay = FilesMessage::Relay { file, epoch, offset, committed, bytes: Bytes::new() };
             self.outbox.send(self.cluster, follower.place.address, relay);
         }
@@ -185,15 +190,15 @@ impl Dataserver {
         if copy.promised > epoch {
             return;
         }
-        let Some(lead) = copy.lead.as_mut() else { return };
-        for at in 0..lead.followers.len() {
+        let Some(primary) = copy.primary.as_mut() else { return };
+        for at in 0..primary.followers.len() {
             loop {
-                let follower = &lead.followers[at];
+                let follower = &primary.followers[at];
                 let (disk, to) = (follower.place.disk, follower.place.address);
-                match lead.next(follower, queued, length) {
+                match primary.next(follower, queued, length) {
                     FollowerNext::Append(found) => {
-                        let (offset, bytes) = lead.window[found].clone();
-                        let follower = &mut lead.followers[at];
+                        let (offset, bytes) = primary.window[found].clone();
+                        let follower = &mut primary.followers[at];
                         if follower.acked == Some(follower.next) {
                             follower.sent_at = now;
                         }
@@ -202,7 +207,7 @@ impl Dataserver {
                         self.outbox.send(cluster, to, relay);
                     }
                     FollowerNext::Read(offset) => {
-                        lead.followers[at].is_reading = true;
+                        primary.followers[at].is_reading = true;
                         self.events.push_back(Event::Read { file, disk, offset });
                         break;
                     }
@@ -210,7 +215,7 @@ impl Dataserver {
                 }
             }
         }
-        if lead.is_busy(queued, committed) {
+        if primary.is_busy(queued, committed) {
             self.busy.insert(file);
         }
     }
@@ -224,11 +229,11 @@ impl Dataserver {
         let (epoch, committed, queued) = (copy.epoch, copy.committed(), copy.queued);
         let is_telling = !copy.flushes.is_empty();
         let is_waiting = copy.is_broken || copy.promised > epoch || is_telling;
-        let Some(lead) = copy.lead.as_mut().filter(|_| copy.promised <= epoch) else {
+        let Some(primary) = copy.primary.as_mut().filter(|_| copy.promised <= epoch) else {
             return is_waiting;
         };
         let mut caught = Vec::new();
-        for follower in &mut lead.followers {
+        for follower in &mut primary.followers {
             if follower.acked == Some(queued) && follower.told >= committed {
                 caught.extend((!follower.is_member).then_some(follower.place.disk));
                 continue;
@@ -246,7 +251,7 @@ impl Dataserver {
             let to = follower.place.address;
             self.outbox.send(cluster, to, relay);
         }
-        let is_busy = lead.is_busy(queued, committed) || is_waiting;
+        let is_busy = primary.is_busy(queued, committed) || is_waiting;
         for joiner in caught {
             self.tell(FilesControl::Caught { file, epoch, joiner });
         }

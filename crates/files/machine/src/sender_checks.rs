@@ -63,7 +63,7 @@ impl Nameserver {
         if self.is_sealed {
             return true;
         }
-        let members = |file: &FileId| match self.space.file(*file) {
+        let members = |file: &FileId| match self.namespace.file(*file) {
             Some(file) => file.group.members.as_slice(),
             None => &[],
         };
@@ -99,8 +99,9 @@ impl Dataserver {
                 primary.is_none_or(|primary| primary.address == from)
             }
             FilesMessage::Ack { file, disk, .. } => {
-                let lead = |copy: &Copy| copy.lead.as_ref().map(|lead| lead.is_at(*disk, from));
-                self.copies.get(file).and_then(lead).unwrap_or(false)
+                let primary =
+                    |copy: &Copy| copy.primary.as_ref().map(|primary| primary.is_at(*disk, from));
+                self.copies.get(file).and_then(primary).unwrap_or(false)
             }
         }
     }
@@ -150,8 +151,8 @@ mod tests {
     fn the_length_of_a_file_comes_from_its_primary_alone() {
         let mut names = names_with(3);
         let file = create(&mut names, "/a", 2);
-        let members = names.space().file(file).expect("a file").group.members.clone();
-        let length = |names: &Nameserver| names.space().file(file).expect("a file").length;
+        let members = names.namespace().file(file).expect("a file").group.members.clone();
+        let length = |names: &Nameserver| names.namespace().file(file).expect("a file").length;
         let told = FilesControl::Length { file, epoch: 1, length: 1 << 50 };
         let others = (1..=4).filter(|n| DiskId(u64::from(*n)) != members[0]);
         for n in others {
@@ -177,7 +178,7 @@ mod tests {
     fn a_dead_dataserver_without_files_is_forgotten_and_one_with_files_is_not() {
         let mut names = names_with(3);
         let file = create(&mut names, "/a", 2);
-        let members = names.space().file(file).expect("a file").group.members.clone();
+        let members = names.namespace().file(file).expect("a file").group.members.clone();
         let late = Timestamp::ZERO + FORGET_AFTER * 2;
         names.forget_silent(late);
         let known: Vec<DiskId> = names.servers().keys().copied().collect();

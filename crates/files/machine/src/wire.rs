@@ -22,7 +22,7 @@ use bytes::Bytes;
 use evenfall_core::{Malformed, Reader};
 use serde::{Deserialize, Serialize};
 
-use crate::log_replica::Stream;
+use crate::log_replica::LogStream;
 use crate::valid_length::ValidLength;
 use crate::{DiskId, FileId};
 
@@ -245,7 +245,7 @@ pub enum FilesMessage {
     /// Bytes of a copy of the nameserver's log, on their way to a keeper.
     Names {
         /// The stream to which the bytes belong.
-        stream: Stream,
+        stream: LogStream,
         /// Number of acknowledged changes.
         done: u64,
         /// The offset of the bytes in the stream.
@@ -281,7 +281,7 @@ impl FilesMessage {
                 Bytes::new()
             }
             Self::Names { stream, done, offset, bytes } => {
-                let Stream { generation, life, base, changes } = stream;
+                let LogStream { generation, life, base, changes } = stream;
                 begin(4, &[generation, life, base, changes, done, offset]);
                 bytes
             }
@@ -326,7 +326,7 @@ impl FilesMessage {
                 Self::Control(serde_json::from_slice(&datagram[HEAD_BYTES..]).map_err(wrong)?)
             }
             4 => Self::Names {
-                stream: Stream {
+                stream: LogStream {
                     generation: r.u64()?,
                     life: r.u64()?,
                     base: r.u64()?,
@@ -364,7 +364,7 @@ mod tests {
             FilesMessage::Relay { file, epoch, offset: 1, committed: 2, bytes: Bytes::from("x") },
             FilesMessage::Ack { file, epoch, disk: DiskId(1), length: NO_COPY },
             FilesMessage::Names {
-                stream: Stream { generation: 1, life: 2, base: 3, changes: 4 },
+                stream: LogStream { generation: 1, life: 2, base: 3, changes: 4 },
                 done: 5,
                 offset: 4,
                 bytes: Bytes::from("x"),

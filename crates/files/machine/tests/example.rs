@@ -86,7 +86,7 @@ impl Cluster {
         self.names
             .call(self.now, 0, 7, &Caller::superuser("ann"), &call)
             .expect("two servers live");
-        self.names.space().find(&path).expect("it was made").0
+        self.names.namespace().find(&path).expect("it was made").0
     }
 
     fn primary(&self, file: FileId) -> usize {
@@ -159,6 +159,6 @@ fn an_append_is_acknowledged_when_both_have_it_and_survives_the_primary() {
     cluster.silent = None;
     cluster.run(4_000);
     assert_eq!((committed(&cluster, 0), committed(&cluster, 1)), (10, 10));
-    let group = &cluster.names.space().file(file).expect("the file").group;
+    let group = &cluster.names.namespace().file(file).expect("the file").group;
     assert_eq!((group.members.len(), group.former.len()), (2, 0));
 }

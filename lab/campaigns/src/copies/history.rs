@@ -147,9 +147,9 @@ impl History {
     }
 
     /// A reader asks the nameserver for the lengths of files.
-    pub fn expect_noted(&mut self, seen: Seen, space: &Namespace) {
+    pub fn expect_noted(&mut self, seen: Seen, namespace: &Namespace) {
         for (id, known) in &self.files {
-            let Some(file) = space.file(*id).filter(|file| file.length < known.noted) else {
+            let Some(file) = namespace.file(*id).filter(|file| file.length < known.noted) else {
                 continue;
             };
             let what = format!("{id:?}: {} bytes of {} that were noted", file.length, known.noted);
@@ -222,27 +222,27 @@ impl History {
             Node::Data(..) => None,
         });
         let Some(names) = names else { return };
-        let space = names.space();
+        let namespace = names.namespace();
         for (file, known) in &self.files {
-            let path = space.file(*file).map(|_| space.path(*file));
+            let path = namespace.file(*file).map(|_| namespace.path(*file));
             let is_known = known.names.iter().any(|(_, name)| *name == path)
                 || (path.is_none() && !known.was_acknowledged);
             run.expect(Check::Names, is_known, || {
                 format!("{file:?} is {path:?} and not one of {:?}", known.names)
             });
         }
-        let all = space.inodes().keys().filter(|id| space.file(**id).is_some());
+        let all = namespace.inodes().keys().filter(|id| namespace.file(**id).is_some());
         let invented = all.filter(|id| !self.files.contains_key(id)).count();
         run.expect(Check::Names, invented == 0, || format!("{invented} files that nobody made"));
         let mut epochs = 0;
         for file in self.files.keys() {
-            let Some(there) = space.file(*file) else { continue };
+            let Some(there) = namespace.file(*file) else { continue };
             epochs += there.group.epoch - 1;
             let noted = self.files[file].noted;
             run.expect(Check::Fresh, there.length >= noted, || {
                 format!("{file:?} has {} bytes of {noted} that were noted", there.length)
             });
-            self.judge_file(*file, there, space, live, run);
+            self.judge_file(*file, there, namespace, live, run);
         }
         let acknowledged = self.appends.values().filter(|append| append.ended.is_some());
         run.counts.push(("appends", acknowledged.count() as u64));
@@ -262,7 +262,7 @@ impl History {
         &self,
         file: FileId,
         there: &File,
-        space: &Namespace,
+        namespace: &Namespace,
         live: &[&Node],
         run: &mut Run<Check>,
     ) {
@@ -304,14 +304,14 @@ impl History {
             last.clone().any(|(_, append)| append.file == file && append.ended.is_some());
         run.expect(Check::Heals, is_taken, || format!("{file:?} takes no append at the end"));
         self.judge_content(file, content, run);
-        self.judge_places(file, &there.group.members, space, live, run);
+        self.judge_places(file, &there.group.members, namespace, live, run);
     }
 
     fn judge_places(
         &self,
         file: FileId,
         members: &[DiskId],
-        space: &Namespace,
+        namespace: &Namespace,
         live: &[&Node],
         run: &mut Run<Check>,
     ) {
@@ -323,7 +323,7 @@ impl History {
         // A call without an answer may be in the nameserver's log all the same.
         let was_asked = |disk: &DiskId| self.leaves.values().any(|(left, _)| left == disk);
         let leaves =
-            |disk: &DiskId| shall_leave(disk) || (was_asked(disk) && space.is_leaving(*disk));
+            |disk: &DiskId| shall_leave(disk) || (was_asked(disk) && namespace.is_leaving(*disk));
         let racks = |is_member: bool| -> BTreeSet<&str> {
             let servers = live.iter().filter_map(|node| match node {
                 Node::Data(server, _) => Some(server),

@@ -304,12 +304,14 @@ impl Owner {
 
     fn at_names(&mut self, seen: Seen, token: u64, operation: &Operation, subject: &mut Subject) {
         if let Node::Name(server) = subject.machine() {
-            self.history.expect_noted(seen, server.space());
+            self.history.expect_noted(seen, server.namespace());
         }
         let replication = self.plan.knob("copies") as u16;
         let file = self.history.pick(operation.pick);
         let path = |file: FileId, node: &Node| match node {
-            Node::Name(server) => server.space().file(file).map(|_| server.space().path(file)),
+            Node::Name(server) => {
+                server.namespace().file(file).map(|_| server.namespace().path(file))
+            }
             Node::Data(..) => None,
         };
         let there = file.and_then(|file| Some((file, path(file, subject.machine())?)));
@@ -357,7 +359,7 @@ impl Owner {
                 .ok()?;
             match (file, &to) {
                 (Some(file), _) => Some(file),
-                (None, Some(path)) => server.space().find(path).ok().map(|(id, _)| id),
+                (None, Some(path)) => server.namespace().find(path).ok().map(|(id, _)| id),
                 (None, None) => None,
             }
         });
@@ -372,7 +374,7 @@ impl Owner {
         let left = subject.input(seen.local, |node| {
             let Node::Name(server) = node else { return None };
             let is_in = |disk: &&DiskId| {
-                server.is_live(seen.local, **disk) && !server.space().is_leaving(**disk)
+                server.is_live(seen.local, **disk) && !server.namespace().is_leaving(**disk)
             };
             let disks: Vec<DiskId> = server.servers().keys().filter(is_in).copied().collect();
             if disks.len() < copies + 2 {
@@ -418,8 +420,8 @@ impl Owner {
     fn has_only_log(&self, found: &[FoundLog]) -> bool {
         let node = Node::name(name_config(None), 1, &self.disks[NAMES.0 as usize]);
         let Node::Name(server) = &node else { return false };
-        let space = server.space();
-        let mut keepers = space.keepers().iter().filter(|disk| !space.is_gone(**disk));
+        let namespace = server.namespace();
+        let mut keepers = namespace.keepers().iter().filter(|disk| !namespace.is_gone(**disk));
         !keepers.any(|disk| found.iter().any(|one| one.disk == *disk))
     }
 
@@ -433,7 +435,7 @@ impl Owner {
         }
         let found = returning.into_iter().filter_map(|node| {
             let Node::Data(server, disk) = self.data(node) else { return None };
-            let (generation, log) = server.kept();
+            let (generation, log) = server.log_replica_position();
             let log = log.map(|log| disk.read(&log, 0, usize::MAX).expect("disks read well"));
             Some(FoundLog { disk: server.disk(), generation, log: log.unwrap_or_default() })
         });

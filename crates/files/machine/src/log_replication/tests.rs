@@ -9,12 +9,12 @@ use crate::wire::FilesControl;
 
 /// The log of a namespace that has seen these lives and changes, and has these disks as keepers.
 fn log(starts: u64, changes: u64, keepers: &[u64]) -> Bytes {
-    let mut space = Namespace::default();
+    let mut namespace = Namespace::default();
     let disks = keepers.iter().map(|disk| DiskId(*disk)).collect();
-    space.apply(NamespaceChange::Cluster { cluster: 7 });
-    space.apply(NamespaceChange::Keepers { disks });
-    space.apply(NamespaceChange::Counted { starts, changes });
-    journal::log_of(space.records().iter().map(body_of))
+    namespace.apply(NamespaceChange::Cluster { cluster: 7 });
+    namespace.apply(NamespaceChange::Keepers { disks });
+    namespace.apply(NamespaceChange::Counted { starts, changes });
+    journal::log_of(namespace.records().iter().map(body_of))
 }
 
 fn found(disk: u64, generation: u64, log: Bytes) -> FoundLog {
@@ -32,7 +32,7 @@ fn a_log_is_rebuilt_from_the_newest_copy_and_counts_on_behind_every_life() {
     let best = rebuilt(&copies).expect("two copies");
     assert_eq!((best.disk, &best.missing[..], best.is_kept), (DiskId(2), &[][..], true));
     let names = Nameserver::new(NameConfig::default(), 1, &best.log).expect("our own log");
-    assert_eq!((names.space().cluster, names.space().starts()), (7, 6));
+    assert_eq!((names.namespace().cluster, names.namespace().starts()), (7, 6));
 
     let copies = [found(1, 1, log(3, 20, &[1, 2, 3])), found(3, 1, Bytes::new())];
     let best = rebuilt(&copies).expect("a copy");
@@ -45,7 +45,7 @@ fn a_copy_that_names_no_keeper_may_lack_changes_that_were_acknowledged() {
     let best = rebuilt(&[found(1, 3 << 32 | 1, log(3, 20, &[]))]).expect("a copy");
     assert_eq!((&best.missing[..], best.is_kept), (&[][..], false));
     let names = Nameserver::new(NameConfig::default(), 1, &best.log).expect("our own log");
-    assert!(names.space().changes() >= 20 + CHANGES_SKIPPED);
+    assert!(names.namespace().changes() >= 20 + CHANGES_SKIPPED);
 }
 
 /// Lets a second pass. The nameserver's ticks come, its writes succeed, and dataserver 1 sends
@@ -81,7 +81,7 @@ fn kept_by(
 }
 
 /// The last stream that was sent, and the offset at which the last sent bytes of the stream end.
-fn stream_of(sent: &[FilesMessage]) -> (Stream, u64) {
+fn stream_of(sent: &[FilesMessage]) -> (LogStream, u64) {
     let last = sent.iter().rev().find_map(|message| match message {
         FilesMessage::Names { stream, offset, bytes, .. } => {
             Some((*stream, offset + bytes.len() as u64))
@@ -103,7 +103,7 @@ fn a_change_is_done_when_the_keeper_has_it_and_refused_when_the_keeper_knows_a_l
     let (stream, end) = stream_of(&sent);
     kept(&mut names, now, (stream.generation, stream.life), end);
     let sent = run(&mut names, &mut now);
-    assert_eq!(names.space().keepers().len(), 1);
+    assert_eq!(names.namespace().keepers().len(), 1);
     let (stream, end) = stream_of(&sent);
     kept(&mut names, now, (stream.generation, stream.life), end);
 
@@ -137,14 +137,14 @@ fn silent_keepers_are_named_in_an_error_and_an_operator_gives_them_up() {
     let silent = crate::FilesRefusal::SilentKeepers(vec!["127.0.0.1:7001".into()]);
     assert_eq!(names.check_changes(), Err(silent));
     // A primary that repeats its length adds no records.
-    let changes = names.space().changes();
+    let changes = names.namespace().changes();
     let length = FilesControl::Length { file: id, epoch: 1, length: 5 };
-    let (head, body) = FilesMessage::Control(length).encode(names.space.cluster);
+    let (head, body) = FilesMessage::Control(length).encode(names.namespace.cluster);
     let datagram = Bytes::from([&head[..], &body].concat());
     let from = ([127, 0, 0, 1], 7_001).into();
     let arrival = evenfall_core::Arrival::new(from, datagram, now, StampedBy::User);
     names.handle(now, arrival).expect("our own datagram");
-    assert_eq!((names.space().changes(), done(&mut names)), (changes, 0));
+    assert_eq!((names.namespace().changes(), done(&mut names)), (changes, 0));
 
     // The only copy of the file is on the silent disk.
     let given_up = [DiskId(1)];
@@ -152,7 +152,7 @@ fn silent_keepers_are_named_in_an_error_and_an_operator_gives_them_up() {
     assert!(refused.to_string().contains("1 file has"), "{refused}");
     names.forget(now, 2, &given_up, true).expect("the disk is silent");
     write_all(&mut names, &mut Vec::new());
-    assert!(names.space().keepers().is_empty());
+    assert!(names.namespace().keepers().is_empty());
     let told: Vec<Event> = std::iter::from_fn(|| names.poll_event()).collect();
     // The creation of the file, the loss of its bytes, and the order itself.
     assert!(matches!(
@@ -170,7 +170,7 @@ fn with_two_keepers() -> (Nameserver, Timestamp) {
     let log = log(1, 0, &[1, 2]);
     let mut names = Nameserver::new(NameConfig::default(), 1, &log).expect("our own log");
     let mut now = Timestamp::ZERO;
-    while !(names.keeping.is_sure && names.is_safe()) {
+    while !(names.log_replication.is_sure && names.is_safe()) {
         now += names.config.tick;
         (1..=2).for_each(|disk| hand_in_at(&mut names, now, disk, Vec::new()));
         names.handle_timeout(now);
@@ -247,7 +247,7 @@ fn a_change_waits_while_the_last_keeper_has_an_empty_disk() {
         }
         assert_eq!(told > 0, answers, "the only copy of the change must not be here");
     }
-    assert_eq!(names.space().keepers().iter().collect::<Vec<_>>(), [&DiskId(3)]);
+    assert_eq!(names.namespace().keepers().iter().collect::<Vec<_>>(), [&DiskId(3)]);
 }
 
 /// The epochs of the assignments among these messages.
@@ -278,7 +278,7 @@ fn a_file_is_assigned_no_epoch_that_a_keeper_lacks() {
     names.works.entry(id).or_default().is_troubled = true;
     names.examine(now, id);
     names.sealed(now, id, 2, DiskId(1), 1, (0, 0));
-    assert_eq!(names.space().file(id).expect("a file").group.epoch, 2);
+    assert_eq!(names.namespace().file(id).expect("a file").group.epoch, 2);
     let (_, sealed) = stream_of(&run(&mut names, &mut now));
     assert!(sealed > made && assigned(&sent).is_empty());
     keep(&mut names, now, made);
@@ -287,7 +287,7 @@ fn a_file_is_assigned_no_epoch_that_a_keeper_lacks() {
     assert_eq!(assigned(&run(&mut names, &mut now)), [2].into());
 
     // After a restart, the keeper first needs a stream of the new life.
-    let log = journal::log_of(names.space().records().iter().map(body_of));
+    let log = journal::log_of(names.namespace().records().iter().map(body_of));
     let mut names = Nameserver::new(NameConfig::default(), 2, &log).expect("our own log");
     let held = crate::wire::Held { file: id, epoch: 1, asks: true };
     hand_in(&mut names, 1, vec![held]);

@@ -3,7 +3,7 @@ use super::*;
 /// A namespace with calls that a user makes at times that count up.
 #[derive(Default)]
 struct Made {
-    space: Namespace,
+    namespace: Namespace,
     log: Vec<NamespaceChange>,
     at_ms: u64,
 }
@@ -12,10 +12,10 @@ impl Made {
     fn call(&mut self, call: NamespaceCall) -> Result<(), FilesRefusal> {
         self.at_ms += 1;
         for record in
-            self.space.decide(&call, &Caller::superuser("ann"), self.at_ms, &[DiskId(1)])?
+            self.namespace.decide(&call, &Caller::superuser("ann"), self.at_ms, &[DiskId(1)])?
         {
             self.log.push(record.clone());
-            self.space.apply(record);
+            self.namespace.apply(record);
         }
         Ok(())
     }
@@ -40,7 +40,7 @@ impl Made {
     }
 
     fn has(&self, path: &str) -> bool {
-        self.space.find(path).is_ok()
+        self.namespace.find(path).is_ok()
     }
 }
 
@@ -62,16 +62,17 @@ fn a_state_is_the_same_out_of_its_log_and_out_of_its_checkpoint() {
     made.call(NamespaceCall::SetOwner { path: "/z".into(), owner, group: None })
         .expect("a directory");
     let of = |records: &[NamespaceChange]| {
-        let mut space = Namespace::default();
+        let mut namespace = Namespace::default();
         for record in records {
             let text = serde_json::to_vec(record).expect("plain values");
-            space.apply(serde_json::from_slice(&text).expect("our own record"));
+            namespace.apply(serde_json::from_slice(&text).expect("our own record"));
         }
-        space
+        namespace
     };
-    assert_eq!(of(&made.log), made.space);
-    assert_eq!(of(&made.space.records()), made.space);
-    let paths: Vec<String> = made.space.inodes().keys().map(|id| made.space.path(*id)).collect();
+    assert_eq!(of(&made.log), made.namespace);
+    assert_eq!(of(&made.namespace.records()), made.namespace);
+    let paths: Vec<String> =
+        made.namespace.inodes().keys().map(|id| made.namespace.path(*id)).collect();
     assert!(paths.contains(&"/z/b/c".to_owned()), "{paths:?}");
 }
 
@@ -105,7 +106,7 @@ fn deletions_follow_the_rules_of_hdfs() {
     assert!(matches!(made.delete("/a/f/x", true), Err(FilesRefusal::NotDirectory(_))));
     made.delete("/a", true).expect("a directory with entries");
     assert!(!made.has("/a/b/c") && made.has("/d/g"));
-    assert_eq!(made.space.inodes().len(), 3, "the root, /d and /d/g");
+    assert_eq!(made.namespace.inodes().len(), 3, "the root, /d and /d/g");
 }
 
 #[test]
@@ -124,11 +125,11 @@ fn new_names_have_no_control_characters() {
     let made = made();
     for name in ["/a\nb", "/x\ty", "/\u{1b}[2J"] {
         let call = NamespaceCall::Mkdirs { path: name.into(), mode: 0o755 };
-        let refused = made.space.decide(&call, &Caller::superuser("ann"), 1, &[]);
+        let refused = made.namespace.decide(&call, &Caller::superuser("ann"), 1, &[]);
         assert!(matches!(refused, Err(FilesRefusal::Invalid(_))), "{name:?}");
         let (from, to) = ("/d/g".into(), name.into());
         let call = NamespaceCall::Rename { from, to, overwrite: false, is_exact: true };
-        let refused = made.space.decide(&call, &Caller::superuser("ann"), 1, &[]);
+        let refused = made.namespace.decide(&call, &Caller::superuser("ann"), 1, &[]);
         assert!(matches!(refused, Err(FilesRefusal::Invalid(_))), "{name:?}");
     }
 }
@@ -151,7 +152,7 @@ fn a_file_takes_the_place_of_another_one_unless_that_one_has_changed() {
     made.create("/a/source", false).expect("a new file");
     let owner = Some("bob".to_owned());
     made.call(NamespaceCall::SetOwner { path: "/a/f".into(), owner, group: None }).expect("a file");
-    let id = |made: &Made, path: &str| made.space.find(path).expect("a file").0;
+    let id = |made: &Made, path: &str| made.namespace.find(path).expect("a file").0;
     let (old, new, source) = (id(&made, "/a/f"), id(&made, "/a/._new"), id(&made, "/a/source"));
     let call = |was: Vec<(FileId, u64)>| NamespaceCall::Replace {
         path: "/a/f".into(),
@@ -166,17 +167,17 @@ fn a_file_takes_the_place_of_another_one_unless_that_one_has_changed() {
     assert_eq!(made.call(call(vec![(old, 0), (old, 0)])), changed);
     assert!(matches!(made.call(call(vec![(old, 0)])), Err(FilesRefusal::Invalid(_))));
     made.call(call(vec![(old, 0), (source, 0)])).expect("nothing has changed");
-    let (id, inode) = made.space.find("/a/f").expect("it was replaced");
+    let (id, inode) = made.namespace.find("/a/f").expect("it was replaced");
     assert_eq!((id, inode.owner.as_str()), (new, "bob"));
     assert!(!made.has("/a/._new") && !made.has("/a/source"));
-    assert!(made.space.file(old).is_none() && made.space.file(source).is_none());
+    assert!(made.namespace.file(old).is_none() && made.namespace.file(source).is_none());
 }
 
 #[test]
 fn several_changes_in_one_record_are_the_same_as_one_after_the_other() {
     let mut made = made();
     made.rename("/a/f", "/d/g", true).expect("a file may be replaced");
-    let mut space = Namespace::default();
-    let gone = space.apply(NamespaceChange::All { records: made.log.clone() });
-    assert_eq!((space, gone.len()), (made.space, 1));
+    let mut namespace = Namespace::default();
+    let gone = namespace.apply(NamespaceChange::All { records: made.log.clone() });
+    assert_eq!((namespace, gone.len()), (made.namespace, 1));
 }

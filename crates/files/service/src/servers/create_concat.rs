@@ -73,14 +73,14 @@ impl Asked {
     /// Whether the directory above the file is there, when it has to be.
     fn check_parent(
         &self,
-        space: &Namespace,
+        namespace: &Namespace,
         caller: &Caller,
         path: &str,
     ) -> Result<(), FilesRefusal> {
         let names = names(path)?;
         match names.split_last() {
             Some((_, above)) if !self.makes_parents => {
-                space.find_as(caller, &format!("/{}", above.join("/"))).map(drop)
+                namespace.find_as(caller, &format!("/{}", above.join("/"))).map(drop)
             }
             _ => Ok(()),
         }
@@ -110,8 +110,8 @@ impl NameserverRoutes {
         self.wait_for_dataservers(asked.replication)?;
         let (path, caller) = (request.path.clone(), self.caller(request)?);
         let places = self.inbox.ask(move |server, now| {
-            asked.check_parent(server.space(), &caller, &path)?;
-            server.space().decide(&asked.call, &caller, 0, &[])?;
+            asked.check_parent(server.namespace(), &caller, &path)?;
+            server.namespace().decide(&asked.call, &caller, 0, &[])?;
             let place = |disk: &DiskId| server.servers().get(disk).map(|server| server.place);
             let disks = server.choose(now, usize::MAX, &[], &[]);
             Ok::<Vec<DataserverPlace>, FilesRefusal>(disks.iter().filter_map(place).collect())
@@ -144,9 +144,9 @@ impl NameserverRoutes {
             let NamespaceCall::Create { path, .. } = &asked.call else {
                 return Err(FilesRefusal::Unknown);
             };
-            asked.check_parent(server.space(), &caller, path)?;
+            asked.check_parent(server.namespace(), &caller, path)?;
             server.call(now, now_ms(), token, &caller, &asked.call)?;
-            let (file, _) = server.space().find(path)?;
+            let (file, _) = server.namespace().find(path)?;
             // The request that asked waits for the log.
             let _ = tell.send(file);
             Ok(())

@@ -26,7 +26,7 @@ pub struct ListingPage {
 
 impl ListingPage {
     /// The entries behind a name.
-    pub fn of(space: &Namespace, id: FileId, inode: &Inode, after: &str) -> Self {
+    pub fn of(namespace: &Namespace, id: FileId, inode: &Inode, after: &str) -> Self {
         let InodeKind::Directory(entries) = &inode.kind else {
             let text = status(id, inode, "").to_string();
             return Self { directory: id, text, last: String::new(), left: 0 };
@@ -38,7 +38,7 @@ impl ListingPage {
             if !text.is_empty() {
                 text.push(',');
             }
-            text += &status(*id, &space.inodes()[id], name).to_string();
+            text += &status(*id, &namespace.inodes()[id], name).to_string();
             last.clone_from(name);
         }
         Self { directory: id, text, last, left: behind.take(PAGE).count() }
@@ -57,7 +57,7 @@ pub struct Sums {
     pub directories: u64,
     pub files: u64,
     pub length: u64,
-    pub space: u64,
+    pub namespace: u64,
 }
 
 impl Sums {
@@ -68,22 +68,22 @@ impl Sums {
     /// [`Refusal::Denied`] when the caller may not list a directory.
     pub fn step(
         mut self,
-        space: &Namespace,
+        namespace: &Namespace,
         caller: &Caller,
         mut rest: Vec<FileId>,
     ) -> Result<(Self, Vec<FileId>), FilesRefusal> {
         for _ in 0..SUM_STEP {
             let Some(id) = rest.pop() else { break };
-            match space.inodes().get(&id).map(|inode| &inode.kind) {
+            match namespace.inodes().get(&id).map(|inode| &inode.kind) {
                 Some(InodeKind::Directory(entries)) => {
-                    space.check_access(caller, id, READ | EXECUTE)?;
+                    namespace.check_access(caller, id, READ | EXECUTE)?;
                     self.directories += 1;
                     rest.extend(entries.values());
                 }
                 Some(InodeKind::File(file)) => {
                     self.files += 1;
                     self.length += file.length;
-                    self.space += file.length * u64::from(file.replication);
+                    self.namespace += file.length * u64::from(file.replication);
                 }
                 None => {}
             }

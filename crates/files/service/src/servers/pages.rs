@@ -114,12 +114,12 @@ impl StatePages {
 /// What a nameserver says of itself.
 pub fn of_nameserver(inbox: &OwnerInbox<Nameserver>) -> Result<ServerReport, FilesRefusal> {
     inbox.ask(|server, now| {
-        let space = server.space();
+        let namespace = server.namespace();
         let is_directory = |inode: &&evenfall_files_machine::namespace::Inode| {
             matches!(inode.kind, InodeKind::Directory(_))
         };
-        let directories = space.inodes().values().filter(is_directory).count() as u64;
-        let files = space.inodes().len() as u64 - directories;
+        let directories = namespace.inodes().values().filter(is_directory).count() as u64;
+        let files = namespace.inodes().len() as u64 - directories;
         let servers = server.servers();
         let live: Vec<_> = servers.iter().filter(|(disk, _)| server.is_live(now, **disk)).collect();
         let sum = |of: fn(&evenfall_files_machine::nameserver::KnownDataserver) -> u64| {
@@ -148,8 +148,8 @@ pub fn of_nameserver(inbox: &OwnerInbox<Nameserver>) -> Result<ServerReport, Fil
             ),
             ("used_bytes", "Bytes of files on live disks.", sum(|one| one.used)),
             ("free_bytes", "Bytes that live disks have left.", sum(|one| one.free)),
-            ("log_copies", "Dataservers that keep the log.", space.keepers().len() as u64),
-            ("changes_total", "Changes of the names in all lives.", space.changes()),
+            ("log_copies", "Dataservers that keep the log.", namespace.keepers().len() as u64),
+            ("changes_total", "Changes of the names in all lives.", namespace.changes()),
             ("changes_refused", "1 while changes are refused.", refused.is_some().into()),
             ("dropped_datagrams_total", "Datagrams dropped or of strangers.", server.dropped()),
         ];

@@ -22,7 +22,7 @@ const STEP: usize = 5_000;
 pub fn servers(inbox: &OwnerInbox<Nameserver>) -> Result<Answer, Exception> {
     let value = inbox.ask(|server, now| {
         let one = |(disk, one): (&DiskId, &KnownDataserver)| {
-            let is_leaving = server.space().is_leaving(*disk);
+            let is_leaving = server.namespace().is_leaving(*disk);
             let state = match (server.is_live(now, *disk), one.is_ill, is_leaving) {
                 (false, ..) => "dead",
                 (true, true, _) => "full",
@@ -36,11 +36,11 @@ pub fn servers(inbox: &OwnerInbox<Nameserver>) -> Result<Answer, Exception> {
             })
         };
         let all: Vec<Value> = server.servers().iter().map(one).collect();
-        let keepers = server.space().keepers().iter();
+        let keepers = server.namespace().keepers().iter();
         let keepers: Vec<String> = keepers.map(ToString::to_string).collect();
         let refused = server.check_changes().err().map(|refusal| refusal.to_string());
         json!({
-            "dataservers": all, "names": server.space().inodes().len(),
+            "dataservers": all, "names": server.namespace().inodes().len(),
             "logCopies": keepers, "refused": refused,
             "balancing": server.is_balancing(), "balanced": server.balanced(),
         })
@@ -77,7 +77,7 @@ fn disk_of(server: &Nameserver, called: &str) -> Result<DiskId, FilesRefusal> {
     };
     let heard = server.servers().iter().find(is_called).map(|(disk, _)| *disk);
     let keeper =
-        || server.space().keepers().iter().find(|disk| disk.to_string() == called).copied();
+        || server.namespace().keepers().iter().find(|disk| disk.to_string() == called).copied();
     heard
         .or_else(keeper)
         .ok_or_else(|| FilesRefusal::Invalid(format!("no dataserver is called {called}")))
@@ -140,8 +140,8 @@ pub fn fsck(inbox: &OwnerInbox<Nameserver>) -> Result<Answer, Exception> {
 /// Looks at some files whose numbers are above `after`. Returns the files that lack copies or
 /// bytes, how many files were looked at, and the last number if there are more files.
 fn step(server: &Nameserver, now: Timestamp, after: FileId) -> (Vec<Value>, u64, Option<FileId>) {
-    let (space, mut wrong, mut count, mut last) = (server.space(), Vec::new(), 0, None);
-    let behind = space.inodes().range((Bound::Excluded(after), Bound::Unbounded));
+    let (namespace, mut wrong, mut count, mut last) = (server.namespace(), Vec::new(), 0, None);
+    let behind = namespace.inodes().range((Bound::Excluded(after), Bound::Unbounded));
     for (seen, (id, inode)) in behind.take(STEP).enumerate() {
         last = (seen + 1 == STEP).then_some(*id);
         let InodeKind::File(file) = &inode.kind else { continue };
@@ -153,7 +153,7 @@ fn step(server: &Nameserver, now: Timestamp, after: FileId) -> (Vec<Value>, u64,
         }
         let lost = file.group.lost.map(|(from, to)| json!({ "from": from, "to": to }));
         wrong.push(json!({
-            "path": space.path(*id), "length": file.length, "copies": live,
+            "path": namespace.path(*id), "length": file.length, "copies": live,
             "wanted": file.replication, "lost": lost,
         }));
     }

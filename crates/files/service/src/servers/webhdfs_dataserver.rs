@@ -108,7 +108,7 @@ impl DataserverRoutes {
     /// Answers with this dataserver's copy of the nameserver's log. The headers name the disk and
     /// the generation of the copy.
     fn names(&self) -> Result<Answer, Exception> {
-        let look = |server: &mut Dataserver, _| (server.disk(), server.kept());
+        let look = |server: &mut Dataserver, _| (server.disk(), server.log_replica_position());
         let (disk, (generation, log)) = self.inbox.ask(look)?;
         let logs = Logs::new(self.directory.clone());
         let (length, pieces) = match log {

@@ -134,8 +134,8 @@ impl NameserverRoutes {
             "LISTSTATUS" => return self.list(request),
             "LISTSTATUS_BATCH" => {
                 let after = request.text("startafter").unwrap_or_default().to_owned();
-                let (all, left) = self.look(request, to_list, move |space, id, inode| {
-                    ListingPage::of(space, id, inode, &after).statuses()
+                let (all, left) = self.look(request, to_list, move |namespace, id, inode| {
+                    ListingPage::of(namespace, id, inode, &after).statuses()
                 })?;
                 let page = json!({ "FileStatuses": { "FileStatus": all } });
                 json!({ "DirectoryListing": { "partialListing": page, "remainingEntries": left } })
@@ -250,10 +250,10 @@ impl NameserverRoutes {
     ) -> Result<T, Exception> {
         let (path, caller) = (request.path.clone(), self.caller(request)?);
         let found = self.inbox.ask(move |server, _| {
-            let space = server.space();
-            let (id, inode) = found(space, &caller, &path)?;
-            space.check_access(&caller, id, needs(&inode.kind))?;
-            Ok::<T, FilesRefusal>(of(space, id, inode))
+            let namespace = server.namespace();
+            let (id, inode) = found(namespace, &caller, &path)?;
+            namespace.check_access(&caller, id, needs(&inode.kind))?;
+            Ok::<T, FilesRefusal>(of(namespace, id, inode))
         })?;
         Ok(found?)
     }
@@ -261,8 +261,9 @@ impl NameserverRoutes {
     /// The statuses of a directory. A long listing leaves page by page, so that no directory fills
     /// the memory.
     fn list(&self, request: &WebHdfsRequest) -> Result<Answer, Exception> {
-        let first =
-            self.look(request, to_list, |space, id, inode| ListingPage::of(space, id, inode, ""))?;
+        let first = self.look(request, to_list, |namespace, id, inode| {
+            ListingPage::of(namespace, id, inode, "")
+        })?;
         let (begin, end) = (r#"{"FileStatuses":{"FileStatus":["#, "]}}\n");
         if first.left == 0 {
             let text = format!("{begin}{}{end}", first.text);
@@ -276,8 +277,11 @@ impl NameserverRoutes {
             let (id, after) = (now.directory, now.last);
             if now.left > 0 {
                 let next = inbox.ask(move |server: &mut Nameserver, _| {
-                    let space = server.space();
-                    space.inodes().get(&id).map(|inode| ListingPage::of(space, id, inode, &after))
+                    let namespace = server.namespace();
+                    namespace
+                        .inodes()
+                        .get(&id)
+                        .map(|inode| ListingPage::of(namespace, id, inode, &after))
                 });
                 match next {
                     // The entries that were still to list may have been deleted meanwhile, alone or
@@ -303,7 +307,8 @@ impl NameserverRoutes {
         let (mut sums, mut rest) = (Sums::default(), vec![id]);
         while !rest.is_empty() {
             let caller = self.caller(request)?;
-            let step = self.inbox.ask(move |server, _| sums.step(server.space(), &caller, rest))?;
+            let step =
+                self.inbox.ask(move |server, _| sums.step(server.namespace(), &caller, rest))?;
             (sums, rest) = step?;
         }
         Ok(sums)
@@ -313,7 +318,7 @@ impl NameserverRoutes {
         let sums = self.sums(request)?;
         Ok(json!({ "ContentSummary": {
             "directoryCount": sums.directories, "fileCount": sums.files, "length": sums.length,
-            "quota": -1, "spaceConsumed": sums.space, "spaceQuota": -1, "typeQuota": {},
+            "quota": -1, "spaceConsumed": sums.namespace, "spaceQuota": -1, "typeQuota": {},
         } }))
     }
 
@@ -321,7 +326,7 @@ impl NameserverRoutes {
         let sums = self.sums(request)?;
         Ok(json!({ "QuotaUsage": {
             "fileAndDirectoryCount": sums.directories + sums.files, "quota": -1,
-            "spaceConsumed": sums.space, "spaceQuota": -1, "typeQuota": {},
+            "spaceConsumed": sums.namespace, "spaceQuota": -1, "typeQuota": {},
         } }))
     }
 
@@ -368,8 +373,8 @@ impl NameserverRoutes {
     ) -> Result<Located, Exception> {
         let (path, client, caller) = (path.to_owned(), request.from, self.caller(request)?);
         let found = self.inbox.ask(move |server, now| {
-            let (id, inode) = found(server.space(), &caller, &path)?;
-            server.space().check_access(&caller, id, access)?;
+            let (id, inode) = found(server.namespace(), &caller, &path)?;
+            server.namespace().check_access(&caller, id, access)?;
             let InodeKind::File(file) = &inode.kind else {
                 return Err(FilesRefusal::IsDirectory(path));
             };
@@ -517,11 +522,11 @@ fn to_list(kind: &InodeKind) -> u16 {
 
 /// The inode of a path. A path below a file is not there for a reader, as in HDFS.
 fn found<'a>(
-    space: &'a Namespace,
+    namespace: &'a Namespace,
     caller: &Caller,
     path: &str,
 ) -> Result<(FileId, &'a Inode), FilesRefusal> {
-    space.find_as(caller, path).map_err(|refusal| match refusal {
+    namespace.find_as(caller, path).map_err(|refusal| match refusal {
         FilesRefusal::NotDirectory(_) => FilesRefusal::NotFound(path.to_owned()),
         refusal => refusal,
     })
