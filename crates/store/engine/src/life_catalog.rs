@@ -4,12 +4,14 @@
 //! S-<file>-<token>             the entry of one file
 //! S-catalog-<token>-<number>   the entries of all files that the life of the token has published,
 //!                              and the numbers of deleted files
+//! S-gone-<token>-<file>        the deletion of one file, said by its name alone
 //! ```
 //!
 //! A new file gets an entry of its own. When a life has [`SINGLE_MAX`] such entries, it puts a
 //! catalogue with all of its entries, and removes the single ones. So a reader of the objects takes
 //! one listing, and for each life a catalogue and up to [`SINGLE_MAX`] entries, whatever the number
-//! of files.
+//! of files. A deletion has an object of its own too, and the next catalogue takes it over. A
+//! reader needs no request for it.
 //!
 //! Of several entries of a file the one with the greatest token counts. Each try to put a catalogue
 //! has a number of its own, so that a put that lands late undoes nothing, and the catalogue before
@@ -23,8 +25,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use evenfall_core::{Objects as _, StorageError};
 use evenfall_store_format::layout::{
-    CATALOGS_PREFIX, ENTRIES_PREFIX, catalog_name, life_catalog_name, parse_catalog_name,
-    parse_life_catalog_name,
+    CATALOGS_PREFIX, ENTRIES_PREFIX, catalog_name, deletion_name, life_catalog_name,
+    parse_catalog_name, parse_deletion_name, parse_life_catalog_name,
 };
 use evenfall_store_format::{Error, FileId};
 
@@ -33,7 +35,10 @@ use super::uploads::in_parallel;
 use super::{Bucket, Entry, StoreError, lock};
 
 /// Entries of single files after which a life puts a catalogue.
-const SINGLE_MAX: usize = 64;
+pub(super) const SINGLE_MAX: usize = 64;
+/// Files of a catalogue for each deletion that has an object of its own. So a deletion costs four
+/// entries of a catalogue at most, some 2 KB, and a listing grows by a quarter of its files.
+const FILES_PER_DELETION: usize = 4;
 /// Listings that are taken of a catalogue that changes during the reading.
 const LISTINGS_MAX: usize = 5;
 
@@ -61,6 +66,8 @@ pub(super) struct CatalogWriter {
     /// Those of them that have an entry of their own.
     single: BTreeSet<FileId>,
     gone: BTreeSet<FileId>,
+    /// Deletions that have an object of this life.
+    deletions: BTreeSet<FileId>,
     /// Numbers of catalogues that may be there, the last of them that of the last try.
     tries: Vec<u32>,
 }
@@ -86,6 +93,9 @@ fn decode_checked<T: serde::de::DeserializeOwned>(
 
 /// Checks an object of the catalogue.
 pub(super) fn check_catalog(name: &str, bytes: &[u8]) -> Result<(), StoreError> {
+    if parse_deletion_name(name).is_some() {
+        return decode_checked::<FileId>(name, bytes).map(drop);
+    }
     match parse_life_catalog_name(name) {
         Some(_) => decode_checked::<LifeCatalog>(name, bytes).map(drop),
         None => decode_checked::<(String, Entry)>(name, bytes).map(drop),
@@ -118,7 +128,8 @@ fn read_listed(bucket: &Bucket) -> Result<ListedCatalog, StoreError> {
     let names = bucket.list(ENTRIES_PREFIX)?;
     let catalogs = greatest_each(names.iter().filter_map(|name| parse_life_catalog_name(name)));
     let mut files: BTreeMap<FileId, (String, Entry)> = BTreeMap::new();
-    let mut gone: BTreeSet<FileId> = BTreeSet::new();
+    let deletions = names.iter().filter_map(|name| parse_deletion_name(name));
+    let mut gone: BTreeSet<FileId> = deletions.map(|(_, file)| file).collect();
     for (token, number) in catalogs {
         let name = life_catalog_name(token, number);
         let Some(bytes) = bucket.get(&name, 0, usize::MAX)? else {
@@ -211,6 +222,10 @@ impl Shared {
         let removed = in_parallel(&single, |file| bucket.delete(&catalog_name(*file, token)));
         let left = single.into_iter().zip(removed).filter(|(_, removed)| removed.is_err());
         writer.single = left.map(|(file, _)| file).collect();
+        let told: Vec<FileId> = writer.deletions.iter().copied().collect();
+        let removed = in_parallel(&told, |file| bucket.delete(&deletion_name(token, *file)));
+        let left = told.into_iter().zip(removed).filter(|(_, removed)| removed.is_err());
+        writer.deletions = left.map(|(file, _)| file).collect();
         let stale = writer.tries.len().saturating_sub(2);
         let gone = |number: &u32| bucket.delete(&life_catalog_name(token, *number)).is_ok();
         let kept = writer.tries.iter().enumerate();
@@ -229,19 +244,20 @@ impl Shared {
             }
         }
         writer.single.remove(&file);
-        let mut entered = writer.entered.clone();
-        entered.remove(&file);
         if writer.gone.contains(&file) || bucket.list(CATALOGS_PREFIX)?.is_empty() {
-            writer.entered = entered;
+            writer.entered.remove(&file);
             return Ok(());
         }
+        bucket.put(&deletion_name(self.names.token(), file), encode_checked(&file))?;
+        writer.entered.remove(&file);
         writer.gone.insert(file);
-        let put = self.put_catalog(bucket, &mut writer, entered);
-        if put.is_err() {
-            // The next try puts the catalogue again.
-            writer.gone.remove(&file);
+        writer.deletions.insert(file);
+        if writer.deletions.len() > SINGLE_MAX.max(writer.entered.len() / FILES_PER_DELETION) {
+            let entered = writer.entered.clone();
+            // The deletion has its object. The next one tries again to put a catalogue.
+            let _ = self.put_catalog(bucket, &mut writer, entered);
         }
-        put
+        Ok(())
     }
 
     /// Removes the catalogue of an earlier life, of which a later life lists every file.
@@ -254,34 +270,39 @@ impl Shared {
         let is_other = |of: u32| of != token && of != self.names.token();
         match catalogs.iter().any(|(of, _)| is_other(*of)) {
             // Catalogues of other lives may list the files that this one states as deleted.
-            true => self.inherit_gone(bucket, &mut writer, &catalogs, token)?,
+            true => self.inherit_gone(bucket, &mut writer, &names, token)?,
             false => writer.gone.clear(),
         }
         let of_life = |name: &&String| {
             let single = parse_catalog_name(name).map(|(_, of)| of);
             let of = single.or_else(|| parse_life_catalog_name(name).map(|(of, _)| of));
-            of == Some(token)
+            of.or_else(|| parse_deletion_name(name).map(|(of, _)| of)) == Some(token)
         };
         let old: Vec<&String> = names.iter().filter(of_life).collect();
         in_parallel(&old, |name| bucket.delete(name)).into_iter().collect::<Result<(), _>>()?;
         Ok(())
     }
 
-    /// States the deleted files of an earlier life's catalogue in the catalogue of this life.
+    /// States the files that an earlier life has deleted in the catalogue of this life.
     fn inherit_gone(
         &self,
         bucket: &Bucket,
         writer: &mut CatalogWriter,
-        catalogs: &[(u32, u32)],
+        names: &[String],
         token: u32,
     ) -> Result<(), StoreError> {
-        let of_life = catalogs.iter().filter(|(of, _)| *of == token);
-        let Some(newest) = of_life.map(|(_, number)| *number).max() else { return Ok(()) };
-        let name = life_catalog_name(token, newest);
-        let Some(bytes) = bucket.get(&name, 0, usize::MAX)? else { return Ok(()) };
-        let catalog: LifeCatalog = decode_checked(&name, &bytes)?;
         let known = writer.gone.len();
-        writer.gone.extend(catalog.gone);
+        let deletions = names.iter().filter_map(|name| parse_deletion_name(name));
+        writer.gone.extend(deletions.filter(|(of, _)| *of == token).map(|(_, file)| file));
+        let catalogs = names.iter().filter_map(|name| parse_life_catalog_name(name));
+        let of_life = catalogs.filter(|(of, _)| *of == token);
+        if let Some(newest) = of_life.map(|(_, number)| number).max() {
+            let name = life_catalog_name(token, newest);
+            if let Some(bytes) = bucket.get(&name, 0, usize::MAX)? {
+                let catalog: LifeCatalog = decode_checked(&name, &bytes)?;
+                writer.gone.extend(catalog.gone);
+            }
+        }
         if writer.gone.len() == known {
             return Ok(());
         }

@@ -407,7 +407,7 @@ impl Shared {
         let mut last = lock(&last);
         let none = MetadataNode::default();
         let mut nodes = vec![none; NODES_PER_BLOCK];
-        for file in self.our_files() {
+        for file in self.files_of_block(block) {
             let place = file.entry.slot.wrapping_sub(first) as usize;
             if let Some(node) = nodes.get_mut(place) {
                 *node = *lock(&file.published);

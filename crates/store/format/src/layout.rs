@@ -211,6 +211,23 @@ pub fn parse_life_catalog_name(name: &str) -> Option<(u32, u32)> {
     parsed.filter(|(token, number)| life_catalog_name(*token, *number) == name)
 }
 
+/// The beginning of the names of deletions in the catalogue.
+pub const DELETIONS_PREFIX: &str = "S-gone-";
+
+/// The name of the object by which the life of this token says that a file is deleted, until a
+/// catalogue of that life says so.
+pub fn deletion_name(token: u32, file: FileId) -> String {
+    format!("{DELETIONS_PREFIX}{token:08x}-{file}")
+}
+
+/// The token and the file of a name by [`deletion_name`]; `None` for any other name.
+pub fn parse_deletion_name(name: &str) -> Option<(u32, FileId)> {
+    let (token, file) = name.strip_prefix(DELETIONS_PREFIX)?.split_once('-')?;
+    let token = u32::from_str_radix(token, 16).ok()?;
+    let file = FileId(u64::from_str_radix(file, 16).ok()?);
+    (deletion_name(token, file) == name).then_some((token, file))
+}
+
 /// The name of the file without records that keeps blocks of the disk for the next journal.
 pub const RESERVE: &str = "RESERVE";
 
@@ -327,6 +344,12 @@ mod tests {
             assert_eq!(parse_tail_name(&name), Some((FileId(7), 2)));
         }
         assert_eq!(parse_life_catalog_name(&catalog_name(FileId(7), 2)), None);
+        let deletion = deletion_name(2, FileId(7));
+        assert_eq!(parse_deletion_name(&deletion), Some((2, FileId(7))));
+        assert_eq!(
+            (parse_catalog_name(&deletion), parse_life_catalog_name(&deletion)),
+            (None, None)
+        );
     }
 
     #[test]

@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
 use evenfall_store_format::layout::Layout;
-use evenfall_store_format::metadata::MetadataNode;
+use evenfall_store_format::metadata::{MetadataNode, NODES_PER_BLOCK};
 use evenfall_store_format::retention::Retention;
 use evenfall_store_format::{Appender, FileId, Schema};
 
+use super::Shared;
 use crate::append_watch::FileSignals;
 use crate::publisher::PackedFile;
 use crate::uploads::UploadedChunks;
@@ -198,5 +199,17 @@ impl StoreFile {
     pub fn last_ns(&self) -> Option<i64> {
         let appender = lock(&self.appender);
         (appender.records() > 0).then(|| appender.last_ns())
+    }
+}
+
+impl Shared {
+    /// The files of this node whose metadata is in this block. The names give a file the place that
+    /// is one less than its number.
+    pub(crate) fn files_of_block(&self, block: u32) -> Vec<Arc<StoreFile>> {
+        let places = NODES_PER_BLOCK as u64;
+        let first = 1 + u64::from(block) * places;
+        let files = self.files.read().unwrap_or_else(|e| e.into_inner());
+        let of_block = files.range(FileId(first)..FileId(first + places)).map(|(_, file)| file);
+        of_block.filter(|file| file.check_ours().is_ok() && !file.is_deleted()).cloned().collect()
     }
 }

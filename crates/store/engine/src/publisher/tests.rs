@@ -4,10 +4,11 @@ use std::sync::Condvar;
 use std::time::{Duration, Instant};
 
 use evenfall_core::{Objects, PutOutcome, StorageError};
-use evenfall_store_format::layout::parse_life_catalog_name;
+use evenfall_store_format::layout::{CATALOGS_PREFIX, DELETIONS_PREFIX, parse_life_catalog_name};
 
 use super::*;
 use crate::bucket::{Fetch, Place};
+use crate::life_catalog::SINGLE_MAX;
 use crate::names::{self, Names};
 use crate::tests::{records, schema};
 use crate::{Archive, Bucket, ChunkForm, Directory, Level, RecordSource as _, Store, StoreConfig};
@@ -203,6 +204,8 @@ fn a_period_puts_a_few_objects_for_hundreds_of_files() {
     let wanted: Vec<_> = (0..300).map(|n| (format!("f{n:03}"), schema())).collect();
     let files = gated.store.create_all(&wanted).unwrap();
     let shared = &gated.store.shared;
+    let of_blocks: Vec<_> = (0..4).map(|block| shared.files_of_block(block).len()).collect();
+    assert_eq!(of_blocks, [NODES_PER_BLOCK, NODES_PER_BLOCK, 300 - 2 * NODES_PER_BLOCK, 0]);
     let mut end = 0;
     for round in 0..3 {
         for file in &files {
@@ -271,6 +274,31 @@ fn a_life_puts_few_catalogues_and_a_deleted_file_stays_deleted() {
     let of_life = |name: &String| parse_life_catalog_name(name).is_some_and(|(of, _)| of == token);
     assert!(left.len() <= 2 && left.iter().all(of_life), "{left:?}");
     assert!(archived(dir.path(), "f07") == records(0..10));
+}
+
+#[test]
+fn many_deletions_share_a_catalogue_and_each_is_seen_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let gated = Gated::open(dir.path());
+    let shared = &gated.store.shared;
+    let names: Vec<_> = (0..SINGLE_MAX + 20).map(|n| format!("f{n:03}")).collect();
+    let wanted: Vec<_> = names.iter().map(|name| (name.clone(), schema())).collect();
+    drop(gated.store.create_all(&wanted).unwrap());
+    shared.publish_changed(&shared.our_files(), &|| true).unwrap();
+    let bucket = Bucket::directory(&dir.path().join("objects")).unwrap();
+    let objects = |prefix: &str| bucket.list(prefix).unwrap();
+    let catalogs = objects(CATALOGS_PREFIX);
+    for (count, name) in (1..).zip(&names[..SINGLE_MAX]) {
+        gated.store.delete(name).unwrap();
+        assert_eq!((objects(CATALOGS_PREFIX).len(), objects(DELETIONS_PREFIX).len()), (1, count));
+    }
+    assert_eq!(
+        (objects(CATALOGS_PREFIX), found(dir.path())),
+        (catalogs, names[SINGLE_MAX..].to_vec())
+    );
+    gated.store.delete(&names[SINGLE_MAX]).unwrap();
+    assert_eq!((objects(CATALOGS_PREFIX).len(), objects(DELETIONS_PREFIX).len()), (2, 0));
+    assert_eq!(found(dir.path()), names[SINGLE_MAX + 1..]);
 }
 
 #[test]
