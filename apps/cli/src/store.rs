@@ -33,8 +33,8 @@ use evenfall_runtime::address::look_up;
 use evenfall_runtime::listing::printable;
 use evenfall_store_engine::{
     Archive, BucketOptions, ChunkForm, Client, ClusterSource, ConnectOptions, Freshness, Opened,
-    RecordSource, RemoteSource, Store, StoreConfig, StoreError, StoreFile, chunk_codec, names,
-    read_user_key, seal, user_key_from_environment,
+    RecordSource, RemoteSource, Store, StoreConfig, StoreError, StoreFile, chunk_codec,
+    clean_shutdown, names, read_user_key, user_key_from_environment,
 };
 use evenfall_store_format::layout::{parse_chunk_name, parse_journal_name};
 use evenfall_store_format::retention::Retention;
@@ -298,7 +298,7 @@ fn expect_store(dir: &Path) -> Result<(), String> {
         return Err(format!("{shown}: no such directory; {STORE_ADVICE}"));
     }
     let is_ours = |name: &str| {
-        ["objects", names::FILE, seal::NAME].contains(&name)
+        ["objects", names::FILE, clean_shutdown::NAME].contains(&name)
             || parse_chunk_name(name).is_some()
             || parse_journal_name(name).is_some()
     };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use evenfall_consensus_replica::MembershipService;
-use evenfall_store_engine::names::shared::{self, Directory, is_unchanged, put};
+use evenfall_store_engine::names::name_service::{self, NameService, is_unchanged, put};
 
 /// The key of a name in etcd, such as `etcd://127.0.0.1:2379/name`.
 pub fn open(address: &str) -> Result<Box<dyn MembershipService>, Box<dyn std::error::Error>> {
@@ -14,12 +14,12 @@ pub fn open(address: &str) -> Result<Box<dyn MembershipService>, Box<dyn std::er
     if !address.starts_with("etcd://") {
         return Err(format!("--membership {address}: say etcd://127.0.0.1:2379/name").into());
     }
-    let (directory, prefix) = shared::open(address)?;
+    let (directory, prefix) = name_service::open(address)?;
     Ok(Box::new(Key { directory, key: format!("{prefix}order/ends") }))
 }
 
 struct Key {
-    directory: Arc<dyn Directory>,
+    directory: Arc<dyn NameService>,
     key: String,
 }
 

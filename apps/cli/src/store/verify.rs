@@ -15,7 +15,7 @@ mod signed {
 use std::path::PathBuf;
 
 use evenfall_feed_service::input;
-use evenfall_store_engine::{Archive, RecordSource, seal};
+use evenfall_store_engine::{Archive, RecordSource, clean_shutdown};
 use evenfall_store_recording::Catalog;
 use evenfall_store_recording::verify::{FeedComparison, compare_with_feed};
 
@@ -49,10 +49,10 @@ pub struct Verify {
 
 pub fn verify(args: &Verify) -> Outcome {
     let seen = match args.objects {
-        true => seal::verify_archive(&objects_at(&args.dir)?)?,
+        true => clean_shutdown::verify_archive(&objects_at(&args.dir)?)?,
         false => {
             expect_store(&args.dir)?;
-            seal::verify_directory(&args.dir)?
+            clean_shutdown::verify_directory(&args.dir)?
         }
     };
     if args.objects && seen.bytes == 0 {

@@ -46,8 +46,8 @@ use super::names::membership::Membership;
 use super::publisher::PackPublisher;
 use super::uploads::{Uploads, restore_names};
 use super::{
-    Bucket, Directory, Level, Names, NamesError, NotLoopback, StoreDisk, StoreError, Wait,
-    chunk_codec, expect_closed, lock, names, seal,
+    Bucket, DiskDirectory, Level, Names, NamesError, NotLoopback, StoreDisk, StoreError, Wait,
+    chunk_codec, clean_shutdown, expect_closed, lock, names,
 };
 
 pub use self::config::{
@@ -102,7 +102,7 @@ type CacheShard = Mutex<Cache<(FileId, Kind, u32), Bytes>>;
 /// `adoption_turn`, `flush_turn`, `volume`, the maps of files, a file's `appender`, `queue`.
 /// Publications take the packs of `publisher`, `catalog`, a block of `blocks`, then of a file
 /// `published`, `packed` and `appender`.
-pub(super) struct Shared {
+pub(super) struct StoreEngine {
     /// Whether the store was opened to read. A store that was opened to read claims, writes and
     /// uploads nothing.
     is_reading: bool,
@@ -163,7 +163,7 @@ pub(super) struct Shared {
 
 /// The files of one node. Dropping the store without [`close`](Self::close) is the same as a crash.
 pub struct Store {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<StoreEngine>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -204,10 +204,10 @@ impl Store {
             let is_keyed = config.replica_key.is_some();
             expect_closed("replica", replica, is_keyed, advice).map_err(refused)?;
         }
-        let disk = Directory::open(&config.directory)?;
+        let disk = DiskDirectory::open(&config.directory)?;
         // From now on the list of a clean stop is no longer true.
-        disk.remove(seal::NAME)?;
-        disk.remove(seal::NEW)?;
+        disk.remove(clean_shutdown::NAME)?;
+        disk.remove(clean_shutdown::NEW)?;
         let path = config.directory.join(names::FILE);
         let names = Names::open(&path, config.node, config.cluster.as_ref())?;
         let open = |place: &str| Bucket::open_with(place, &config.bucket_options);
@@ -221,23 +221,23 @@ impl Store {
     /// [`open`](Self::open) with parts that are already open.
     pub(super) fn start(
         config: StoreConfig,
-        disk: Directory,
+        disk: DiskDirectory,
         names: Names,
         bucket: Option<Bucket>,
     ) -> Result<Opened, StoreError> {
-        let (shared, losses) = Shared::open(config, disk, names, bucket)?;
+        let (shared, losses) = StoreEngine::open(config, disk, names, bucket)?;
         let mut threads = vec![
-            spawn("store-disk", &shared, Shared::run_disk)?,
-            spawn("store-flush", &shared, Shared::run_flushes)?,
+            spawn("store-disk", &shared, StoreEngine::run_disk)?,
+            spawn("store-flush", &shared, StoreEngine::run_flushes)?,
         ];
         if shared.bucket.is_some() {
-            threads.push(spawn("store-upload", &shared, Shared::run_uploads)?);
+            threads.push(spawn("store-upload", &shared, StoreEngine::run_uploads)?);
         }
         if shared.has_columns() {
-            threads.push(spawn("store-encode", &shared, Shared::run_encoder)?);
+            threads.push(spawn("store-encode", &shared, StoreEngine::run_encoder)?);
         }
         if shared.replication.is_some() {
-            threads.push(spawn("store-replica", &shared, Shared::run_replication)?);
+            threads.push(spawn("store-replica", &shared, StoreEngine::run_replication)?);
         }
         Ok(Opened { store: Self { shared, threads }, losses })
     }
@@ -249,7 +249,7 @@ impl Store {
     /// # Errors
     /// As for [`open`](Self::open). Also when another process has the directory open to write.
     pub fn open_to_read(config: StoreConfig) -> Result<Opened, StoreError> {
-        let disk = Directory::open_to_read(&config.directory)?;
+        let disk = DiskDirectory::open_to_read(&config.directory)?;
         let names = Names::open_to_read(&config.directory.join(names::FILE))?;
         let open = |place: &str| Bucket::open_to_read(place, &config.bucket_options);
         let bucket = match config.objects.as_deref().map(open) {
@@ -257,7 +257,7 @@ impl Store {
             Some(Err(StorageError::NoBucket { .. })) => None,
             opened => opened.transpose()?,
         };
-        let (shared, losses) = Shared::open(config, disk, names, bucket)?;
+        let (shared, losses) = StoreEngine::open(config, disk, names, bucket)?;
         Ok(Opened { store: Self { shared, threads: Vec::new() }, losses })
     }
 
@@ -564,7 +564,11 @@ impl Drop for Store {
     }
 }
 
-fn spawn(name: &str, shared: &Arc<Shared>, run: fn(&Shared)) -> Result<JoinHandle<()>, StoreError> {
+fn spawn(
+    name: &str,
+    shared: &Arc<StoreEngine>,
+    run: fn(&StoreEngine),
+) -> Result<JoinHandle<()>, StoreError> {
     let shared = Arc::clone(shared);
     let thread = std::thread::Builder::new().name(name.into()).spawn(move || run(&shared));
     thread.map_err(|error| StoreError::Remote {
@@ -582,11 +586,11 @@ fn origin(file: &StoreFile, token: u32) -> Origin {
     Origin { file: file.id, record_bytes: file.schema.record_bytes, token }
 }
 
-impl Shared {
+impl StoreEngine {
     /// Combines the contents of the disk, the names and the objects.
     fn open(
         config: StoreConfig,
-        disk: Directory,
+        disk: DiskDirectory,
         names: Names,
         bucket: Option<Bucket>,
     ) -> Result<(Arc<Self>, Vec<Loss>), StoreError> {

@@ -11,13 +11,13 @@
 //!
 //! 1. Here, the wait: a variant of [`Wait`], with the answers for which the compiler asks.
 //! 2. `engine.rs`, in `Store::reach`, the call that waits; `Store::is_reached` below it says
-//!    whether the call would return at once. The function that waits is a method of `Shared` beside
-//!    what it waits for. `Shared::await_copy` in `engine/replication.rs` is one to copy: it waits
-//!    on a condition variable (`Replication::wait`), and gives up after a stated time. An error of
-//!    the wait reaches the client as "the records are taken", so an append that cannot succeed has
-//!    to be refused before it begins, as [`Wait::needs_second_node`] does. The server repeats an
-//!    append that was refused with a retryable error for a while; an error of the new wait that
-//!    must not be repeated stands beside `StoreError::Replica` in
+//!    whether the call would return at once. The function that waits is a method of `StoreEngine`
+//!    beside what it waits for. `StoreEngine::await_copy` in `engine/replication.rs` is one to
+//!    copy: it waits on a condition variable (`Replication::wait`), and gives up after a stated
+//!    time. An error of the wait reaches the client as "the records are taken", so an append that
+//!    cannot succeed has to be refused before it begins, as [`Wait::needs_second_node`] does. The
+//!    server repeats an append that was refused with a retryable error for a while; an error of the
+//!    new wait that must not be repeated stands beside `StoreError::Replica` in
 //!    `crates/store/server/src/connection.rs`.
 //! 3. `lab/campaigns/src/store.rs`: the campaign's check for the promise, which `OF_WAITS` there
 //!    names, and a mutant that breaks it. The campaign runs the formats on simulated disks and

@@ -20,7 +20,7 @@
 //! | [`append_watch`] | wakes the threads that wait for appends |
 //! | [`archive`] | [`Archive`]: the same files read from objects alone |
 //! | [`level`] | [`Level`]: words, wire numbers and waits of the levels |
-//! | [`directory`], [`bucket`], [`names`] | the disk, the objects and the names of files |
+//! | [`disk_directory`], [`bucket`], [`names`] | the disk, the objects and the names of files |
 //! | `parts`, `uploads` | downloads of chunks from the objects, several at once, and uploads |
 //! | `life_catalog` | the names of all files of a life, in few objects |
 //! | `publisher` | packs with the ends of many files, for readers and acknowledgements at `object` |
@@ -32,7 +32,7 @@
 //! | [`batch_writer`] | batches as Parquet or as an Arrow stream |
 //! | [`protocol`], [`client`] | the protocol of a store on a port, and its client |
 //! | [`wire_socket`] | the socket of a connection, plain or sealed under the key of a user |
-//! | [`seal`] | the list of whole files that a clean stop leaves behind |
+//! | [`clean_shutdown`] | the list of whole files that a clean stop leaves behind |
 //! | [`write_counters`] | the bytes that are written to the disk, by what they are |
 
 #![forbid(unsafe_code)]
@@ -42,11 +42,12 @@ pub mod archive;
 #[cfg(feature = "arrow")]
 pub mod batch_writer;
 pub mod bucket;
+pub mod clean_shutdown;
 pub mod client;
 pub mod cluster_source;
 #[cfg(feature = "arrow")]
 pub mod columns;
-pub mod directory;
+pub mod disk_directory;
 pub mod engine;
 pub mod export;
 #[cfg(any(fuzzing, test))]
@@ -59,7 +60,6 @@ mod parts;
 pub mod protocol;
 mod publisher;
 mod read_part;
-pub mod seal;
 pub mod source;
 mod uploads;
 pub mod wire_socket;
@@ -75,7 +75,7 @@ pub use client::{
     RemoteSource, read_user_key, user_key_from_environment,
 };
 pub use cluster_source::ClusterSource;
-pub use directory::Directory;
+pub use disk_directory::DiskDirectory;
 pub use engine::{
     ChunkForm, NodeReader, NonPrimaryBytes, NonPrimaryFile, Occupancy, Opened, ReadableFile, Store,
     StoreConfig, StoreFile, StorePlaces, TIME_AHEAD_MAX, TakenOver,
@@ -89,7 +89,7 @@ use evenfall_store_format::columnar::InstalledCodec;
 use evenfall_store_format::{ColumnDisk, Error};
 
 /// The disk of a store: a directory whose chunks may be in columns.
-pub type StoreDisk = ColumnDisk<Directory>;
+pub type StoreDisk = ColumnDisk<DiskDirectory>;
 
 /// The codec of chunks in columns; `None` in a build without the feature `arrow`.
 #[cfg(feature = "arrow")]

@@ -30,7 +30,7 @@ use evenfall_store_format::layout::{
 };
 use evenfall_store_format::{Error, FileId};
 
-use super::engine::{Shared, StoreFile};
+use super::engine::{StoreEngine, StoreFile};
 use super::uploads::in_parallel;
 use super::{Bucket, Entry, StoreError, lock};
 
@@ -180,7 +180,7 @@ fn enter_newest(files: &mut BTreeMap<FileId, (String, Entry)>, name: String, ent
     }
 }
 
-impl Shared {
+impl StoreEngine {
     /// Enters files into the catalogue, of which a block of this life has the metadata.
     pub(super) fn enter_catalog(&self, files: &[&StoreFile]) -> Result<(), StoreError> {
         let bucket = self.bucket.as_ref().ok_or(StoreError::NoObjects)?;

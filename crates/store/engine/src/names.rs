@@ -6,7 +6,7 @@
 //!       └──> Membership   of one node in names that several nodes share
 //!              └─ Member    in a Cluster; a lease keeps a second writer out
 //!                   ├─ Lease       held by a thread, asked before anything is acknowledged
-//!                   └─ Directory   Etcd or Ordered: keys with transactions and leases
+//!                   └─ NameService Etcd or Ordered: keys with transactions and leases
 //! ```
 //!
 //! Each life of a store node has a token that is greater than all before, and claims files with it.
@@ -19,9 +19,9 @@ pub mod embedded;
 pub mod etcd;
 pub mod lease;
 pub mod membership;
+pub mod name_service;
 #[cfg(feature = "keys")]
 pub mod ordered;
-pub mod shared;
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -28,7 +28,7 @@ use evenfall_store_format::pack::{PackPart, PackedEnd, PartDraft};
 use evenfall_store_format::publication::{End, publish_chunks};
 use evenfall_store_format::{FileId, Kind};
 
-use super::engine::{Shared, StoreFile};
+use super::engine::{StoreEngine, StoreFile};
 use super::uploads::in_parallel;
 use super::{Entry, StoreError, lock};
 
@@ -189,7 +189,7 @@ pub(super) fn block_of(file: &StoreFile) -> u32 {
     file.entry.slot / NODES_PER_BLOCK as u32
 }
 
-impl Shared {
+impl StoreEngine {
     /// Publishes a file together with all files that wait for it.
     pub(super) fn publish(&self, file: &StoreFile) -> Result<(), StoreError> {
         if self.bucket.is_none() {

@@ -50,7 +50,7 @@ fn what_was_acknowledged_local_is_there_when_the_process_is_gone() {
     assert_eq!(summary.count, 3_991);
     assert_eq!(summary.aggregates[0].max, 28_000);
     store.close().unwrap();
-    let seen = seal::verify_directory(dir.path()).unwrap();
+    let seen = clean_shutdown::verify_directory(dir.path()).unwrap();
     assert!(seen.findings.is_empty(), "{:?}", seen.findings);
     assert_eq!(read(&open(dir.path()), "a"), records(0..6_000));
 }
@@ -94,7 +94,7 @@ fn a_reader_of_missing_objects_gets_an_error_and_makes_no_directory() {
     let dir = tempfile::tempdir().unwrap();
     let absent = dir.path().join("absent");
     let place = absent.to_str().unwrap();
-    for error in [Archive::open(place).err(), seal::verify_archive(place).err()] {
+    for error in [Archive::open(place).err(), clean_shutdown::verify_archive(place).err()] {
         let words = error.expect("no objects are there").to_string();
         assert!(words.contains("absent: the bucket does not exist (no such directory)"), "{words}");
     }

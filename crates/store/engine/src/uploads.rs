@@ -17,7 +17,7 @@ use evenfall_store_format::publication::{gather_chunk, put_block, put_chunk};
 use evenfall_store_format::{Error, FileId, Kind};
 
 use super::archive;
-use super::engine::{Shared, StoreFile};
+use super::engine::{StoreEngine, StoreFile};
 use super::publisher::{block_of, is_changed};
 use super::{Bucket, Names, StoreError, lock};
 
@@ -25,7 +25,8 @@ use super::{Bucket, Names, StoreError, lock};
 const UNSEEN: &str = "unseen objects";
 
 /// Takes the names of the bucket's files into a directory that has none. Returns whether the bucket
-/// has not answered, so that [`Shared::see_catalog`] has to ask it before the first publication.
+/// has not answered, so that [`StoreEngine::see_catalog`] has to ask it before the first
+/// publication.
 pub(super) fn restore_names(
     names: &Names,
     bucket: &Bucket,
@@ -216,7 +217,7 @@ impl Uploads {
     }
 }
 
-impl Shared {
+impl StoreEngine {
     pub(super) fn run_uploads(&self) {
         let begun = Instant::now();
         let (mut published_at, mut orphans_at) = (begun, begun);

@@ -189,14 +189,14 @@ fn bytes_flipped_at_random_anywhere_are_found() {
             let mut bytes = whole.clone();
             bytes[at] ^= 1 << prng.below(8);
             std::fs::write(&path, &bytes).unwrap();
-            let seen = seal::verify_directory(dir.path()).unwrap();
+            let seen = clean_shutdown::verify_directory(dir.path()).unwrap();
             assert!(!seen.findings.is_empty(), "{} byte {at}", path.display());
             let changed = seen.findings.iter().filter(|f| f.what.contains("the last stop")).count();
             assert!(changed <= 1, "one file was changed: {:?}", seen.findings);
         }
         std::fs::write(&path, &whole).unwrap();
     }
-    assert!(seal::verify_directory(dir.path()).unwrap().findings.is_empty());
+    assert!(clean_shutdown::verify_directory(dir.path()).unwrap().findings.is_empty());
 }
 
 /// Without the list of a clean stop, only the checksums of parts protect the store.
@@ -204,8 +204,8 @@ fn bytes_flipped_at_random_anywhere_are_found() {
 fn a_byte_flipped_behind_a_crash_is_found_or_changes_no_record() {
     let dir = tempfile::tempdir().unwrap();
     let all = recorded(dir.path(), 4_000);
-    std::fs::remove_file(dir.path().join(seal::NAME)).unwrap();
-    assert!(seal::verify_directory(dir.path()).unwrap().findings.is_empty());
+    std::fs::remove_file(dir.path().join(clean_shutdown::NAME)).unwrap();
+    assert!(clean_shutdown::verify_directory(dir.path()).unwrap().findings.is_empty());
     let mut prng = evenfall_core::Prng::new(12);
     let (mut found, mut harmless) = (0, 0);
     for (path, whole) in contents(dir.path()) {
@@ -213,7 +213,7 @@ fn a_byte_flipped_behind_a_crash_is_found_or_changes_no_record() {
             let mut bytes = whole.clone();
             bytes[prng.below(whole.len() as u64) as usize] ^= 1 << prng.below(8);
             std::fs::write(&path, &bytes).unwrap();
-            if !seal::verify_directory(dir.path()).unwrap().findings.is_empty() {
+            if !clean_shutdown::verify_directory(dir.path()).unwrap().findings.is_empty() {
                 found += 1;
                 continue;
             }
@@ -263,7 +263,7 @@ fn retention_takes_the_oldest_chunks_from_disk_and_objects_and_survives_a_crash(
     assert_eq!(file.retention(), keep);
     store.append(&file, &large(records..records + 1), Level::Local).unwrap();
     store.close().unwrap();
-    let seen = seal::verify_directory(dir.path()).unwrap();
+    let seen = clean_shutdown::verify_directory(dir.path()).unwrap();
     assert!(seen.findings.is_empty(), "{:?}", seen.findings);
     let archive = Archive::open(objects.to_str().unwrap()).unwrap();
     assert_eq!(archive.between("a", i64::MIN, i64::MAX).unwrap(), first..records + 1);
@@ -283,7 +283,7 @@ fn a_deleted_file_leaves_nothing_behind() {
     assert!(store.file("a").is_err() && store.delete("a").is_err());
     store.create("a", &schema()).unwrap();
     store.close().unwrap();
-    let seen = seal::verify_directory(dir.path()).unwrap();
+    let seen = clean_shutdown::verify_directory(dir.path()).unwrap();
     assert!(seen.findings.is_empty(), "{:?}", seen.findings);
     let left = contents(dir.path()).into_keys().map(|path| path.display().to_string());
     let left: Vec<_> = left.filter(|path| path.contains("-0000000000000001")).collect();

@@ -10,7 +10,7 @@ use arrow_array::RecordBatch;
 use evenfall_feed_formats::codec::{Clock, LOBSTER};
 use evenfall_feed_formats::synthetic::{Config, Generator};
 use evenfall_feed_formats::{Format, Message, Source, codec, open as open_feed};
-use evenfall_store_engine::{ChunkForm, Level, RecordSource, Store, StoreConfig, seal};
+use evenfall_store_engine::{ChunkForm, Level, RecordSource, Store, StoreConfig, clean_shutdown};
 use evenfall_store_recording::layouts::message_layouts;
 use evenfall_store_recording::{
     RecordingWriter, RowSelection, StoreTables, StreamReplay, TableName, Tables as _,
@@ -145,7 +145,7 @@ fn compare(raw: &Path, columns: &Path, messages: &[(i64, Message)]) {
         let found = scan(columns, table, Some((middle, end)), &[0, 1, 5, 7]);
         assert!(found == scan(raw, table, Some((middle, end)), &[0, 1, 5, 7]), "{table}");
     }
-    assert!(seal::verify_directory(columns).expect("a check").findings.is_empty());
+    assert!(clean_shutdown::verify_directory(columns).expect("a check").findings.is_empty());
 }
 
 struct Recorded {
@@ -232,7 +232,7 @@ fn a_flipped_byte_of_columns_of_messages_is_found_and_named() {
         let mut flipped = whole.clone();
         flipped[at] ^= 0x20;
         std::fs::write(&chunk, &flipped).expect("a flip");
-        let seen = seal::verify_directory(path).expect("a check");
+        let seen = clean_shutdown::verify_directory(path).expect("a check");
         assert!(seen.findings.iter().any(|one| one.place.contains(&name)), "byte {at}");
         // A scan gives the same rows, because it does not read that column, or an error.
         let snapshot = tables(path).open(&TableName::of_recording("r", "messages"));

@@ -18,7 +18,7 @@ use evenfall_store_format::{
     Appender, Error, Kind, Reader, Resumption, Schema, Sealed, Snapshot, TailRecords,
 };
 
-use super::{FLUSH_SEGMENTS, Shared, StoreFile, TakenOver, origin};
+use super::{FLUSH_SEGMENTS, StoreEngine, StoreFile, TakenOver, origin};
 use crate::names::Claimed;
 use crate::{Entry, StoreError, archive, lock};
 
@@ -36,7 +36,7 @@ pub(super) struct Adopted {
     tail: Option<TailRecords>,
 }
 
-impl Shared {
+impl StoreEngine {
     /// Takes every file of this node, from the disk or from the objects.
     pub(super) fn adopt_all(&self, found: &mut Recovered) -> Result<(), StoreError> {
         let read = |(name, entry)| Claimed { name, entry, was_ours: true };

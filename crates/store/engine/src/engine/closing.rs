@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use super::Store;
-use crate::{StoreError, seal};
+use crate::{StoreError, clean_shutdown};
 
 /// How long a stop waits for chunks that are being put into columns. The next life does the rest.
 const COLUMNS_PATIENCE: Duration = Duration::from_secs(2);
@@ -48,7 +48,7 @@ impl Store {
         let directory = self.shared.config.directory.clone();
         // The directory of names writes its last changes when it is dropped.
         drop(self);
-        seal::write(&directory)
+        clean_shutdown::write_list(&directory)
     }
 
     pub(super) fn end_threads(&mut self) {

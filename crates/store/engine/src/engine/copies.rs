@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use evenfall_store_format::{Appender, Error};
 
-use super::{Shared, Store, StoreFile};
+use super::{Store, StoreEngine, StoreFile};
 use crate::{Entry, StoreError, lock};
 
 fn refused<T>(what: String) -> Result<T, StoreError> {
@@ -101,7 +101,7 @@ impl Store {
 /// for good.
 const LIVES_MAX: u32 = 1 << 20;
 
-impl Shared {
+impl StoreEngine {
     /// Refuses tokens that no primary of this file can have. The protocol has no authentication: a
     /// stranger that reaches the port of a store without a cluster can still fence a primary, life
     /// by life.

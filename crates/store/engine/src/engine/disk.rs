@@ -13,7 +13,8 @@ use evenfall_store_format::volume::pieces;
 use evenfall_store_format::{Error, FileId, Kind, Sealed, TailRecords, Volume};
 
 use super::{
-    FLUSH_LAG, FLUSH_SEGMENTS, JOURNAL_LAG, SHARDS, Shared, TICK, TROUBLE_PATIENCE, no_room, origin,
+    FLUSH_LAG, FLUSH_SEGMENTS, JOURNAL_LAG, SHARDS, StoreEngine, TICK, TROUBLE_PATIENCE, no_room,
+    origin,
 };
 use crate::{StoreDisk, StoreError, lock};
 
@@ -44,7 +45,7 @@ struct Turn {
     stop: bool,
 }
 
-impl Shared {
+impl StoreEngine {
     pub(crate) fn await_commit(&self, ticket: u64) -> Result<(), StoreError> {
         let mut queue = lock(&self.queue);
         while queue.committed < ticket {

@@ -22,7 +22,7 @@ use evenfall_store_format::retention::{OBJECTS_STAY_NS, Retention, TIMES_OF_DAY_
 use evenfall_store_format::{Error, Kind, Reader, Snapshot};
 
 use super::file::GoneBelow;
-use super::{Shared, Store, StoreFile};
+use super::{Store, StoreEngine, StoreFile};
 use crate::{Entry, Names, NamesError, StoreError, lock};
 
 /// The setting of the directory that keeps the last right reading of the clocks.
@@ -112,7 +112,7 @@ impl Store {
     }
 }
 
-impl Shared {
+impl StoreEngine {
     /// Deletes what the retention of each file lets go.
     pub(crate) fn trim_all(&self) -> Result<(), StoreError> {
         let files = self.our_files();

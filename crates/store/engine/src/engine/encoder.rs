@@ -37,7 +37,7 @@ use evenfall_store_format::columnar::columnar_name;
 use evenfall_store_format::layout::{CHUNK_BYTES, DataChunk, SEGMENTS_PER_CHUNK};
 use evenfall_store_format::{Error, FileId, Kind, Volume};
 
-use super::{ChunkForm, Shared, Store, StoreFile, TICK};
+use super::{ChunkForm, Store, StoreEngine, StoreFile, TICK};
 use crate::{StoreDisk, chunk_codec, lock};
 
 /// Chunks that may wait. 4,096 chunks are 16 GiB of rows, and their numbers take 64 KiB.
@@ -251,7 +251,7 @@ impl Store {
     }
 }
 
-impl Shared {
+impl StoreEngine {
     /// Whether this store keeps its whole chunks in columns.
     pub(super) fn has_columns(&self) -> bool {
         self.config.chunks == ChunkForm::Columns && chunk_codec().is_some()

@@ -33,7 +33,7 @@ use evenfall_store_format::cache::{Cache, Interest};
 use evenfall_store_format::layout::{Layout, SEGMENT_BYTES};
 use evenfall_store_format::{Error, FileId, Kind, Reader, Schema, Segments};
 
-use super::{SHARDS, Shared};
+use super::{SHARDS, StoreEngine};
 use crate::archive::{PublishedEnd, block_of, node_in, node_of};
 use crate::names::membership::Membership;
 use crate::parts::Parts;
@@ -206,7 +206,7 @@ impl NonPrimaryFiles {
 
 /// The segments of a published file, for one reader.
 struct EndSegments<'a> {
-    shared: &'a Shared,
+    shared: &'a StoreEngine,
     bucket: &'a Bucket,
     end: &'a PublishedEnd,
     interest: Interest,
@@ -246,7 +246,7 @@ impl Segments for EndSegments<'_> {
     }
 }
 
-impl Shared {
+impl StoreEngine {
     /// The part in the cluster, and the objects; an error for a store that has no other nodes.
     fn cluster_of(&self, name: &str) -> Result<(&dyn Membership, &Bucket), StoreError> {
         let member = self.names.member().ok_or_else(|| unknown(name))?;

@@ -24,7 +24,7 @@ use evenfall_store_format::layout::{
     parse_block_name, parse_chunk_name, parse_pack_name, parse_tail_name,
 };
 
-use super::Shared;
+use super::StoreEngine;
 use crate::life_catalog::read_catalog;
 use crate::{StoreError, lock};
 
@@ -68,7 +68,7 @@ impl Namers {
     }
 }
 
-impl Shared {
+impl StoreEngine {
     /// Looks for objects that nothing names, and removes those that nothing has named for a day.
     /// Returns how many were removed.
     pub(crate) fn remove_orphans(&self) -> Result<usize, StoreError> {

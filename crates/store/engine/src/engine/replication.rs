@@ -22,7 +22,7 @@ use evenfall_store_format::FileId;
 use evenfall_store_format::Reader;
 use evenfall_store_format::cache::Interest;
 
-use super::{Shared, StoreFile, TICK};
+use super::{StoreEngine, StoreFile, TICK};
 use crate::client::{Client, ConnectOptions, RemoteFile};
 use crate::protocol::BODY_BYTES_MAX;
 use crate::{StoreError, lock};
@@ -168,7 +168,7 @@ impl Replication {
     }
 
     /// Durable bytes that the second node lacks, and whether it is away.
-    fn behind(&self, shared: &Shared) -> (u64, bool) {
+    fn behind(&self, shared: &StoreEngine) -> (u64, bool) {
         let state = lock(&self.state);
         let of = |(id, copied): (&FileId, &Copied)| {
             let file = shared.file_of(*id)?;
@@ -179,7 +179,7 @@ impl Replication {
     }
 }
 
-impl Shared {
+impl StoreEngine {
     pub(super) fn admit_replica(&self, file: &StoreFile) -> Result<(), StoreError> {
         match &self.replication {
             Some(replication) => replication.admit(file),

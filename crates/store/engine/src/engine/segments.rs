@@ -13,14 +13,14 @@ use evenfall_store_format::volume::read_segment;
 use evenfall_store_format::{Error, FileId, Kind, Reader, Segments, Snapshot};
 
 use super::file::Pin;
-use super::{SHARDS, Shared, Store, StoreFile};
+use super::{SHARDS, Store, StoreEngine, StoreFile};
 use crate::parts::Parts;
 use crate::source::FieldColumns;
 use crate::{StoreError, lock};
 
 /// A reader's access to the segments.
 pub(crate) struct FileSegments<'a> {
-    shared: &'a Shared,
+    shared: &'a StoreEngine,
     file: &'a StoreFile,
     interest: Interest,
     /// Parts of a scan that has to read from the object store.
@@ -32,7 +32,7 @@ pub(crate) struct FileSegments<'a> {
     _pin: Option<Pin<'a>>,
 }
 
-impl Shared {
+impl StoreEngine {
     /// The file at this moment, with access to its segments. The segments stay as long as this
     /// value lives.
     pub(crate) fn reading<'a>(

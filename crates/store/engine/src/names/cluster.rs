@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use super::lease::Lease;
 use super::membership::Membership;
-use super::shared::{self, Directory};
+use super::name_service::{self, NameService};
 use super::{Claimed, Entry, NamesError};
 
 /// Files of one transaction. etcd takes 128 conditions and steps, ordered keys take more.
@@ -49,7 +49,7 @@ pub struct Node {
 
 /// The directory of names as any reader sees it.
 pub struct Cluster {
-    directory: Arc<dyn Directory>,
+    directory: Arc<dyn NameService>,
     prefix: String,
 }
 
@@ -90,7 +90,7 @@ impl Cluster {
     /// When the text is no such address, or this build lacks the feature. No connection is made
     /// yet.
     pub fn open(address: &str) -> Result<Self, NamesError> {
-        let (directory, prefix) = shared::open(address)?;
+        let (directory, prefix) = name_service::open(address)?;
         Ok(Self { directory, prefix })
     }
 
@@ -146,8 +146,11 @@ impl Cluster {
             let found = found.ok_or_else(|| failed(format!("there is no file {name}")))?;
             let entry: Entry = decode(&found.key, &found.value)?;
             let entry = Entry { readers: readers.to_vec(), ..entry };
-            let steps = vec![shared::put(&key, encode(&entry), 0)];
-            if self.directory.commit(vec![shared::is_unchanged(&key, found.revision)], steps)? {
+            let steps = vec![name_service::put(&key, encode(&entry), 0)];
+            if self
+                .directory
+                .commit(vec![name_service::is_unchanged(&key, found.revision)], steps)?
+            {
                 return Ok(());
             }
         }
@@ -185,8 +188,10 @@ impl Cluster {
     /// As for [`list`](Self::list). Also when the objects are elsewhere.
     pub fn set_objects(&self, place: &str) -> Result<(), NamesError> {
         let key = self.key("objects");
-        self.directory
-            .commit(vec![shared::is_absent(&key)], vec![shared::put(&key, place.to_owned(), 0)])?;
+        self.directory.commit(
+            vec![name_service::is_absent(&key)],
+            vec![name_service::put(&key, place.to_owned(), 0)],
+        )?;
         match self.objects()? {
             Some(there) if there != place => Err(failed(format!(
                 "the objects of this directory of names are at {there}, not at {place}"
@@ -200,8 +205,8 @@ impl Cluster {
         let key = self.key(format_args!("counters/{counter}"));
         for _ in 0..TRIES {
             let (last, seen) = self.counter(&key)?;
-            let steps = vec![shared::put(&key, (last + 1).to_string(), 0)];
-            if self.directory.commit(vec![shared::is_unchanged(&key, seen)], steps)? {
+            let steps = vec![name_service::put(&key, (last + 1).to_string(), 0)];
+            if self.directory.commit(vec![name_service::is_unchanged(&key, seen)], steps)? {
                 return Ok(last + 1);
             }
         }
@@ -213,9 +218,9 @@ impl Cluster {
         let key = self.key(format_args!("counters/{counter}"));
         for _ in 0..TRIES {
             let (last, seen) = self.counter(&key)?;
-            let steps = vec![shared::put(&key, least.to_string(), 0)];
+            let steps = vec![name_service::put(&key, least.to_string(), 0)];
             if last >= least
-                || self.directory.commit(vec![shared::is_unchanged(&key, seen)], steps)?
+                || self.directory.commit(vec![name_service::is_unchanged(&key, seen)], steps)?
             {
                 return Ok(());
             }
@@ -260,13 +265,15 @@ impl Member {
         let end = Instant::now() + lease.ttl().max(ttl) + LEASE_SLACK;
         let value = encode(&Node { token: 0, address: None });
         loop {
-            let condition = vec![shared::is_absent(&key)];
+            let condition = vec![name_service::is_absent(&key)];
             let taken = cluster
                 .directory
-                .commit(condition, vec![shared::put(&key, value.clone(), lease.id())])?;
+                .commit(condition, vec![name_service::put(&key, value.clone(), lease.id())])?;
             // The answer to an earlier try may have been lost.
             if taken
-                || cluster.directory.commit(vec![shared::has_lease(&key, lease.id())], vec![])?
+                || cluster
+                    .directory
+                    .commit(vec![name_service::has_lease(&key, lease.id())], vec![])?
             {
                 break;
             }
@@ -286,11 +293,11 @@ impl Member {
     /// A transaction on condition that our lease holds.
     fn commit(
         &self,
-        mut compare: Vec<shared::Condition>,
-        steps: Vec<shared::Step>,
+        mut compare: Vec<name_service::Condition>,
+        steps: Vec<name_service::Step>,
     ) -> Result<bool, NamesError> {
         let key = self.cluster.node_key(self.node);
-        compare.push(shared::has_lease(&key, self.lease.id()));
+        compare.push(name_service::has_lease(&key, self.lease.id()));
         self.cluster.directory.commit(compare, steps)
     }
 
@@ -310,7 +317,8 @@ impl Member {
         let keys: Vec<String> = files.iter().map(|(name, _)| cluster.file_key(name)).collect();
         for _ in 0..TRIES {
             let (mut last, seen) = cluster.counter(&counter)?;
-            let (mut compare, mut steps) = (vec![shared::is_unchanged(&counter, seen)], vec![]);
+            let (mut compare, mut steps) =
+                (vec![name_service::is_unchanged(&counter, seen)], vec![]);
             let mut entries = Vec::new();
             for ((name, schema), (key, found)) in
                 files.iter().zip(keys.iter().zip(cluster.directory.get_all(&keys)?))
@@ -327,14 +335,14 @@ impl Member {
                 }
                 last += 1;
                 let entry = Entry::new(FileId(last), schema, self.node, self.token());
-                compare.push(shared::is_absent(key));
-                steps.push(shared::put(key, encode(&entry), 0));
+                compare.push(name_service::is_absent(key));
+                steps.push(name_service::put(key, encode(&entry), 0));
                 entries.push((entry, true));
             }
             if steps.is_empty() {
                 return Ok(entries);
             }
-            steps.push(shared::put(&counter, last.to_string(), 0));
+            steps.push(name_service::put(&counter, last.to_string(), 0));
             if self.commit(compare, steps)? {
                 return Ok(entries);
             }
@@ -351,14 +359,14 @@ impl Member {
         let (mut compare, mut steps, mut new) = (vec![], vec![], vec![]);
         let others: BTreeSet<u32> = batch.iter().map(|(_, entry, _)| entry.primary).collect();
         for other in others.into_iter().filter(|other| *other != self.node) {
-            compare.push(shared::is_absent(&self.cluster.node_key(other)));
+            compare.push(name_service::is_absent(&self.cluster.node_key(other)));
         }
         for (name, entry, seen) in batch {
             let key = self.cluster.file_key(name);
             let was_ours = entry.primary == self.node;
             let entry = Entry { primary: self.node, token: self.token(), ..entry.clone() };
-            compare.push(shared::is_unchanged(&key, *seen));
-            steps.push(shared::put(&key, encode(&entry), 0));
+            compare.push(name_service::is_unchanged(&key, *seen));
+            steps.push(name_service::put(&key, encode(&entry), 0));
             new.push(Claimed { name: name.clone(), entry, was_ours });
         }
         let done = self.commit(compare, steps)?;
@@ -371,7 +379,7 @@ impl Member {
     fn rewrite(
         &self,
         names: &[&str],
-        step: &dyn Fn(&str, Entry) -> shared::Step,
+        step: &dyn Fn(&str, Entry) -> name_service::Step,
     ) -> Result<(), NamesError> {
         let keys: Vec<String> = names.iter().map(|name| self.cluster.file_key(name)).collect();
         for _ in 0..TRIES {
@@ -383,7 +391,7 @@ impl Member {
                 if (entry.primary, newer) != (self.node, token) {
                     return Err(NamesError::Fenced { file, token, newer });
                 }
-                changes.push((shared::is_unchanged(key, found.revision), step(key, entry)));
+                changes.push((name_service::is_unchanged(key, found.revision), step(key, entry)));
             }
             let mut is_done = true;
             for batch in batches(&changes, |(_, step)| step.bytes()) {
@@ -448,10 +456,12 @@ impl Membership for Member {
     fn serve_at(&self, address: Option<String>) -> Result<(), NamesError> {
         let key = self.cluster.node_key(self.node);
         let value = encode(&Node { token: self.token(), address });
-        self.commit(vec![], vec![shared::put(&key, value, self.lease.id())]).and_then(|done| {
-            let over = NamesError::LeaseLost { node: self.node, is_over: true };
-            if done { Ok(()) } else { Err(over) }
-        })
+        self.commit(vec![], vec![name_service::put(&key, value, self.lease.id())]).and_then(
+            |done| {
+                let over = NamesError::LeaseLost { node: self.node, is_over: true };
+                if done { Ok(()) } else { Err(over) }
+            },
+        )
     }
 
     fn whose(&self, name: &str) -> Result<Option<NamesError>, NamesError> {
@@ -528,13 +538,13 @@ impl Membership for Member {
         names.chunks(BATCH_FILES).try_for_each(|batch| {
             self.rewrite(batch, &|key, mut entry| {
                 change(&mut entry);
-                shared::put(key, encode(&entry), 0)
+                name_service::put(key, encode(&entry), 0)
             })
         })
     }
 
     fn remove(&self, name: &str) -> Result<(), NamesError> {
-        self.rewrite(&[name], &|key, _| shared::delete(key))
+        self.rewrite(&[name], &|key, _| name_service::delete(key))
     }
 
     fn restore(&self, files: &[(String, Entry)]) -> Result<(), NamesError> {
@@ -550,7 +560,10 @@ impl Membership for Member {
         self.serve_at(None)?;
         for (name, entry) in files {
             let key = cluster.file_key(name);
-            self.commit(vec![shared::is_absent(&key)], vec![shared::put(&key, encode(entry), 0)])?;
+            self.commit(
+                vec![name_service::is_absent(&key)],
+                vec![name_service::put(&key, encode(entry), 0)],
+            )?;
         }
         Ok(())
     }

@@ -25,7 +25,7 @@ use self::wire::{
     TxnResponse,
 };
 use super::NamesError;
-use super::shared::{Condition, Directory, Found, Step};
+use super::name_service::{Condition, Found, NameService, Step};
 use crate::expect_loopback;
 
 /// An endpoint that does not take a connection within this time is skipped.
@@ -120,7 +120,7 @@ impl Etcd {
     }
 }
 
-impl Directory for Etcd {
+impl NameService for Etcd {
     fn get(&self, key: &str) -> Result<Option<Found>, NamesError> {
         let request = RangeRequest { key: key.to_owned().into(), ..RangeRequest::default() };
         let answer: RangeResponse = self.call("/etcdserverpb.KV/Range", &request)?;

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::NamesError;
-use super::shared::Directory;
+use super::name_service::NameService;
 use crate::lock;
 
 /// Renewals that are asked for within the time of a lease.
@@ -40,7 +40,7 @@ struct Held {
 /// A lease and the thread that renews it. Dropping the lease lets it run out, as a crash does.
 pub struct Lease {
     held: Arc<Held>,
-    directory: Arc<dyn Directory>,
+    directory: Arc<dyn NameService>,
     renewer: Option<JoinHandle<()>>,
 }
 
@@ -50,7 +50,7 @@ impl Lease {
     /// # Errors
     /// When the directory of names does not grant it.
     pub fn take(
-        directory: &Arc<dyn Directory>,
+        directory: &Arc<dyn NameService>,
         node: u32,
         ttl: Duration,
     ) -> Result<Self, NamesError> {
@@ -124,7 +124,7 @@ impl Held {
         self.wake.notify_all();
     }
 
-    fn renew(&self, directory: &dyn Directory) {
+    fn renew(&self, directory: &dyn NameService) {
         let mut pause = self.ttl / RENEWALS;
         loop {
             let waiting = lock(&self.is_stopping);

@@ -12,7 +12,7 @@ use evenfall_keys_client::keys::{Existing, ExpectedState, KeyLifetime, KeyRefusa
 use evenfall_keys_client::{ClientError, KeysClient};
 
 use super::NamesError;
-use super::shared::{self, Condition, Directory, Step};
+use super::name_service::{self, Condition, NameService, Step};
 use crate::{expect_loopback, lock};
 
 /// A request without an answer within this time has failed.
@@ -107,12 +107,12 @@ impl Held {
     }
 }
 
-impl Directory for Ordered {
-    fn get(&self, key: &str) -> Result<Option<shared::Found>, NamesError> {
+impl NameService for Ordered {
+    fn get(&self, key: &str) -> Result<Option<name_service::Found>, NamesError> {
         lock(&self.reads).get(key).map(|found| found.map(found_at)).map_err(said)
     }
 
-    fn list(&self, prefix: &str) -> Result<Vec<shared::Found>, NamesError> {
+    fn list(&self, prefix: &str) -> Result<Vec<name_service::Found>, NamesError> {
         let client = &mut lock(&self.reads);
         let (mut all, mut first) = (Vec::new(), prefix.to_owned());
         loop {
@@ -126,7 +126,7 @@ impl Directory for Ordered {
         }
     }
 
-    fn get_all(&self, keys: &[String]) -> Result<Vec<Option<shared::Found>>, NamesError> {
+    fn get_all(&self, keys: &[String]) -> Result<Vec<Option<name_service::Found>>, NamesError> {
         let client = &mut lock(&self.reads);
         // What was answered before this call is at the replica behind one wait.
         client.session().map_err(said)?;
@@ -212,9 +212,9 @@ fn step(step: Step) -> Op {
     }
 }
 
-fn found_at(found: evenfall_keys_client::FoundKey) -> shared::Found {
+fn found_at(found: evenfall_keys_client::FoundKey) -> name_service::Found {
     let (key, value, revision) = (found.key, found.value, found.stat.modified as i64);
-    shared::Found { key, value, revision }
+    name_service::Found { key, value, revision }
 }
 
 fn said(error: ClientError) -> NamesError {

@@ -10,7 +10,7 @@ use super::*;
 use crate::bucket::Place;
 use crate::names::{self, Names};
 use crate::tests::{records, schema};
-use crate::{Archive, ChunkForm, Directory, Level, Store, StoreConfig, StoreFile};
+use crate::{Archive, ChunkForm, DiskDirectory, Level, Store, StoreConfig, StoreFile};
 
 type Outcome<T> = Result<T, StorageError>;
 
@@ -81,7 +81,7 @@ fn evicted(directory: &Path) -> (Store, Arc<StoreFile>, Arc<AtomicUsize>) {
         ..StoreConfig::new(directory)
     };
     let (bucket, gets) = counted(&directory.join("objects"));
-    let disk = Directory::open(directory).unwrap();
+    let disk = DiskDirectory::open(directory).unwrap();
     let names = Names::open(&directory.join(names::FILE), 1, None).unwrap();
     let store = Store::start(config, disk, names, Some(bucket)).unwrap().store;
     let file = store.create("a", &schema()).unwrap();

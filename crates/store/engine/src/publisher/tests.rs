@@ -11,7 +11,9 @@ use crate::bucket::{Fetch, Place};
 use crate::life_catalog::SINGLE_MAX;
 use crate::names::{self, Names};
 use crate::tests::{records, schema};
-use crate::{Archive, Bucket, ChunkForm, Directory, Level, RecordSource as _, Store, StoreConfig};
+use crate::{
+    Archive, Bucket, ChunkForm, DiskDirectory, Level, RecordSource as _, Store, StoreConfig,
+};
 
 type Outcome<T> = Result<T, StorageError>;
 
@@ -111,7 +113,7 @@ impl Gated {
             ..StoreConfig::new(directory)
         };
         let (bucket, asked) = gate(directory);
-        let disk = Directory::open(directory).unwrap();
+        let disk = DiskDirectory::open(directory).unwrap();
         let names = Names::open(&directory.join(names::FILE), 1, None).unwrap();
         let store = Store::start(config, disk, names, Some(bucket)).unwrap().store;
         Self { store, asked }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use evenfall_store_engine::{
-    Archive, BucketOptions, ChunkForm, Level, RecordSource as _, Store, StoreConfig, seal,
+    Archive, BucketOptions, ChunkForm, Level, RecordSource as _, Store, StoreConfig, clean_shutdown,
 };
 use evenfall_store_format::columnar::columnar_name;
 use evenfall_store_format::layout::{DataChunk, chunk_name};
@@ -111,7 +111,7 @@ fn whole_chunks_become_columns_on_the_disk_and_in_the_objects() {
     assert_eq!((sum.count, sum.aggregates.len()), (end, 1));
     drop(file);
     store.close().expect("a stop");
-    assert!(seal::verify_directory(path).expect("a check").findings.is_empty());
+    assert!(clean_shutdown::verify_directory(path).expect("a check").findings.is_empty());
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn rows_are_written_once_beside_their_journal_and_are_read_meanwhile() {
     eventually("the fourth chunk", || columns(path, 3).exists() && !raw(path, 3).exists());
     assert!(all_of(&store, "a") == rows(0..4 * CHUNK));
     store.close().expect("a stop");
-    assert!(seal::verify_directory(path).expect("a check").findings.is_empty());
+    assert!(clean_shutdown::verify_directory(path).expect("a check").findings.is_empty());
 }
 
 #[test]
@@ -327,7 +327,7 @@ fn a_flipped_byte_of_columns_is_found_and_named_and_the_rest_stays_readable() {
         flipped[at] ^= 1;
         for (of, named) in [(&place, columns_name(1)), (&object, chunk_name(Kind::Data, FILE, 1))] {
             std::fs::write(of, &flipped).expect("a flip");
-            let seen = seal::verify_directory(path).expect("a check");
+            let seen = clean_shutdown::verify_directory(path).expect("a check");
             let places: Vec<&str> = seen.findings.iter().map(|one| one.place.as_str()).collect();
             assert!(places.iter().all(|place| place.contains(&named)), "byte {at}: {places:?}");
             assert_eq!(places.len(), 1, "byte {at}: {places:?}");

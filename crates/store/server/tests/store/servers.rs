@@ -11,7 +11,7 @@ use evenfall_host::process::{self, Signal};
 use evenfall_keys_client::keys::Op;
 use evenfall_keys_zookeeper::Settings;
 use evenfall_store_engine::names::etcd::Etcd;
-use evenfall_store_engine::names::shared::Directory as _;
+use evenfall_store_engine::names::name_service::NameService as _;
 use evenfall_store_engine::{Bucket, BucketOptions};
 use tempfile::TempDir;
 

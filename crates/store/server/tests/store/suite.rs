@@ -6,7 +6,7 @@ use std::time::Duration;
 use evenfall_core::{Objects as _, PutOutcome};
 use evenfall_store_engine::{
     Archive, Bucket, BucketOptions, ChunkForm, ClusterConfig, Level, RecordSource, Store,
-    StoreConfig, StoreError, seal,
+    StoreConfig, StoreError, clean_shutdown,
 };
 use evenfall_store_format::retention::Retention;
 use evenfall_store_format::volume::Verification;
@@ -61,7 +61,7 @@ impl Backend {
 
     pub fn verify(&self) -> Verification {
         let mut seen = Verification::default();
-        seal::verify_objects(&self.bucket(), &mut seen).expect("objects");
+        clean_shutdown::verify_objects(&self.bucket(), &mut seen).expect("objects");
         seen
     }
 

@@ -1,4 +1,4 @@
-//! [`Directory`]: keys that several store nodes share, with transactions and leases.
+//! [`NameService`]: keys that several store nodes share, with transactions and leases.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,55 +78,55 @@ pub fn delete(key: &str) -> Step {
 ///
 /// All methods fail with [`NamesError::Unavailable`] when the directory does not answer, and with
 /// [`NamesError::Failed`] when it refuses.
-pub trait Directory: Send + Sync {
+pub trait NameService: Send + Sync {
     /// The value of a key; `None` when the key is missing.
     ///
     /// # Errors
-    /// See [`Directory`].
+    /// See [`NameService`].
     fn get(&self, key: &str) -> Result<Option<Found>, NamesError>;
 
     /// Every key that begins with `prefix`, in order. The result is not a snapshot: keys may be
     /// read at different times.
     ///
     /// # Errors
-    /// See [`Directory`].
+    /// See [`NameService`].
     fn list(&self, prefix: &str) -> Result<Vec<Found>, NamesError>;
 
     /// These keys, in their order. The result is not a snapshot: keys may be read at
     /// different times.
     ///
     /// # Errors
-    /// See [`Directory`].
+    /// See [`NameService`].
     fn get_all(&self, keys: &[String]) -> Result<Vec<Option<Found>>, NamesError>;
 
     /// Carries out all steps if all conditions hold, or no step. Returns whether the conditions
     /// held.
     ///
     /// # Errors
-    /// See [`Directory`].
+    /// See [`NameService`].
     fn commit(&self, conditions: Vec<Condition>, steps: Vec<Step>) -> Result<bool, NamesError>;
 
     /// Takes a lease of this many seconds. Returns its number and its granted time.
     ///
     /// # Errors
-    /// See [`Directory`].
+    /// See [`NameService`].
     fn lease_grant(&self, seconds: u64) -> Result<(i64, Duration), NamesError>;
 
     /// Ends a lease, and with it every key that was put under it.
     ///
     /// # Errors
-    /// See [`Directory`].
+    /// See [`NameService`].
     fn lease_revoke(&self, id: i64) -> Result<(), NamesError>;
 
     /// Renews a lease. Returns whether the lease still existed.
     ///
     /// # Errors
-    /// See [`Directory`].
+    /// See [`NameService`].
     fn lease_keep_alive(&self, id: i64) -> Result<bool, NamesError>;
 }
 
 /// A directory, and the prefix of the keys of one cluster in it.
-type Opened = Result<(Arc<dyn Directory>, String), NamesError>;
+type Opened = Result<(Arc<dyn NameService>, String), NamesError>;
 
 /// Opens `etcd://127.0.0.1:2379/name` or `keys://127.0.0.1:21811/name`. Several endpoints are
 /// separated by commas. Returns also the prefix of the keys of that name.

@@ -31,7 +31,7 @@ const LOW_BYTES_MAX: u64 = 1 << 30;
 const WRITE_BEHIND_BYTES: u64 = 1 << 20;
 
 #[derive(Debug)]
-struct Shared {
+struct DirectoryState {
     path: PathBuf,
     open: Mutex<BTreeMap<String, Arc<File>>>,
     /// The directory itself. The directory is synced for the names of files, and locked against a
@@ -46,7 +46,7 @@ struct Shared {
     overlay: Option<Mutex<Overlay>>,
 }
 
-impl Drop for Shared {
+impl Drop for DirectoryState {
     /// Unlocks the directory, because closing the file does not always do so: a child process that
     /// was forked and has not begun its own program yet still has the file open.
     fn drop(&mut self) {
@@ -58,7 +58,7 @@ type Overlay = BTreeMap<String, Option<Vec<u8>>>;
 
 /// The directory. Clones share it.
 #[derive(Clone, Debug)]
-pub struct Directory(Arc<Shared>);
+pub struct DiskDirectory(Arc<DirectoryState>);
 
 fn storage_error(name: &str, error: &std::io::Error) -> StorageError {
     match error.kind() {
@@ -84,7 +84,7 @@ fn locked(path: &Path, lock: FlockOperation) -> Result<File, StorageError> {
     }
 }
 
-impl Directory {
+impl DiskDirectory {
     /// Opens the directory for this process alone. A missing directory is created for this user.
     ///
     /// # Errors
@@ -136,7 +136,7 @@ impl Directory {
         let open = Mutex::new(BTreeMap::new());
         let (path, has_new_names) = (path.to_owned(), Mutex::new(false));
         let written = WriteCounters::default();
-        Self(Arc::new(Shared { path, open, directory, has_new_names, written, overlay }))
+        Self(Arc::new(DirectoryState { path, open, directory, has_new_names, written, overlay }))
     }
 
     /// The counters of the bytes that are written to the directory.
@@ -187,7 +187,7 @@ impl Directory {
     }
 }
 
-impl Disk for Directory {
+impl Disk for DiskDirectory {
     fn write(&self, name: &str, offset: u64, bytes: &[u8]) -> Result<(), StorageError> {
         if let Some(mut overlay) = self.overlay() {
             let whole = match overlay.remove(name) {
@@ -311,11 +311,11 @@ mod tests {
     #[test]
     fn a_closed_directory_opens_again_while_a_forked_child_has_its_file() {
         let place = tempfile::tempdir().unwrap();
-        let first = Directory::open(place.path()).unwrap();
+        let first = DiskDirectory::open(place.path()).unwrap();
         let of_child = first.0.directory.try_clone().unwrap();
-        assert!(Directory::open(place.path()).is_err(), "two at once");
+        assert!(DiskDirectory::open(place.path()).is_err(), "two at once");
         drop(first);
-        Directory::open(place.path()).unwrap();
+        DiskDirectory::open(place.path()).unwrap();
         drop(of_child);
     }
 }

@@ -21,7 +21,7 @@ use evenfall_store_format::volume::{Finding, Verification, verify};
 use evenfall_store_format::{FileId, Kind, segment};
 
 use super::life_catalog::check_catalog;
-use super::{Bucket, BucketOptions, Directory, Entry, Names, StoreDisk, StoreError, names};
+use super::{Bucket, BucketOptions, DiskDirectory, Entry, Names, StoreDisk, StoreError, names};
 
 /// Name of the list.
 pub const NAME: &str = "SEALED";
@@ -93,7 +93,7 @@ fn checksum(directory: &Path, name: &str) -> Result<String, StoreError> {
 ///
 /// # Errors
 /// When the directory cannot be read or written.
-pub fn write(directory: &Path) -> Result<(), StoreError> {
+pub fn write_list(directory: &Path) -> Result<(), StoreError> {
     let mut text = String::new();
     for (name, len) in files(directory)? {
         let sum = match is_checked(&name) {
@@ -162,7 +162,7 @@ fn kept_from(directory: &Path) -> Vec<(FileId, u32)> {
 /// # Errors
 /// When the directory cannot be read at all.
 pub fn verify_directory(directory: &Path) -> Result<Verification, StoreError> {
-    let disk = StoreDisk::open(Directory::open_unlocked(directory)?, super::chunk_codec())?;
+    let disk = StoreDisk::open(DiskDirectory::open_unlocked(directory)?, super::chunk_codec())?;
     let mut seen = verify(&disk)?;
     let objects = directory.join("objects");
     // Objects elsewhere may be many, and some may belong to other stores. `verify_archive` reads
