@@ -17,10 +17,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use evenfall_files_flow::FlowId;
-use evenfall_files_flow::openflow::{
-    Event, FlowMod, FlowRule, FlowStat, PacketMatch, SwitchSession,
-};
 use evenfall_host::lab::{CONTROLLER_PORT, Lab};
+
+use crate::openflow::{Event, FlowMod, FlowRule, FlowStat, PacketMatch, SwitchSession};
 
 /// Priority of the rules of reads, which is above that of all rules of the lab.
 const PRIORITY: u16 = 100;

@@ -5,6 +5,7 @@
 //! | [`commands`] | the commands of the program |
 //! | [`controller`] | rules and counters of real switches by OpenFlow |
 //! | [`fanout`] | the cost of a copy of a message |
+//! | [`openflow`] | what the controller says to a switch: messages and a session |
 //! | [`product`] | where the program evenfall is, for instruments that measure its processes |
 //! | [`receiving`] | what a message costs a receiver, and how often a role calls the allocator |
 //! | [`signed`] | a signed feed under attack, and what signatures cost |
@@ -19,6 +20,7 @@ use evenfall_host::allocations::CountingAllocator;
 pub mod commands;
 pub mod controller;
 pub mod fanout;
+pub mod openflow;
 pub mod product;
 pub mod receiving;
 pub mod signed;

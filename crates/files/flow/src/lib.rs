@@ -28,7 +28,6 @@
 //! | [`selector`] | [`Selector`]: the least cost over copies and paths; start reading here |
 //! | [`model`] | [`FlowModel`]: flows, their shares and what is left of them |
 //! | [`flowserver`] | [`Flowserver`]: the selector of a cluster, with the flows of its clients |
-//! | [`openflow`] | the rules of a path in the switches, and their counters |
 //! | [`topology`] | [`Topology`]: links and shortest paths; [`ThreeTier`], a data centre |
 //! | [`parts`] | [`ReadDivision`]: who reads which bytes of a divided read |
 //! | [`agentless`] | [`PathTrials`]: which source ports a reader tries without help of the network |
@@ -68,10 +67,7 @@
 
 pub mod agentless;
 pub mod flowserver;
-#[cfg(any(fuzzing, test))]
-pub mod fuzzing;
 pub mod model;
-pub mod openflow;
 pub mod parts;
 pub mod patience;
 pub mod policy;

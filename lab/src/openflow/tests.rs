@@ -65,6 +65,28 @@ fn message(prng: &mut Prng) -> SwitchMessage {
     }
 }
 
+/// A message that is decoded is encoded to the same message, and a session takes any bytes.
+fn check_input(data: &[u8]) {
+    // A message of a kind that is not known has lost its body. The match fields of a rule may take
+    // eleven bytes more than before, so that a long answer may not fit any more.
+    match SwitchMessage::decode(data) {
+        Ok((_, SwitchMessage::Other(_))) | Err(_) => {}
+        Ok(_) if data.len() > wire::MESSAGE_BYTES_MAX / 2 => {}
+        Ok((xid, message)) => {
+            assert_eq!(SwitchMessage::decode(&encoded(&message, xid)), Ok((xid, message)));
+        }
+    }
+    let mut session = SwitchSession::new();
+    for piece in data.chunks(100) {
+        let Ok(events) = session.arrive(piece) else { break };
+        for event in events {
+            if let Event::Flows(_, counters) = event {
+                assert!(counters.len() <= ENTRIES_MAX);
+            }
+        }
+    }
+}
+
 fn encoded(message: &SwitchMessage, xid: u32) -> Vec<u8> {
     let mut bytes = Vec::new();
     message.encode(xid, &mut bytes);
@@ -96,7 +118,7 @@ fn any_bytes_are_decoded_or_refused() {
             let length = (bytes.len() as u16).to_be_bytes();
             bytes[2..4].copy_from_slice(&length);
         }
-        crate::fuzzing::openflow(&bytes);
+        check_input(&bytes);
     }
 }
 
