@@ -5,6 +5,7 @@
 //! | [`commands`] | the commands of the program |
 //! | [`controller`] | rules and counters of real switches by OpenFlow |
 //! | [`fanout`] | the cost of a copy of a message |
+//! | [`laboratory`] | nodes with planted clocks on this machine, where the truth is known |
 //! | [`openflow`] | what the controller says to a switch: messages and a session |
 //! | [`product`] | where the program evenfall is, for instruments that measure its processes |
 //! | [`receiving`] | what a message costs a receiver, and how often a role calls the allocator |
@@ -20,6 +21,7 @@ use evenfall_host::allocations::CountingAllocator;
 pub mod commands;
 pub mod controller;
 pub mod fanout;
+pub mod laboratory;
 pub mod openflow;
 pub mod product;
 pub mod receiving;

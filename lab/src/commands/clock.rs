@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Subcommand;
-use evenfall_clock_service::laboratory::{self, ClockSample, LaboratoryResults, Planted};
 use evenfall_clock_service::{ClockSettings, Planting, plant};
 use evenfall_host::lab;
 use evenfall_host::{Error, interrupt};
@@ -17,6 +16,7 @@ use evenfall_studies::clock::Spread;
 use serde::Serialize;
 
 use super::bench::cross;
+use crate::laboratory::{self, ClockSample, LaboratoryResults, Planted};
 
 /// Clock reads of a busy loop between two checks whether the loop should end.
 const BUSY_READS: u32 = 10_000;

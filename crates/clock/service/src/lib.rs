@@ -15,12 +15,10 @@
 //! |---|---|
 //! | [`settings`] | what probes may cost, and the clocks that a laboratory plants |
 //! | [`mesh`] | [`ClockMesh`]: the machine beside a role; [`Standing`]: what it last knew |
-//! | [`laboratory`] | nodes with planted clocks on this machine, where the truth is known |
 //! | [`plant`] | [`Plant`]: a local clock that is wrong on purpose, for laboratories |
 
 #![forbid(unsafe_code)]
 
-pub mod laboratory;
 pub mod mesh;
 pub mod plant;
 pub mod settings;

@@ -16,9 +16,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-use evenfall_clock_service::laboratory::{
-    Host, LaboratoryResults, Planted, Turned, compared, options,
-};
 use evenfall_clock_service::{ClockSettings, MeshMember};
 use evenfall_core::{SharedKey, Timestamp};
 use evenfall_host::clock::MonotonicClock;
@@ -29,6 +26,7 @@ use evenfall_runtime::program::Outcome;
 use serde::{Deserialize, Serialize};
 
 use crate::commands::bench::program;
+use crate::laboratory::{Host, LaboratoryResults, Planted, Turned, compared, options};
 
 /// Port of the nodes of the first mesh. The second mesh takes the next port.
 const PORT: u16 = 9_320;

@@ -10,15 +10,13 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use evenfall_clock_service::{ClockMesh, ClockSettings, MeshMember, MeshView, Plant, Standing};
 use evenfall_core::{ClockError, ClockReading, SharedKey, SyncTime, Timestamp};
 use evenfall_host::Error;
 use evenfall_host::clock::{MonotonicClock, thread_cpu};
 use evenfall_port::run::Loop;
 use evenfall_port::{Options, Port};
 use serde::{Deserialize, Serialize};
-
-use crate::mesh::MeshMember;
-use crate::{ClockMesh, ClockSettings, MeshView, Plant, Standing};
 
 /// Time between two samples of a node. No multiple of the time between two readings.
 const SAMPLE_EVERY: Duration = Duration::from_millis(37);
@@ -267,8 +265,9 @@ fn look(node: u32, at: Timestamp, reading: ClockReading, view: &MeshView) -> Sho
 
 #[cfg(test)]
 mod tests {
+    use evenfall_clock_service::Planting;
+
     use super::*;
-    use crate::Planting;
 
     /// All but the bounds depends on the load of this machine, and the proven bound holds under any
     /// load: a probe that waits is late and never early.
