@@ -9,6 +9,7 @@ mod cores;
 mod keepers;
 mod linearizable;
 mod lone_shuffle;
+mod matrices;
 mod model;
 mod moderation;
 mod noise;

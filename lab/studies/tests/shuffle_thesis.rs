@@ -6,10 +6,10 @@ use bytes::Bytes;
 use evenfall_campaigns::shuffle::plain::Plain;
 use evenfall_campaigns::shuffle::plain::rules::{Rules, Window};
 use evenfall_campaigns::shuffle::unfinished::Link;
-use evenfall_campaigns::shuffle::{Ablation, Params, Rival, Unfinished, run};
-use evenfall_collectives_machine::workload::by_sampling;
+use evenfall_campaigns::shuffle::workload::by_sampling;
+use evenfall_campaigns::shuffle::{Ablation, Matrix, Params, Rival, Unfinished, run};
 use evenfall_collectives_machine::{
-    LinkPace, Matrix, Outbound, Shuffle, ShuffleConfig, ShuffleEvent, ShufflePlan,
+    LinkPace, Outbound, Shuffle, ShuffleConfig, ShuffleEvent, ShufflePlan,
 };
 use evenfall_core::{Machine, Prng, Timestamp};
 use evenfall_sim::{

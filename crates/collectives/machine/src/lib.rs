@@ -15,8 +15,6 @@
 //! | [`config`] | the settings, each with its unit and its default |
 //! | [`priority`] | the order of packets, computed as numbers |
 //! | [`wire`] | the layout of the datagrams |
-//! | [`matrix`] | the bytes from each sender to each receiver, and the least time that they take |
-//! | [`workload`] | matrices to measure with |
 //! | `operation`, `sender`, `receiver` | one operation: its sending half, its receiving half, the ranks that are alive |
 //! | `rtt` | the time after which a datagram is repeated |
 //!
@@ -97,7 +95,6 @@ pub mod error;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 pub mod group;
-pub mod matrix;
 mod operation;
 pub mod priority;
 mod receiver;
@@ -106,11 +103,8 @@ mod rtt;
 mod sender;
 mod shuffle;
 pub mod wire;
-pub mod workload;
 
 pub use chunks::ChunkRule;
 pub use config::{LinkPace, ShuffleConfig};
 pub use error::{RankFailure, StartError};
-pub use matrix::{Links, Matrix, MatrixError};
 pub use shuffle::{Outbound, Shuffle, ShuffleCounters, ShuffleEvent, ShufflePlan};
-pub use workload::Normal;

@@ -2,6 +2,8 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`matrix`] | the bytes from each sender to each receiver, and the least time that they take |
+//! | [`workload`] | matrices to measure with |
 //! | [`scene`] | [`Params`], [`run`]: one shuffle, measured against its bound |
 //! | [`unfinished`] | reasons why a shuffle does not end: failure, deadlock, time limit |
 //! | [`watch`] | watches a shuffle: its end, its progress, pauses |
@@ -13,6 +15,7 @@
 
 pub mod calls;
 pub mod faults;
+pub mod matrix;
 mod node;
 pub mod plain;
 pub mod preempt;
@@ -20,8 +23,11 @@ pub mod rivals;
 pub mod scene;
 pub mod unfinished;
 pub mod watch;
+pub mod workload;
 
+pub use matrix::{Links, Matrix, MatrixError};
 pub use rivals::{Ablation, Rival};
 pub use scene::{Control, Done, Params, run, timeline};
 pub use unfinished::Unfinished;
 pub use watch::Sample;
+pub use workload::Normal;

@@ -7,12 +7,13 @@
 use core::time::Duration;
 
 use bytes::Bytes;
-use evenfall_collectives_machine::{LinkPace, Links, Matrix, Shuffle, ShuffleConfig, ShufflePlan};
+use evenfall_collectives_machine::{LinkPace, Shuffle, ShuffleConfig, ShufflePlan};
 use evenfall_core::{Prng, Timestamp};
 use evenfall_sim::{
     Action, Costs, FatTree, FatTreeSpec, HostSpec, NodeIndex, Priorities, SimTime, World,
 };
 
+use super::matrix::{Links, Matrix};
 use super::node::Node;
 use super::plain::{Plain, rules::Rules};
 use super::preempt::{Pauses, Runs, Schedule, oracles_ns};

@@ -3,11 +3,12 @@
 
 use core::time::Duration;
 
+use evenfall_collectives_machine::ShuffleEvent;
 use evenfall_collectives_machine::wire::HEADER_BYTES;
-use evenfall_collectives_machine::{Matrix, ShuffleEvent};
 use evenfall_core::Class;
 use evenfall_sim::{Action, FatTree, NodeIndex, Observer, Packet, Seen, SimTime, Verdict, World};
 
+use super::matrix::Matrix;
 use super::node::Node;
 use super::preempt::Schedule;
 use super::scene::{LINK_BITS_PER_S, PACKET_NS};

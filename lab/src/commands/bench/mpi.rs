@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use evenfall_collectives_machine::Matrix;
+use evenfall_campaigns::shuffle::Matrix;
 use evenfall_host::interrupt;
 use evenfall_host::lab::Lab;
 use evenfall_host::process::{Signal, end_with_parent, send};

@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use evenfall_collectives_machine::{Links, Matrix, workload};
+use evenfall_campaigns::shuffle::{Links, Matrix, workload};
 use evenfall_collectives_member::{FRAME_BYTES, packet_bytes};
 use evenfall_core::Prng;
 use evenfall_host::lab::{Lab, RackHost, Racks};

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use evenfall_campaigns::shuffle::preempt::Runs;
-use evenfall_campaigns::shuffle::{Ablation, Control, Params, Rival, timeline};
-use evenfall_collectives_machine::{Matrix, workload};
+use evenfall_campaigns::shuffle::{Ablation, Control, Matrix, Params, Rival, timeline, workload};
 use evenfall_core::Prng;
 use evenfall_sim::Priorities;
 

@@ -11,7 +11,7 @@ use evenfall_campaigns::shuffle::preempt::Runs;
 use evenfall_campaigns::shuffle::rivals::{Ablation, Rival};
 use evenfall_campaigns::shuffle::scene::{Control, Done, LINK_BITS_PER_S, Params, RACK_HOSTS, run};
 use evenfall_campaigns::shuffle::unfinished::Unfinished;
-use evenfall_collectives_machine::{Links, Matrix, workload};
+use evenfall_campaigns::shuffle::{Links, Matrix, workload};
 use evenfall_core::Prng;
 use evenfall_sim::Priorities;
 

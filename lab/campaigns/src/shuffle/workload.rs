@@ -15,7 +15,7 @@
 
 use evenfall_core::{Prng, math};
 
-use crate::matrix::{MESSAGE_BYTES_MAX, Matrix};
+use super::matrix::{MESSAGE_BYTES_MAX, Matrix};
 
 /// Keys per cell of [`by_sorting`]. With 100 keys per cell, cells take many different counts.
 const KEYS_PER_CELL: usize = 100;
@@ -312,67 +312,4 @@ fn column_order(placed: &[f64], nodes: usize) -> Vec<usize> {
         sum += free;
     }
     order
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn sums(matrix: &Normal) -> (f64, f64) {
-        let n = matrix.nodes;
-        let off = |sum: f64| (sum - n as f64).abs();
-        let row = |i: usize| off(matrix.cells[i * n..(i + 1) * n].iter().sum());
-        let column = |j: usize| off((0..n).map(|i| matrix.cells[i * n + j]).sum());
-        let worst = |f: &dyn Fn(usize) -> f64| (0..n).map(f).fold(0.0, f64::max);
-        (worst(&row), worst(&column))
-    }
-
-    #[test]
-    fn rows_and_columns_of_both_generators_add_up() {
-        for seed in 0..6 {
-            let mut prng = Prng::new(seed);
-            let skewness = 0.05 + 0.18 * seed as f64;
-            for matrix in
-                [by_sampling(40, skewness, &mut prng), by_sorting(24, seed as f64 / 5.0, &mut prng)]
-            {
-                let (row, column) = sums(&matrix);
-                assert!(row < 1e-6 && column < 1e-6, "seed {seed}: {row} {column}");
-            }
-        }
-    }
-
-    #[test]
-    fn sampling_covers_the_whole_range_of_skewness() {
-        for percent in [0u32, 5, 10, 25, 40, 50, 60, 75, 90, 95] {
-            let wanted = f64::from(percent) / 100.0;
-            let matrix = by_sampling(160, wanted, &mut Prng::new(percent.into()));
-            let got = matrix.skewness();
-            assert!((got - wanted).abs() < 0.06, "wanted {wanted}, got {got}");
-        }
-    }
-
-    #[test]
-    fn sorting_duplicate_keys_makes_skewed_messages() {
-        let skewness = |d| by_sorting(32, d, &mut Prng::new(1)).skewness();
-        assert!(skewness(0.0) < 0.05);
-        assert!(skewness(0.5) > 0.2);
-        assert!(skewness(1.0) > 0.6);
-    }
-
-    #[test]
-    fn bytes_keep_the_sums_of_rows() {
-        let matrix = by_sampling(40, 0.5, &mut Prng::new(3)).bytes(24_000.0);
-        for from in 0..40 {
-            let sum: u64 = matrix.row(from).iter().sum();
-            assert!(sum.abs_diff(960_000) <= 1, "{sum}");
-        }
-    }
-
-    #[test]
-    fn weights_skew_the_data() {
-        let weight: Vec<f64> = (1..=10).map(f64::from).collect();
-        let matrix = by_sampling(10, 0.3, &mut Prng::new(3)).weighted(&weight).bytes(1e6);
-        let sum = |from: usize| matrix.row(from).iter().sum::<u64>() as f64;
-        assert!((sum(9) / sum(0) - 10.0).abs() < 0.01);
-    }
 }
