@@ -10,7 +10,7 @@ use evenfall_store_format::metadata::{MetadataNode, NODES_PER_BLOCK};
 use evenfall_store_format::retention::Retention;
 use evenfall_store_format::{Appender, FileId, Schema};
 
-use super::Shared;
+use super::StoreEngine;
 use crate::append_watch::FileSignals;
 use crate::publisher::PackedFile;
 use crate::uploads::UploadedChunks;
@@ -202,7 +202,7 @@ impl StoreFile {
     }
 }
 
-impl Shared {
+impl StoreEngine {
     /// The files of this node whose metadata is in this block. The names give a file the place that
     /// is one less than its number.
     pub(crate) fn files_of_block(&self, block: u32) -> Vec<Arc<StoreFile>> {
