@@ -73,7 +73,7 @@ pub enum Event {
     CheckpointWanted,
     /// A super-leaf has vanished, and the owner has to ask the membership service outside for this
     /// change. The replica repeats the event at each heartbeat while it wants the change.
-    OutsideWanted(WantedChange),
+    ExternalChangeWanted(WantedChange),
     /// The disk is full. The replica is silent, and the other replicas go on without it. The
     /// replica tries to write again after [`Config::full_retry`].
     DiskFull(StorageError),
@@ -516,8 +516,8 @@ impl Machine for Canopus {
         if let Some(peer) = self.peers.get_mut(&from).filter(|peer| !peer.learns) {
             peer.heard = now;
         }
-        if let Some(far) = self.others.nodes.get_mut(&from) {
-            far.heard = now;
+        if let Some(remote) = self.others.nodes.get_mut(&from) {
+            remote.heard = now;
         }
         let is_root = match &message {
             ReplicaMessage::State(state) => state.vnode == VnodeId::ROOT,
@@ -541,7 +541,7 @@ impl Machine for Canopus {
             }
             ReplicaMessage::Request(cycle, vnode) => self.take_request(from, cycle, vnode),
             ReplicaMessage::State(state) => self.take_state(state),
-            ReplicaMessage::Greet(disk, count) => self.take_greet(from, disk, count),
+            ReplicaMessage::Greet(disk, count) => self.take_greeting(from, disk, count),
             ReplicaMessage::Known(known) => self.take_known(from, known),
             ReplicaMessage::Forgot(cycle) => self.checkpoint.forgotten = Some((from, cycle)),
             ReplicaMessage::Join(incarnation, at) => self.take_join(from, incarnation, at),
@@ -579,7 +579,7 @@ impl Machine for Canopus {
         if self.beat.tick_at.is_none() {
             self.beat.tick_at = Some(now + self.config.heartbeat);
             self.peers.values_mut().for_each(|peer| peer.heard = now);
-            self.others.nodes.values_mut().for_each(|far| far.heard = now);
+            self.others.nodes.values_mut().for_each(|remote| remote.heard = now);
             self.bind_all(now);
             for cycle in self.cycles.values_mut() {
                 cycle.started_at = now;

@@ -42,7 +42,7 @@ pub enum SecondRound {
     /// By a membership service outside: all super-leaves but one may vanish. See
     /// [`external_membership`](crate::external_membership). The number 2 in a log stands for
     /// earlier rules, and the log is refused.
-    Outside = 3,
+    External = 3,
 }
 
 impl SecondRound {
@@ -56,7 +56,7 @@ impl SecondRound {
         match self {
             Self::Off => "off",
             Self::Consensus => "consensus",
-            Self::Outside => "outside",
+            Self::External => "outside",
         }
     }
 
@@ -68,7 +68,7 @@ impl SecondRound {
         match r.u8()? {
             0 => Ok(Self::Off),
             1 => Ok(Self::Consensus),
-            3 => Ok(Self::Outside),
+            3 => Ok(Self::External),
             _ => Err(r.malformed("no such second round")),
         }
     }
@@ -79,7 +79,7 @@ impl core::str::FromStr for SecondRound {
 
     /// The second round of a [`name`](Self::name).
     fn from_str(name: &str) -> Result<Self, ConsensusError> {
-        let all = [Self::Off, Self::Consensus, Self::Outside];
+        let all = [Self::Off, Self::Consensus, Self::External];
         let found = all.into_iter().find(|one| one.name() == name);
         found.ok_or(ConsensusError::Settings("the second round is off, consensus or outside"))
     }
@@ -90,7 +90,7 @@ impl core::fmt::Display for SecondRound {
         f.write_str(match self {
             Self::Off => "none",
             Self::Consensus => "by consensus",
-            Self::Outside => "by a membership service outside",
+            Self::External => "by a membership service outside",
         })
     }
 }

@@ -88,11 +88,11 @@ pub trait Consensus: Machine<Event = Event> + Send {
     }
 
     /// Takes the list that the membership service outside has. A protocol that never sends
-    /// [`Event::OutsideWanted`] leaves this call out.
+    /// [`Event::ExternalChangeWanted`] leaves this call out.
     ///
     /// # Errors
-    /// [`ConsensusError::Outside`], and the replica goes on with the earlier list.
-    fn take_outside_list(
+    /// [`ConsensusError::ExternalList`], and the replica goes on with the earlier list.
+    fn take_external_list(
         &mut self,
         now: Timestamp,
         list: Option<&Bytes>,
@@ -211,7 +211,7 @@ impl Consensus for Canopus {
         leaf.map_or(Ok(()), |leaf| self.retire(now, leaf))
     }
 
-    fn take_outside_list(
+    fn take_external_list(
         &mut self,
         now: Timestamp,
         list: Option<&Bytes>,

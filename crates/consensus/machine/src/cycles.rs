@@ -291,7 +291,7 @@ impl Canopus {
             let record = ReplicaRecord::Committed(self.commit_of(&state));
             self.record(&record, skipped);
             self.adopt(state);
-            if self.is_outside() {
+            if self.is_external() {
                 self.store_all_states();
             }
             self.consider_checkpoint();

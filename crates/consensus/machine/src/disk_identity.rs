@@ -265,9 +265,9 @@ impl Canopus {
         if self.disk.phase == Phase::Asks {
             let peers: Vec<NodeId> = self.peers.keys().copied().collect();
             peers.into_iter().for_each(|peer| self.greet(peer));
-            let far =
+            let remote =
                 self.others.nodes.keys().copied().filter(|_| self.config.second_round.is_on());
-            far.collect::<Vec<_>>().into_iter().for_each(|node| self.greet(node));
+            remote.collect::<Vec<_>>().into_iter().for_each(|node| self.greet(node));
             self.consider_voting();
         }
     }
@@ -284,9 +284,9 @@ impl Canopus {
         self.send(peer, &ReplicaMessage::Greet(self.disk.own.number, count));
     }
 
-    pub(crate) fn take_greet(&mut self, from: NodeId, number: u64, count: u32) {
+    pub(crate) fn take_greeting(&mut self, from: NodeId, number: u64, count: u32) {
         let Some(peer) = self.peers.get_mut(&from) else {
-            return self.take_far_greet(from, number);
+            return self.take_remote_greeting(from, number);
         };
         if self.disk.is_new() || number == 0 {
             return;
@@ -351,8 +351,8 @@ impl Canopus {
 
     pub(crate) fn take_known(&mut self, from: NodeId, known: KnownDisk) {
         let is_due = known.asked == self.disk.own.number && self.disk.phase == Phase::Asks;
-        if let Some(far) = self.others.nodes.get_mut(&from).filter(|_| is_due) {
-            far.knows = Some(known.knows);
+        if let Some(remote) = self.others.nodes.get_mut(&from).filter(|_| is_due) {
+            remote.knows = Some(known.knows);
             return self.consider_voting();
         }
         if !is_due || !self.peers.contains_key(&from) {
@@ -397,7 +397,7 @@ impl Canopus {
         self.disk.phase = Phase::Begins;
         self.disk.own.votes = true;
         self.disk.own.proposes_from = proposes_from;
-        if proposes_from > 0 && self.is_outside() {
+        if proposes_from > 0 && self.is_external() {
             self.disk.own.fresh_from = self.fresh_from();
         }
         let reports = self.groups.iter();

@@ -39,7 +39,7 @@ pub enum ConsensusError {
     /// is the log's.
     OtherRounds(SecondRound),
     /// The list of the membership service outside is refused, and why.
-    Outside(&'static str),
+    ExternalList(&'static str),
     /// The settings exclude each other.
     Settings(&'static str),
     /// The other super-leaves could not go on without this one.
@@ -90,7 +90,7 @@ impl fmt::Display for ConsensusError {
                 "the log began with another setting of how racks may vanish ({second_round}): \
                  start all replicas with the setting of their logs"
             ),
-            Self::Outside(what) => write!(f, "the list of the membership service {what}"),
+            Self::ExternalList(what) => write!(f, "the list of the membership service {what}"),
             Self::Settings(what) => f.write_str(what),
             Self::Needed => write!(f, "the super-leaves that are left could not go on"),
             Self::Full => write!(f, "too many requests wait: try again when some are committed"),

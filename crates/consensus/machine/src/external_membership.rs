@@ -1,6 +1,6 @@
 //! Membership from outside (section 4.7.1): all super-leaves but one may vanish.
 //!
-//! With [`SecondRound::Outside`] a membership service that all can reach, such as etcd, has a list
+//! With [`SecondRound::External`] a membership service that all can reach, such as etcd, has a list
 //! of the super-leaves that have vanished. Each super-leaf has a group over all nodes, as with
 //! consensus in the second round (see [`leaf_consensus`](crate::leaf_consensus)), and the groups
 //! end in another way:
@@ -44,7 +44,7 @@
 //!   was committed with it. A replica that has lost its disk, too, cannot notice.
 //!
 //! The owner of a replica reads and changes the list: see [`Canopus::apply_membership`] and
-//! [`Canopus::outside_wanted`].
+//! [`Canopus::wanted_change`].
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -222,8 +222,8 @@ pub struct WantedChange {
 
 impl Canopus {
     /// Whether a service outside decides who has vanished.
-    pub(crate) fn is_outside(&self) -> bool {
-        self.config.second_round == SecondRound::Outside
+    pub(crate) fn is_external(&self) -> bool {
+        self.config.second_round == SecondRound::External
     }
 
     /// Takes the list that the service outside has; `None` when it has none. The owner reads the
@@ -231,7 +231,7 @@ impl Canopus {
     /// attempt to change it. Each list is at least as new as the lists that were read before.
     ///
     /// # Errors
-    /// [`ConsensusError::Outside`] when the list is of another cluster, lacks what an
+    /// [`ConsensusError::ExternalList`] when the list is of another cluster, lacks what an
     /// earlier list had, or contradicts what was committed. The replica goes on with the earlier
     /// list.
     pub fn apply_membership(
@@ -243,20 +243,22 @@ impl Canopus {
             None => Ends::new(self.digest),
             Some(bytes) => {
                 let ends = Ends::decode(bytes);
-                ends.map_err(|_| ConsensusError::Outside("cannot be read"))?
+                ends.map_err(|_| ConsensusError::ExternalList("cannot be read"))?
             }
         };
         if read.cluster != self.digest {
-            return Err(ConsensusError::Outside("is of another cluster, or of other settings"));
+            return Err(ConsensusError::ExternalList(
+                "is of another cluster, or of other settings",
+            ));
         }
         if read.ends.keys().any(|(leaf, _)| self.leaves().all(|known| known != *leaf)) {
-            return Err(ConsensusError::Outside("names a rack that does not exist"));
+            return Err(ConsensusError::ExternalList("names a rack that does not exist"));
         }
         if self.others.membership.ends.as_ref().is_some_and(|known| !read.continues(known)) {
-            return Err(ConsensusError::Outside(LACKS));
+            return Err(ConsensusError::ExternalList(LACKS));
         }
         if read.ends.iter().any(|((leaf, under), end)| self.contradicts(*leaf, *under, *end)) {
-            return Err(ConsensusError::Outside(
+            return Err(ConsensusError::ExternalList(
                 "ends a rack in a cycle that was committed with it",
             ));
         }
@@ -294,7 +296,7 @@ impl Canopus {
 
     /// Whether no super-leaf has vanished so far; `None` while the service has not answered.
     pub(crate) fn is_none_ended(&self) -> Option<bool> {
-        if !self.is_outside() {
+        if !self.is_external() {
             return Some(true);
         }
         self.others.membership.ends.as_ref().map(|ends| ends.version == 0)
@@ -302,7 +304,7 @@ impl Canopus {
 
     /// The change of the list that this replica asks for; `None` when there is none. The
     /// request is repeated until a list read from the service contains the change.
-    pub fn outside_wanted(&self) -> Option<WantedChange> {
+    pub fn wanted_change(&self) -> Option<WantedChange> {
         let ends = self.others.membership.ends.as_ref()?;
         let mut others = self.leaves().filter(|leaf| *leaf != self.place.ancestors[0]);
         let new = others.find_map(|leaf| {
@@ -363,18 +365,18 @@ impl Canopus {
     /// outside, a super-leaf ends behind the last vote for it, and whoever decides the end has to
     /// know who takes part there.
     pub(crate) fn votes_until(&self) -> u64 {
-        if self.is_outside() { self.progress.committed + self.config.pipeline } else { u64::MAX }
+        if self.is_external() { self.progress.committed + self.config.pipeline } else { u64::MAX }
     }
 
     /// Whether the service was heard lately. Promises about a super-leaf are of no use otherwise.
-    pub(crate) fn hears_outside(&self, now: Timestamp) -> bool {
+    pub(crate) fn hears_service(&self, now: Timestamp) -> bool {
         let heard = self.others.membership.heard;
         heard.is_some_and(|heard| now.since(heard) < self.config.vanish_after)
     }
 
     /// What a super-leaf's part in a cycle is, by the list and by what all super-leaves have
     /// written.
-    pub(crate) fn part_outside<'a>(
+    pub(crate) fn external_part<'a>(
         &'a self,
         leaf: VnodeId,
         group: &'a ProposalGroup,
@@ -399,7 +401,7 @@ impl Canopus {
     /// Ends the groups that the list ends, and voids promises that were made before the own
     /// super-leaf came back.
     pub(crate) fn end_groups(&mut self) {
-        if !self.is_outside() {
+        if !self.is_external() {
             return;
         }
         let floor = floor(self.own_incarnation());
@@ -449,7 +451,7 @@ impl Canopus {
 
     /// A committed cycle, or a checkpoint, tells that the group of a super-leaf has ended.
     pub(crate) fn end_group(&mut self, leaf: VnodeId, incarnation: u32, end: u64) {
-        if self.is_outside()
+        if self.is_external()
             && let Some(group) = self.group(owner_of(leaf), incarnation)
             && group.ended().is_none()
         {
@@ -461,7 +463,7 @@ impl Canopus {
     /// ended, in a cycle that this replica has not seen, and a replica must not tell that it has
     /// states from behind the end.
     pub(crate) fn forget_groups(&mut self) {
-        if !self.is_outside() {
+        if !self.is_external() {
             return;
         }
         let (table, next) = (&self.table, self.progress.committed + 1);
@@ -475,7 +477,7 @@ impl Canopus {
 
     /// The ends of groups that this replica knows, for a checkpoint.
     pub(crate) fn known_ends(&self) -> Vec<(VnodeId, u32, u64)> {
-        let leaves = self.leaves().filter(|_| self.is_outside());
+        let leaves = self.leaves().filter(|_| self.is_external());
         let end = |leaf| {
             let group = self.groups.get(&owner_of(leaf))?;
             Some((leaf, group.incarnation(), group.ended()?))
@@ -505,7 +507,7 @@ impl Canopus {
         let disks = &self.disk.own;
         let has_lost = disks.fresh_from > 0 || disks.peers.values().any(|disk| disk.count > 1);
         let (is_in, may_return) = (self.is_leaf_in(), self.may_return());
-        if is_in || !may_return || !self.is_outside() || !has_lost {
+        if is_in || !may_return || !self.is_external() || !has_lost {
             self.others.membership.ready = None;
             return is_in || may_return;
         }
@@ -536,7 +538,7 @@ impl Canopus {
         // Promises without an end would hold up this super-leaf's own part.
         let ends = self.is_blamed(now, leaf, self.config.vanish_after) || self.is_ending(owner);
         let may =
-            leaf != self.place.ancestors[0] && self.is_elector(owner) && self.hears_outside(now);
+            leaf != self.place.ancestors[0] && self.is_elector(owner) && self.hears_service(now);
         ends && may && self.groups.get(&owner).is_some_and(may_win)
     }
 

@@ -68,7 +68,7 @@ impl Canopus {
         // its peers.
         self.progress.seen =
             self.progress.seen.max(status.started.min(self.progress.started + self.config.history));
-        if self.is_outside() {
+        if self.is_external() {
             for (owner, group) in self.groups.range_mut(OWNERS..) {
                 let is_it = |(of, under, _): &(NodeId, u32, DurableReport)| {
                     (of, *under) == (owner, group.incarnation())
@@ -101,8 +101,8 @@ impl Canopus {
     fn consider(&mut self, now: Timestamp, from: NodeId, owner: NodeId, report: &DurableReport) {
         let is_heard = match leaf_of(owner) {
             // Each super-leaf promises among its own nodes.
-            Some(leaf) if self.is_outside() && !self.may_promise(leaf, from, report) => return,
-            Some(leaf) if self.is_outside() => {
+            Some(leaf) if self.is_external() && !self.may_promise(leaf, from, report) => return,
+            Some(leaf) if self.is_external() => {
                 !self.is_blamed(now, leaf, self.config.vanish_after / 2)
             }
             Some(leaf) => !self.is_overdue(now, leaf, self.config.vanish_after / 2),
@@ -159,7 +159,7 @@ impl Canopus {
             .groups
             .iter()
             .filter(|(owner, _)| self.is_elector(**owner))
-            .filter(|(owner, _)| **owner < OWNERS || !self.is_outside())
+            .filter(|(owner, _)| **owner < OWNERS || !self.is_external())
             .filter_map(|(owner, group)| Some((*owner, group.won(me)?)))
             .collect();
         for (owner, (term, end)) in won {
@@ -229,7 +229,7 @@ impl Canopus {
         }
         // A slow disk may have put this off.
         self.store_all_states();
-        self.events.extend(self.outside_wanted().map(Event::OutsideWanted));
+        self.events.extend(self.wanted_change().map(Event::ExternalChangeWanted));
         self.tidy();
     }
 
@@ -267,7 +267,7 @@ impl Canopus {
                     let ends = leaves || self.is_ending(owner) || self.is_silent(now, owner);
                     (ends, self.config.suspect_after)
                 }
-                Some(leaf) if self.is_outside() => {
+                Some(leaf) if self.is_external() => {
                     (self.asks_to_end(now, leaf), self.config.vanish_after)
                 }
                 Some(leaf) => {
@@ -370,8 +370,8 @@ impl Canopus {
     /// the next ones at once.
     pub(crate) fn ask_on(&mut self, from: NodeId) {
         let near = self.peers.get(&from).map(|peer| peer.committed);
-        let far = self.others.nodes.get(&from).map(|far| far.committed);
-        let there = near.or(far).unwrap_or(0);
+        let remote = self.others.nodes.get(&from).map(|remote| remote.committed);
+        let there = near.or(remote).unwrap_or(0);
         if self.progress.committed >= self.progress.asked_until && there > self.progress.committed {
             self.ask_roots(from, there);
         }

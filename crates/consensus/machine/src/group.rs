@@ -147,7 +147,7 @@ pub struct ProposalGroup {
     /// The members that promise and accept an end, rack by rack.
     racks: Vec<Vec<NodeId>>,
     /// Whether a service outside decides the end.
-    is_outside: bool,
+    is_external: bool,
     /// Promises of terms up to this one do not hold any more.
     floor: u32,
     /// The members that have told that their votes do not count in this group: each lost its disk.
@@ -166,16 +166,27 @@ impl ProposalGroup {
         let reports = racks.iter().flatten().map(|member| (*member, mine)).collect();
         let (entries, racks) = (BTreeMap::new(), racks.to_vec());
         let (commit, closed) = (first, None);
-        let (is_outside, floor, mute) = (false, 0, BTreeSet::new());
-        Self { incarnation, mine, reports, racks, is_outside, floor, mute, entries, commit, closed }
+        let (is_external, floor, mute) = (false, 0, BTreeSet::new());
+        Self {
+            incarnation,
+            mine,
+            reports,
+            racks,
+            is_external,
+            floor,
+            mute,
+            entries,
+            commit,
+            closed,
+        }
     }
 
     /// The group, when a service outside decides its end: all racks store entries, and only the
     /// nodes of one rack promise, each to another node of that rack. See
     /// [`external_membership`](crate::external_membership).
-    pub fn decided_outside(mut self, rack: usize) -> Self {
+    pub fn decided_externally(mut self, rack: usize) -> Self {
         self.racks = vec![self.racks.swap_remove(rack)];
-        self.is_outside = true;
+        self.is_external = true;
         self
     }
 
@@ -198,7 +209,7 @@ impl ProposalGroup {
     /// What this member's disk has.
     pub fn durable(&self, me: NodeId) -> DurableReport {
         let report = self.reports.get(&me).copied().unwrap_or(self.mine);
-        if self.is_outside {
+        if self.is_external {
             return DurableReport { end: None, closed: false, ..report };
         }
         DurableReport { closed: self.closed.is_some(), end: self.closed_end(report.end), ..report }
@@ -248,7 +259,7 @@ impl ProposalGroup {
     /// Lets this member's reports count all entries before `next`. When a service outside decides
     /// the end, the reports count no entry behind the end.
     fn tell_up_to(&mut self, next: u64) {
-        let end = self.closed.filter(|_| self.is_outside).unwrap_or(u64::MAX);
+        let end = self.closed.filter(|_| self.is_external).unwrap_or(u64::MAX);
         self.mine.next = next.min(end).max(self.mine.next);
     }
 
@@ -434,7 +445,7 @@ impl ProposalGroup {
     pub fn hear(&mut self, member: NodeId, report: &DurableReport) {
         let Some(known) = self.reports.get_mut(&member) else { return };
         known.merge(report);
-        if self.is_outside {
+        if self.is_external {
             return;
         }
         if let (true, Some((_, end))) = (report.closed, report.end) {

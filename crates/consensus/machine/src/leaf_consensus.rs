@@ -121,9 +121,9 @@ impl Canopus {
                 first,
                 &self.place.racks[self.place.rack..=self.place.rack],
             ),
-            Some(_) if self.is_outside() => {
+            Some(_) if self.is_external() => {
                 ProposalGroup::new(owner, incarnation, first, &self.place.racks)
-                    .decided_outside(self.place.rack)
+                    .decided_externally(self.place.rack)
             }
             Some(_) => ProposalGroup::new(owner, incarnation, first, &self.place.racks),
         }
@@ -176,7 +176,7 @@ impl Canopus {
 
     /// The state of the root, when it is agreed which super-leaves the cycle has.
     pub(crate) fn of_leaves(&self, cycle: u64) -> Option<VnodeState> {
-        if self.is_outside() && cycle != self.progress.committed + 1 {
+        if self.is_external() && cycle != self.progress.committed + 1 {
             return None;
         }
         let (mut states, mut without) = (Vec::new(), Vec::new());
@@ -186,8 +186,8 @@ impl Canopus {
             if group.incarnation() != incarnation {
                 return None;
             }
-            let part = match self.is_outside() {
-                true => self.part_outside(leaf, group, cycle),
+            let part = match self.is_external() {
+                true => self.external_part(leaf, group, cycle),
                 false => group.part(cycle),
             };
             match part {
@@ -213,7 +213,7 @@ impl Canopus {
         let is_it = joined.map(|(_, incarnation)| incarnation) == group;
         // Promises of an earlier disk do not outlive an incarnation of the own super-leaf, when a
         // service outside decides.
-        let is_fresh = self.is_outside() && !self.began_before(self.place.ancestors[0]);
+        let is_fresh = self.is_external() && !self.began_before(self.place.ancestors[0]);
         is_it && (is_fresh || !self.began_before(leaf))
     }
 
@@ -228,7 +228,7 @@ impl Canopus {
 
     /// A node of another super-leaf greets. This replica notes the number of the node's disk as
     /// long as it has started no cycle and knows no state.
-    pub(crate) fn take_far_greet(&mut self, from: NodeId, number: u64) {
+    pub(crate) fn take_remote_greeting(&mut self, from: NodeId, number: u64) {
         if !self.config.second_round.is_on() || self.disk.is_new() || number == 0 {
             return;
         }
@@ -257,8 +257,9 @@ impl Canopus {
             self.config.second_round.is_on() && self.disk.votes() && self.progress.started == 0;
         let waits = || self.running() < self.config.vanish_after;
         let known = &self.disk.own.peers;
-        let knows =
-            || self.others.nodes.iter().all(|(node, far)| far.votes || known.contains_key(node));
+        let knows = || {
+            self.others.nodes.iter().all(|(node, remote)| remote.votes || known.contains_key(node))
+        };
         self.disk.may_start() && (!is_first || knows() || !waits())
     }
 
@@ -271,17 +272,17 @@ impl Canopus {
         if self.is_new_to_others() {
             return self.is_none_ended();
         }
-        self.others.nodes.values().any(|far| far.knows == Some(false)).then_some(false)
+        self.others.nodes.values().any(|remote| remote.knows == Some(false)).then_some(false)
     }
 
     /// Whether enough other super-leaves have known the disk of this replica since before the first
     /// cycle.
     fn is_new_to_others(&self) -> bool {
         let knows = |node: &&NodeId| {
-            self.others.nodes.get(*node).is_some_and(|far| far.knows == Some(true))
+            self.others.nodes.get(*node).is_some_and(|remote| remote.knows == Some(true))
         };
         let is_known = |rack: &&Vec<NodeId>| rack.iter().filter(knows).count() > rack.len() / 2;
-        let needed = match self.is_outside() {
+        let needed = match self.is_external() {
             true => self.place.racks.len() - 1,
             false => (self.place.racks.len() / 2 + 1).min(self.place.racks.len() - 1),
         };
@@ -291,7 +292,7 @@ impl Canopus {
     /// Whether this replica waits for ever: all replicas are new, and the service outside has the
     /// list of an earlier cluster of the same settings.
     pub fn finds_earlier_list(&self) -> bool {
-        let is_new = self.is_outside() && !self.disk.votes() && self.is_new_to_others();
+        let is_new = self.is_external() && !self.disk.votes() && self.is_new_to_others();
         is_new && self.is_none_ended() == Some(false)
     }
 
@@ -300,8 +301,11 @@ impl Canopus {
     /// have heard of one more return.
     pub(crate) fn returns_as(&self) -> Option<u32> {
         let next = self.progress.committed + 1;
-        let is_near =
-            self.others.nodes.values().all(|far| far.committed <= self.progress.committed + 1);
+        let is_near = self
+            .others
+            .nodes
+            .values()
+            .all(|remote| remote.committed <= self.progress.committed + 1);
         let is_out = self.table.leaf_incarnation(self.place.ancestors[0], next).is_none();
         if is_near && is_out { Some(self.table.next(self.me)? + 1) } else { None }
     }
@@ -334,14 +338,14 @@ impl Canopus {
     /// Whether a node was heard within this time.
     pub(crate) fn heard_within(&self, now: Timestamp, node: NodeId, within: Duration) -> bool {
         let peer = self.peers.get(&node).map(|peer| peer.heard);
-        let heard = peer.or_else(|| self.others.nodes.get(&node).map(|far| far.heard));
+        let heard = peer.or_else(|| self.others.nodes.get(&node).map(|remote| remote.heard));
         node == self.me || heard.is_some_and(|heard| now.since(heard) < within)
     }
 
     /// A node of another super-leaf that has committed a cycle, counted from `turn` on.
     pub(crate) fn far_ahead(&self, cycle: u64, turn: usize) -> Option<(NodeId, u64)> {
-        let ahead = self.others.nodes.iter().filter(|(_, far)| far.committed >= cycle);
-        let ahead: Vec<_> = ahead.map(|(node, far)| (*node, far.committed)).collect();
+        let ahead = self.others.nodes.iter().filter(|(_, remote)| remote.committed >= cycle);
+        let ahead: Vec<_> = ahead.map(|(node, remote)| (*node, remote.committed)).collect();
         (!ahead.is_empty()).then(|| ahead[turn % ahead.len()])
     }
 
@@ -386,18 +390,18 @@ impl Canopus {
         let groups = all.into_iter().filter(|report| !told.contains(report)).collect();
         let (started, committed) = (self.progress.started, self.progress.committed);
         let ballot = ReplicaMessage::Ballot(Ballot { started, committed, groups });
-        let far: Vec<NodeId> = self.others.nodes.keys().copied().collect();
-        far.into_iter().for_each(|node| self.send(node, &ballot));
+        let remote: Vec<NodeId> = self.others.nodes.keys().copied().collect();
+        remote.into_iter().for_each(|node| self.send(node, &ballot));
     }
 
     pub(crate) fn take_ballot(&mut self, now: Timestamp, from: NodeId, ballot: &Ballot) {
-        let Some(far) =
+        let Some(remote) =
             self.others.nodes.get_mut(&from).filter(|_| self.config.second_round.is_on())
         else {
             return;
         };
-        (far.committed, far.votes) = (far.committed.max(ballot.committed), true);
-        far.voted = now;
+        (remote.committed, remote.votes) = (remote.committed.max(ballot.committed), true);
+        remote.voted = now;
         self.progress.seen =
             self.progress.seen.max(ballot.started.min(self.progress.started + self.config.history));
         let groups = ballot.groups.iter().filter(|(owner, ..)| leaf_of(*owner).is_some());
@@ -464,7 +468,7 @@ impl Canopus {
         if !self.config.second_round.is_on() || self.disk.own.since == 0 || !others {
             return None;
         }
-        let counts_with = |leaf: &VnodeId| !self.is_outside() || *leaf == self.place.ancestors[0];
+        let counts_with = |leaf: &VnodeId| !self.is_external() || *leaf == self.place.ancestors[0];
         let mut leaves = self.table.leaves_in().filter(counts_with);
         let leaf = leaves.find(|leaf| self.began_before(*leaf))?;
         if !self.table.may_leave(leaf, LeavingReason::Anew, self.progress.committed, &self.config) {

@@ -202,12 +202,12 @@ impl EmulationTable {
             (LeavingReason::Vanished, _)
             | (LeavingReason::Anew, SecondRound::Off | SecondRound::Consensus) => 0,
             (LeavingReason::Planned, SecondRound::Consensus) => self.leaves.len() / 2 + 1,
-            (LeavingReason::Planned, _) | (LeavingReason::Anew, SecondRound::Outside) => 1,
+            (LeavingReason::Planned, _) | (LeavingReason::Anew, SecondRound::External) => 1,
         };
         let votes = |other: &VnodeId| {
             let latest = self.leaf_incarnation(*other, u64::MAX);
-            let is_outside = config.second_round == SecondRound::Outside;
-            !is_outside || self.leaf_incarnation(*other, cycle) == latest
+            let is_external = config.second_round == SecondRound::External;
+            !is_external || self.leaf_incarnation(*other, cycle) == latest
         };
         let others = self.leaves_in().filter(|other| *other != leaf);
         others.filter(votes).count() >= needed

@@ -230,7 +230,7 @@ impl Replica {
         })?;
         while let Ok(list) = self.lists.try_recv() {
             let taken =
-                self.input(take, |machine, now| machine.take_outside_list(now, list.as_ref()))?;
+                self.input(take, |machine, now| machine.take_external_list(now, list.as_ref()))?;
             self.warn_of_refused(taken);
         }
         self.warn_of_awaited();
@@ -356,7 +356,7 @@ fn pass(event: Event, membership: &mut Option<SyncSender<WantedChange>>, take: T
         Event::Behind(cycle) => tracing::info!("cycle {cycle} is missing: a snapshot is fetched"),
         _ => {}
     }
-    let Event::OutsideWanted(wanted) = event else { return take(event) };
+    let Event::ExternalChangeWanted(wanted) = event else { return take(event) };
     // A thread that is still busy gets the change after the next heartbeat.
     let asked = membership.as_ref().map(|asks| asks.try_send(wanted));
     if let Some(Err(TrySendError::Disconnected(_))) = asked {

@@ -49,7 +49,7 @@ impl KeysSettings {
     pub fn second_round(&self) -> SecondRound {
         match (self.second_round, &self.membership) {
             (true, _) => SecondRound::Consensus,
-            (_, Some(_)) => SecondRound::Outside,
+            (_, Some(_)) => SecondRound::External,
             _ => SecondRound::Off,
         }
     }
@@ -82,7 +82,7 @@ impl KeysSettings {
             SecondRound::Consensus if racks < 3 => {
                 wrong("second_round", format!("keys.second_round: {why}"))
             }
-            SecondRound::Outside if racks < 2 => {
+            SecondRound::External if racks < 2 => {
                 wrong("membership", format!("keys.membership: {why}"))
             }
             _ => self.options().map(drop),

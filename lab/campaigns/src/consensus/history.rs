@@ -163,7 +163,7 @@ impl History {
             | Event::DiskBack
             | Event::Behind(_)
             | Event::CheckpointWanted
-            | Event::OutsideWanted(_)
+            | Event::ExternalChangeWanted(_)
             | Event::Learns => return,
             other => {
                 let broken = broken(Check::Resumes, seen, format!("{other:?}"));

@@ -75,7 +75,7 @@ impl Membership {
         }
         let read = self.read.insert(seen.node, self.value.clone());
         let told = read.map_or(Ok(()), |read| replica.apply_membership(seen.local, read.as_ref()));
-        if let Some(wanted) = replica.outside_wanted() {
+        if let Some(wanted) = replica.wanted_change() {
             let after = Duration::from_nanos(self.prng.below(EFFECT.as_nanos() as u64));
             self.late.push((seen.at + after, wanted));
         }
@@ -85,7 +85,7 @@ impl Membership {
 
 /// The looks of all nodes of a seed with a service outside.
 pub fn looks(plan: &Plan, nodes: u32) -> Vec<Operation> {
-    if vanish::second_round(plan) != SecondRound::Outside {
+    if vanish::second_round(plan) != SecondRound::External {
         return Vec::new();
     }
     let all = (0..).map(|number| SimTime::ZERO + LOOK_EVERY * number / nodes);

@@ -316,8 +316,8 @@ impl Owner {
             let of = |node: &&NodeIndex| table.home(NodeId(node.0)) == Some(*leaf);
             live.iter().filter(of).count() > 1
         };
-        let is_outside = vanish::second_round(&self.plan) == SecondRound::Outside;
-        !is_outside || self.needed().iter().any(lives)
+        let is_external = vanish::second_round(&self.plan) == SecondRound::External;
+        !is_external || self.needed().iter().any(lives)
     }
 
     /// Notes whether the super-leaf of a node that starts again still takes part.

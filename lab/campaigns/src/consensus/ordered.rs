@@ -13,7 +13,7 @@ use evenfall_core::{NodeId, Timestamp, any_machine};
 
 use super::memory::Logged;
 use super::rivals::wire::Batch;
-use super::rivals::{self, Protocol, Replica, Told};
+use super::rivals::{self, Protocol, Replica, RivalEvent};
 
 /// See the module documentation.
 pub enum Ordered {
@@ -35,14 +35,14 @@ any_machine! {
 }
 
 /// The event of a rival as one of Canopus. A replica answers only the reads of its own clients.
-fn event(told: Told, me: u32) -> Event {
+fn event(told: RivalEvent, me: u32) -> Event {
     match told {
-        Told::Read(tokens) => {
+        RivalEvent::Read(tokens) => {
             let reads = tokens.iter().map(|&token| DueRead { token, after: 0 });
             committed(0, Vec::new(), reads.collect())
         }
-        Told::Executed(batch) if batch.origin == me => executed(batch, 0),
-        Told::Executed(batch) => executed(Batch { reads: Requests::default(), ..batch }, 0),
+        RivalEvent::Executed(batch) if batch.origin == me => executed(batch, 0),
+        RivalEvent::Executed(batch) => executed(Batch { reads: Requests::default(), ..batch }, 0),
     }
 }
 
@@ -98,7 +98,7 @@ impl Replicas<'_> {
             return Ok(Ordered::Rival(Box::new(replica)));
         }
         let mut machine = Canopus::new(config, tree.clone(), NodeId(node), seed, &Bytes::new())?;
-        if config.second_round == SecondRound::Outside {
+        if config.second_round == SecondRound::External {
             // The replica hears once that the list is empty, and may begin. It asks nobody later.
             machine.apply_membership(Timestamp::ZERO, None)?;
         }

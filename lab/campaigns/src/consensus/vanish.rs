@@ -20,13 +20,13 @@ const RESTART_AT: SimTime = SimTime::from_millis(1_300);
 /// have one. Half of these have a membership service outside.
 pub fn second_round(plan: &Plan) -> SecondRound {
     if racks::is_of(plan) {
-        return SecondRound::Outside;
+        return SecondRound::External;
     }
     let is_wide = matches!(plan.knob("tree"), 1 | 2);
     let is_on = is_wide && lease_cycles(plan) == 0 && prng(plan).chance(0.5);
     match prng(plan).fork(4).chance(0.5) {
         _ if !is_on => SecondRound::Off,
-        true => SecondRound::Outside,
+        true => SecondRound::External,
         false => SecondRound::Consensus,
     }
 }
@@ -36,7 +36,7 @@ fn may_stay_away(plan: &Plan) -> bool {
     match second_round(plan) {
         SecondRound::Off => false,
         SecondRound::Consensus => leaves(plan) > 2,
-        SecondRound::Outside => leaves(plan) > 1,
+        SecondRound::External => leaves(plan) > 1,
     }
 }
 
@@ -88,7 +88,7 @@ fn fates(plan: &Plan) -> Vec<Fate> {
     let Some(first) = first(plan) else { return Vec::new() };
     let mut fates = vec![first];
     let mut prng = prng(plan).fork(5);
-    if second_round(plan) == SecondRound::Outside {
+    if second_round(plan) == SecondRound::External {
         for _ in 0..prng.below(4) {
             let next = further(plan, &mut prng, first.is_for_good);
             let is_apart = |fate: &Fate| {

@@ -29,7 +29,7 @@ fn replica(log: &[ReplicaRecord]) -> Canopus {
         members: (3 * n..3 * n + 3).map(member).collect(),
     };
     let tree = LeafOnlyTree::new(vec![leaf(0), leaf(1)]).expect("a tree");
-    let config = Config { second_round: SecondRound::Outside, ..Config::default() };
+    let config = Config { second_round: SecondRound::External, ..Config::default() };
     let log = evenfall_core::journal::log_of(log.iter().map(journal::body));
     Canopus::new(config, tree, NodeId(0), 1, &log).expect("a replica")
 }
@@ -69,20 +69,23 @@ fn a_list_of_others_or_of_less_is_refused() {
     let garbage = Bytes::from_static(b"something else");
     for bytes in [foreign, unknown, full, garbage] {
         let refused = replica.apply_membership(now, Some(&bytes));
-        assert!(matches!(refused, Err(ConsensusError::Outside(_))), "{bytes:?}: {refused:?}");
+        assert!(matches!(refused, Err(ConsensusError::ExternalList(_))), "{bytes:?}: {refused:?}");
     }
-    assert!(!replica.hears_outside(now));
+    assert!(!replica.hears_service(now));
     assert_eq!(replica.apply_membership(now, None), Ok(()));
     assert_eq!(replica.apply_membership(now, Some(&one)), Ok(()));
     // The same number of changes, and other ones.
-    assert_eq!(replica.apply_membership(now, Some(&other)), Err(ConsensusError::Outside(LACKS)));
+    assert_eq!(
+        replica.apply_membership(now, Some(&other)),
+        Err(ConsensusError::ExternalList(LACKS))
+    );
     assert_eq!(replica.apply_membership(now, Some(&two)), Ok(()));
     let said =
         |replica: &Canopus| replica.others.membership.ends.as_ref().map(|e| e.said(VnodeId(2), 1));
     assert_eq!(said(&replica), Some(Said::End(9)));
     // The service lost its last change, all changes, or has others.
     for lost in [Some(&one), Some(&more), None] {
-        assert_eq!(replica.apply_membership(now, lost), Err(ConsensusError::Outside(LACKS)));
+        assert_eq!(replica.apply_membership(now, lost), Err(ConsensusError::ExternalList(LACKS)));
         assert_eq!(said(&replica), Some(Said::End(9)));
     }
 }
@@ -121,8 +124,8 @@ fn a_replica_that_starts_again_notices_that_the_service_lost_its_list() {
     assert!(
         again.others.membership.ends.as_ref().is_some_and(|ends| ends.has_ended(VnodeId(2), 0))
     );
-    assert!(!again.hears_outside(now));
-    assert_eq!(again.apply_membership(now, None), Err(ConsensusError::Outside(LACKS)));
+    assert!(!again.hears_service(now));
+    assert_eq!(again.apply_membership(now, None), Err(ConsensusError::ExternalList(LACKS)));
     // Compaction keeps the list.
     again.progress.committed = 3;
     assert!(again.checkpoint(b"all"));
@@ -212,7 +215,7 @@ fn a_replica_decides_nothing_for_which_its_table_is_too_old() {
         group.hear(NodeId(0), &promised);
         group.hear(NodeId(1), &promised);
         assert_eq!(group.won(NodeId(0)), Some((promised.promised.0, last + 1)));
-        assert_eq!(replica.outside_wanted().is_some(), is_known, "the last entry is {last}");
+        assert_eq!(replica.wanted_change().is_some(), is_known, "the last entry is {last}");
     }
 }
 
@@ -290,7 +293,7 @@ fn a_super_leaf_that_was_to_leave_stays_when_it_is_the_last_one() {
 fn a_super_leaf_is_new_when_all_others_say_so_and_the_service_has_no_list() {
     let mut replica = replica(&[]);
     let now = Timestamp::from_nanos(1_000_000_000);
-    replica.others.nodes.values_mut().take(2).for_each(|far| far.knows = Some(true));
+    replica.others.nodes.values_mut().take(2).for_each(|remote| remote.knows = Some(true));
     // Nobody has asked the service.
     assert_eq!(replica.is_new_leaf(), None);
     assert_eq!(replica.apply_membership(now, None), Ok(()));

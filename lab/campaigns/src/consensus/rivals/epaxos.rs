@@ -22,7 +22,7 @@ use evenfall_consensus_machine::Requests;
 use evenfall_core::Malformed;
 
 use super::wire::{Batch, Field as _, messages};
-use super::{Config, Outside, Rival};
+use super::{Config, Rival, RivalContext};
 
 /// The instance of a batch: the replica that made the batch, and the batch's number at that
 /// replica.
@@ -144,7 +144,7 @@ impl Epaxos {
     }
 
     /// Asks all others for the place of an own batch.
-    fn ask(&mut self, out: &mut Outside, batch: Batch) {
+    fn ask(&mut self, out: &mut RivalContext, batch: Batch) {
         let number = batch.number;
         let placed = self.place(batch.clone(), 1, Vec::new());
         let (sequence, dependencies) = (placed.sequence, placed.dependencies.clone());
@@ -213,7 +213,7 @@ impl Epaxos {
 
     /// Takes an answer to a batch of this replica, with the place that another replica gives the
     /// batch.
-    fn take_place(&mut self, out: &mut Outside, number: u64, sequence: u64, others: &[u64]) {
+    fn take_place(&mut self, out: &mut RivalContext, number: u64, sequence: u64, others: &[u64]) {
         let (fast, majority) = (self.fast_answers(), self.majority_answers());
         let Some(instance) = self.instances.get_mut(&(out.me, number)) else { return };
         if instance.stage != Stage::PreAccepted {
@@ -235,7 +235,7 @@ impl Epaxos {
     }
 
     /// Commits an own batch.
-    fn commit(&mut self, out: &mut Outside, number: u64, sequence: u64, place: Dependencies) {
+    fn commit(&mut self, out: &mut RivalContext, number: u64, sequence: u64, place: Dependencies) {
         out.broadcast(&Message::Commit { number, sequence, dependencies: place.clone() });
         let id = (out.me, number);
         self.settle(id, Stage::Committed, sequence, place);
@@ -243,7 +243,7 @@ impl Epaxos {
     }
 
     /// Executes the instances that waited for the commit of an instance.
-    fn execute_from(&mut self, out: &mut Outside, id: Id) {
+    fn execute_from(&mut self, out: &mut RivalContext, id: Id) {
         let mut roots = self.waiting.remove(&id).unwrap_or_default();
         roots.push(id);
         for root in roots {
@@ -265,7 +265,7 @@ impl Epaxos {
         id.1 <= self.executed[id.0 as usize] || self.ahead.contains(&id)
     }
 
-    fn execute(&mut self, out: &mut Outside, id: Id) {
+    fn execute(&mut self, out: &mut RivalContext, id: Id) {
         if let Some(Instance { batch, .. }) = self.instances.remove(&id) {
             self.under_way -= usize::from(id.0 == out.me && self.names_keys(&batch));
             out.execute(batch);
@@ -356,7 +356,7 @@ impl Epaxos {
 }
 
 impl Rival for Epaxos {
-    fn propose(&mut self, out: &mut Outside, batch: Batch) {
+    fn propose(&mut self, out: &mut RivalContext, batch: Batch) {
         let names_keys = self.names_keys(&batch);
         if names_keys && self.under_way > 0 {
             return self.held.push(batch);
@@ -365,7 +365,7 @@ impl Rival for Epaxos {
         self.ask(out, batch);
     }
 
-    fn turn(&mut self, out: &mut Outside) {
+    fn turn(&mut self, out: &mut RivalContext) {
         if self.under_way == 0 {
             let held = core::mem::take(&mut self.held);
             self.under_way = held.len();
@@ -373,7 +373,12 @@ impl Rival for Epaxos {
         }
     }
 
-    fn hear(&mut self, out: &mut Outside, from: u32, message: &Bytes) -> Result<(), Malformed> {
+    fn hear(
+        &mut self,
+        out: &mut RivalContext,
+        from: u32,
+        message: &Bytes,
+    ) -> Result<(), Malformed> {
         match Message::whole(message)? {
             Message::PreAccept { batch, sequence, dependencies } => {
                 if batch.origin != from || batch.number == 0 {

@@ -19,7 +19,7 @@ use evenfall_sim::{
 };
 
 use super::wire::Batch;
-use super::{Config, Protocol, Replica, Told};
+use super::{Config, Protocol, Replica, RivalEvent};
 use crate::consensus::history::{self, History};
 use crate::consensus::ordered::executed;
 use crate::consensus::{
@@ -105,10 +105,10 @@ impl Owner {
 }
 
 impl Observer<Subject, Wire> for Owner {
-    fn event(&mut self, seen: Seen, told: Told) {
+    fn event(&mut self, seen: Seen, told: RivalEvent) {
         match told {
-            Told::Executed(batch) => self.take(seen, &batch),
-            Told::Read(tokens) => tokens.into_iter().for_each(|token| self.read(seen, token)),
+            RivalEvent::Executed(batch) => self.take(seen, &batch),
+            RivalEvent::Read(tokens) => tokens.into_iter().for_each(|token| self.read(seen, token)),
         }
     }
 

@@ -19,7 +19,7 @@ use evenfall_consensus_machine::ClientRequest;
 use evenfall_core::{Malformed, Prng, Timestamp};
 
 use super::wire::{Batch, Field as _, messages};
-use super::{Config, Outside, Pace, Rival};
+use super::{Config, Pace, Rival, RivalContext};
 
 /// The ways to answer reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,7 +204,7 @@ impl Leader {
     }
 
     /// Another term has begun, and its leader may be known.
-    fn enter(&mut self, out: &mut Outside, term: u64, leader: Option<u32>) {
+    fn enter(&mut self, out: &mut RivalContext, term: u64, leader: Option<u32>) {
         if term > self.term {
             (self.term, self.voted, self.leader) = (term, None, None);
             self.open.clear();
@@ -231,7 +231,7 @@ impl Leader {
         self.election_at = now + patience + Duration::from_nanos(more);
     }
 
-    fn stand(&mut self, out: &mut Outside) {
+    fn stand(&mut self, out: &mut RivalContext) {
         self.restart_election(out.now);
         self.enter(out, self.term + 1, None);
         self.voted = Some(self.me);
@@ -261,7 +261,7 @@ impl Leader {
     }
 
     /// Sends each replica the entries that the replica lacks.
-    fn replicate(&mut self, out: &mut Outside) {
+    fn replicate(&mut self, out: &mut RivalContext) {
         let beat = self.config.suspect_after / 4;
         let everywhere = self.everywhere();
         for to in out.others() {
@@ -336,7 +336,7 @@ impl Leader {
         Ok(index)
     }
 
-    fn execute(&mut self, out: &mut Outside) {
+    fn execute(&mut self, out: &mut RivalContext) {
         while self.executed < self.committed {
             let Some((_, batch)) = self.entry(self.executed + 1).cloned() else { break };
             self.executed += 1;
@@ -358,7 +358,7 @@ impl Leader {
     }
 
     /// Asks the leader for its index on behalf of the reads that wait, and answers questions.
-    fn question(&mut self, out: &mut Outside) {
+    fn question(&mut self, out: &mut RivalContext) {
         if let Some(leader) = self.leader
             && !self.unasked.is_empty()
             && (self.is_leader() || self.ask_pace.begin(out.now))
@@ -393,7 +393,7 @@ impl Leader {
 }
 
 impl Rival for Leader {
-    fn propose(&mut self, out: &mut Outside, batch: Batch) {
+    fn propose(&mut self, out: &mut RivalContext, batch: Batch) {
         self.own.push_back(batch.clone());
         match self.leader {
             Some(leader) if leader == self.me => self.append(batch),
@@ -403,7 +403,7 @@ impl Rival for Leader {
         }
     }
 
-    fn read(&mut self, out: &mut Outside, read: ClientRequest) -> Option<ClientRequest> {
+    fn read(&mut self, out: &mut RivalContext, read: ClientRequest) -> Option<ClientRequest> {
         match self.reads {
             Reads::Ordered => return Some(read),
             Reads::Leased => self.unasked.push(read),
@@ -412,7 +412,12 @@ impl Rival for Leader {
         None
     }
 
-    fn hear(&mut self, out: &mut Outside, from: u32, message: &Bytes) -> Result<(), Malformed> {
+    fn hear(
+        &mut self,
+        out: &mut RivalContext,
+        from: u32,
+        message: &Bytes,
+    ) -> Result<(), Malformed> {
         match Message::whole(message)? {
             Message::Forward { term, batch } => {
                 if self.is_leader() && term == self.term {
@@ -482,7 +487,7 @@ impl Rival for Leader {
         Ok(())
     }
 
-    fn turn(&mut self, out: &mut Outside) {
+    fn turn(&mut self, out: &mut RivalContext) {
         if self.election_at == Timestamp::from_nanos(u64::MAX) {
             // The first input: the first leader may still be silent.
             self.heard = out.now;

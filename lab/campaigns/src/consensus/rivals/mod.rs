@@ -136,7 +136,7 @@ pub struct Config {
 
 /// An event of a replica for its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum RivalEvent {
     /// The next batch of the log is executed. When the batch comes from the replica's own clients,
     /// the owner answers the writes of the batch and then its reads.
     Executed(Batch),
@@ -147,7 +147,7 @@ pub enum Told {
 
 /// The calls that a protocol may make.
 #[derive(Debug)]
-pub struct Outside {
+pub struct RivalContext {
     /// The number of this replica.
     pub me: u32,
     /// The local time of the input.
@@ -155,12 +155,12 @@ pub struct Outside {
     /// The synchronised clock.
     pub clock: Clock,
     links: Links,
-    told: VecDeque<Told>,
+    told: VecDeque<RivalEvent>,
     /// Number of batches that were executed.
     executed: u64,
 }
 
-impl Outside {
+impl RivalContext {
     /// Number of replicas, with this replica.
     pub fn count(&self) -> u32 {
         self.links.count()
@@ -192,12 +192,12 @@ impl Outside {
     /// Executes the next batch of the log.
     pub fn execute(&mut self, batch: Batch) {
         self.executed += 1;
-        self.told.push_back(Told::Executed(batch));
+        self.told.push_back(RivalEvent::Executed(batch));
     }
 
     /// Answers reads from the executed batches.
     pub fn answer(&mut self, reads: impl Iterator<Item = ClientRequest>) {
-        self.told.push_back(Told::Read(reads.map(|read| read.sequence).collect()));
+        self.told.push_back(RivalEvent::Read(reads.map(|read| read.sequence).collect()));
     }
 }
 
@@ -211,10 +211,10 @@ fn fast_quorum(replicas: u32) -> u32 {
 /// A protocol for one order, without the parts that are equal for all rivals.
 pub trait Rival: fmt::Debug + Send {
     /// Orders a batch of this replica's clients.
-    fn propose(&mut self, out: &mut Outside, batch: Batch);
+    fn propose(&mut self, out: &mut RivalContext, batch: Batch);
 
     /// Takes a read. A protocol that orders reads like writes gives the read back.
-    fn read(&mut self, out: &mut Outside, read: ClientRequest) -> Option<ClientRequest> {
+    fn read(&mut self, out: &mut RivalContext, read: ClientRequest) -> Option<ClientRequest> {
         let _ = out;
         Some(read)
     }
@@ -223,10 +223,11 @@ pub trait Rival: fmt::Debug + Send {
     ///
     /// # Errors
     /// [`Malformed`] when the bytes are no message.
-    fn hear(&mut self, out: &mut Outside, from: u32, message: &Bytes) -> Result<(), Malformed>;
+    fn hear(&mut self, out: &mut RivalContext, from: u32, message: &Bytes)
+    -> Result<(), Malformed>;
 
     /// Does the work that is due. Every input ends with this call.
-    fn turn(&mut self, out: &mut Outside) {
+    fn turn(&mut self, out: &mut RivalContext) {
         let _ = out;
     }
 
@@ -269,7 +270,7 @@ impl Pace {
 #[derive(Debug)]
 pub struct Replica {
     rival: Box<dyn Rival>,
-    out: Outside,
+    out: RivalContext,
     /// The writes and reads of the next batch.
     writes: Vec<ClientRequest>,
     reads: Vec<ClientRequest>,
@@ -290,7 +291,7 @@ impl Replica {
         let links = Links::new(me, config.addresses.clone(), config.datagram_bytes, config.retry);
         let clock = Clock::default();
         let (now, told) = (Timestamp::ZERO, VecDeque::new());
-        let out = Outside { me, now, clock, links, told, executed: 0 };
+        let out = RivalContext { me, now, clock, links, told, executed: 0 };
         let (pace, bytes_max) = (Pace::new(config.batch_every), config.batch_bytes);
         let rival: Box<dyn Rival> = match protocol {
             Protocol::Canopus => return None,
@@ -324,8 +325,8 @@ impl Replica {
         self.writes.len() + self.reads.len()
     }
 
-    /// Takes a write of a client. [`Told`] answers the write under its sequence. Returns whether
-    /// the replica has room for the write. After one or many requests, the caller calls
+    /// Takes a write of a client. [`RivalEvent`] answers the write under its sequence. Returns
+    /// whether the replica has room for the write. After one or many requests, the caller calls
     /// [`settle`](Self::settle).
     pub fn write(&mut self, now: Timestamp, request: ClientRequest) -> bool {
         self.take(now, request, true)
@@ -387,7 +388,7 @@ impl Replica {
 }
 
 impl Machine for Replica {
-    type Event = Told;
+    type Event = RivalEvent;
 
     fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
         self.out.now = now;
@@ -410,7 +411,7 @@ impl Machine for Replica {
         self.end();
     }
 
-    fn poll_event(&mut self) -> Option<Told> {
+    fn poll_event(&mut self) -> Option<RivalEvent> {
         self.out.told.pop_front()
     }
 

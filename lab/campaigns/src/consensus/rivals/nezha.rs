@@ -20,7 +20,7 @@ use bytes::Bytes;
 use evenfall_core::{Malformed, SyncTime, Timestamp};
 
 use super::wire::{Batch, Field as _, messages};
-use super::{Config, Outside, Pace, Rival};
+use super::{Config, Pace, Rival, RivalContext};
 
 /// A batch: the replica that made it, and its number there.
 type Id = (u32, u64);
@@ -177,7 +177,7 @@ impl Nezha {
     }
 
     /// Releases the batches that are due to the end of the log.
-    fn release(&mut self, out: &mut Outside) {
+    fn release(&mut self, out: &mut RivalContext) {
         let time = out.clock.sync(out.now).nanos();
         while let Some(first) = self.early.first().copied().filter(|first| first.0 <= time) {
             self.early.remove(&first);
@@ -196,7 +196,7 @@ impl Nezha {
         self.release_at = next;
     }
 
-    fn reply(&mut self, out: &mut Outside, id: Id, hash: u64, is_slow: bool) {
+    fn reply(&mut self, out: &mut RivalContext, id: Id, hash: u64, is_slow: bool) {
         let (origin, number) = id;
         if origin == self.me {
             return self.count_reply(number, hash, is_slow);
@@ -206,7 +206,7 @@ impl Nezha {
     }
 
     /// Takes the next entry of the leader's log.
-    fn adopt(&mut self, out: &mut Outside, id: Id) {
+    fn adopt(&mut self, out: &mut RivalContext, id: Id) {
         self.hash = chain(self.hash, id);
         self.order.push_back((id, self.hash));
         let (place, hash) = (self.known(), self.hash);
@@ -261,7 +261,7 @@ impl Nezha {
         }
     }
 
-    fn execute(&mut self, out: &mut Outside) {
+    fn execute(&mut self, out: &mut RivalContext) {
         while self.executed < self.committed
             && let Some((id, _)) = self.order.pop_front()
         {
@@ -276,7 +276,7 @@ impl Nezha {
     }
 
     /// Tells the other replicas how long the log is.
-    fn tell(&mut self, out: &mut Outside) {
+    fn tell(&mut self, out: &mut RivalContext) {
         if !self.is_leader() {
             let known = self.known();
             if known > self.told && self.sync_pace.begin(out.now) {
@@ -296,7 +296,7 @@ impl Nezha {
 }
 
 impl Rival for Nezha {
-    fn propose(&mut self, out: &mut Outside, batch: Batch) {
+    fn propose(&mut self, out: &mut RivalContext, batch: Batch) {
         let sent = out.clock.sync(out.now).nanos();
         let bound = self.delays.iter().max().copied().unwrap_or(0);
         let deadline = (sent + bound.min(self.delay_max)).max(self.last_deadline + 1);
@@ -306,7 +306,12 @@ impl Rival for Nezha {
         self.hold(batch, deadline, 0);
     }
 
-    fn hear(&mut self, out: &mut Outside, from: u32, message: &Bytes) -> Result<(), Malformed> {
+    fn hear(
+        &mut self,
+        out: &mut RivalContext,
+        from: u32,
+        message: &Bytes,
+    ) -> Result<(), Malformed> {
         match Message::whole(message)? {
             Message::Request { batch, sent, deadline } => {
                 if batch.origin != from {
@@ -336,7 +341,7 @@ impl Rival for Nezha {
         Ok(())
     }
 
-    fn turn(&mut self, out: &mut Outside) {
+    fn turn(&mut self, out: &mut RivalContext) {
         self.release(out);
         while let Some(id) = self.ordered.front().copied()
             && self.bodies.contains_key(&id)

@@ -1,6 +1,6 @@
 //! Which super-leaves take part in which cycle, by the rules of `Table` of the machine.
 
-use super::{Agreed, CYCLES_MAX, LEAVES, Leaf, Outside};
+use super::{Agreed, CYCLES_MAX, LEAVES, Leaf, MembershipModel};
 
 /// Spans of a super-leaf: it leaves and comes back twice at most within the cycles of the model.
 const SPANS_MAX: usize = 6;
@@ -56,7 +56,7 @@ pub struct Lives([Life; LEAVES]);
 
 impl Lives {
     /// The table after the first `committed` cycles.
-    pub fn new(agreed: &[Agreed; CYCLES_MAX + 1], committed: u8, model: &Outside) -> Self {
+    pub fn new(agreed: &[Agreed; CYCLES_MAX + 1], committed: u8, model: &MembershipModel) -> Self {
         let mut lives = Self([Life::new(); LEAVES]);
         for cycle in 1..=committed {
             lives.apply(&agreed[usize::from(cycle)], cycle, model);
@@ -94,7 +94,7 @@ impl Lives {
         span.map_or((1, 0), |span| (span.from.max(1), span.incarnation))
     }
 
-    fn apply(&mut self, agreed: &Agreed, cycle: u8, model: &Outside) {
+    fn apply(&mut self, agreed: &Agreed, cycle: u8, model: &MembershipModel) {
         let is_in = core::array::from_fn(|leaf| self.incarnation(leaf, cycle));
         let is_in: [Option<u8>; LEAVES] = is_in;
         if let Some((leaf, incarnation)) = agreed.returns {
@@ -119,7 +119,7 @@ impl Lives {
     }
 
     /// A super-leaf leaves as planned, when another one that takes part in the cycle stays.
-    fn leave(&mut self, agreed: &Agreed, cycle: u8, model: &Outside) {
+    fn leave(&mut self, agreed: &Agreed, cycle: u8, model: &MembershipModel) {
         let Some((leaf, incarnation)) = agreed.leaves else { return };
         let leaf = usize::from(leaf);
         let votes = |other: Leaf| {
@@ -132,7 +132,7 @@ impl Lives {
     }
 
     /// Takes a super-leaf out, one cycle later than a pipeline. When none is left, all come back.
-    fn retire(&mut self, leaf: Leaf, incarnation: u8, cycle: u8, model: &Outside) {
+    fn retire(&mut self, leaf: Leaf, incarnation: u8, cycle: u8, model: &MembershipModel) {
         if self.latest(leaf) != Some(incarnation) {
             return;
         }

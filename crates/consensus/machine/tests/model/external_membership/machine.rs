@@ -1,7 +1,7 @@
 //! The steps of an actor: the code of the machine, with a super-leaf in the place of its majority.
 
 use super::{Action, Actor, Agreed, Ends, Fault, Group, LEAVES, Leaf, Lives};
-use super::{Mutant, Outside, World};
+use super::{MembershipModel, Mutant, World};
 
 /// Whether a list ends a super-leaf under this incarnation or a later one.
 fn has_ended(list: &Ends, leaf: Leaf, incarnation: u8) -> bool {
@@ -22,7 +22,7 @@ impl Group {
 
 /// An actor with what its table and its list say.
 pub struct View<'a> {
-    model: &'a Outside,
+    model: &'a MembershipModel,
     world: &'a World,
     me: Leaf,
     actor: &'a Actor,
@@ -31,7 +31,12 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    pub fn new(model: &'a Outside, world: &'a World, lives: &'a [Lives; LEAVES], me: Leaf) -> Self {
+    pub fn new(
+        model: &'a MembershipModel,
+        world: &'a World,
+        lives: &'a [Lives; LEAVES],
+        me: Leaf,
+    ) -> Self {
         let actor = &world.actors[me];
         let list = &world.lists[usize::from(actor.read)];
         Self { model, world, me, actor, lives: &lives[me], list }
@@ -102,7 +107,7 @@ impl<'a> View<'a> {
             && self.world.changes < self.model.ends
     }
 
-    /// `Canopus::part_outside`: whether a cycle has the state of a super-leaf; `None` when nobody
+    /// `Canopus::external_part`: whether a cycle has the state of a super-leaf; `None` when nobody
     /// knows yet.
     fn part(&self, lives: &[Lives; LEAVES], leaf: Leaf, cycle: u8) -> Option<bool> {
         let has = self.actor.groups[leaf].have > cycle;
@@ -224,7 +229,7 @@ impl View<'_> {
     }
 }
 
-impl Outside {
+impl MembershipModel {
     pub fn lives(&self, world: &World) -> [Lives; LEAVES] {
         world.actors.map(|actor| Lives::new(&world.agreed, actor.committed, self))
     }

@@ -122,7 +122,7 @@ enum Mutant {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Outside {
+struct MembershipModel {
     pipeline: u8,
     cycles: u8,
     /// Ends that the list may have.
@@ -252,7 +252,7 @@ impl World {
     }
 }
 
-impl Model for Outside {
+impl Model for MembershipModel {
     type State = World;
     type Action = Action;
 
@@ -333,7 +333,7 @@ impl Model for Outside {
     }
 }
 
-const PLAIN: Outside = Outside {
+const PLAIN: MembershipModel = MembershipModel {
     pipeline: 1,
     cycles: 4,
     ends: 2,
@@ -346,7 +346,7 @@ const PLAIN: Outside = Outside {
 };
 
 /// Checks all states of a model. A large one also has to reach what it is about.
-fn check(model: Outside, is_large: bool) {
+fn check(model: MembershipModel, is_large: bool) {
     let checker = model.checker().spawn_bfs().join();
     checker.assert_no_discovery("agreement");
     checker.assert_no_discovery(CONTRADICTION);
@@ -357,8 +357,8 @@ fn check(model: Outside, is_large: bool) {
 }
 
 /// Whether the model finds a fault of a mutant.
-fn is_caught(mutant: Mutant, model: Outside) -> bool {
-    let model = Outside { mutant: Some(mutant), ..model };
+fn is_caught(mutant: Mutant, model: MembershipModel) -> bool {
+    let model = MembershipModel { mutant: Some(mutant), ..model };
     let checker = model.checker().finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
     checker.discoveries().keys().any(|name| ["agreement", CONTRADICTION].contains(name))
 }
@@ -372,26 +372,26 @@ fn two_of_three_vanish() {
 fn super_leaf_leaves_as_planned_while_two_vanish() {
     let (is_large, cycles) = (is_long(), if is_long() { 4 } else { 3 });
     for plan_first in [false, true] {
-        check(Outside { leaves: true, plan_first, cycles, ..PLAIN }, is_large);
+        check(MembershipModel { leaves: true, plan_first, cycles, ..PLAIN }, is_large);
     }
 }
 
 #[test]
 fn super_leaf_comes_back() {
     let cycles = if is_long() { 4 } else { 3 };
-    check(Outside { returns: true, cycles, ..PLAIN }, is_long());
+    check(MembershipModel { returns: true, cycles, ..PLAIN }, is_long());
 }
 
 #[test]
 fn two_of_three_vanish_in_a_pipeline() {
     let cycles = if is_long() { 3 } else { 2 };
-    check(Outside { pipeline: 2, cycles, ..PLAIN }, is_long());
+    check(MembershipModel { pipeline: 2, cycles, ..PLAIN }, is_long());
 }
 
 #[test]
 fn super_leaf_has_left_in_a_pipeline() {
     let cycles = if is_long() { 4 } else { 3 };
-    check(Outside { pipeline: 2, cycles, has_left: true, ..PLAIN }, is_long());
+    check(MembershipModel { pipeline: 2, cycles, has_left: true, ..PLAIN }, is_long());
 }
 
 #[test]
@@ -412,13 +412,13 @@ fn end_by_a_super_leaf_that_has_ended_is_caught() {
 /// A pipeline of one cycle is safe: a super-leaf then has no votes beyond the cycle of the end.
 #[test]
 fn end_that_only_a_commit_tells_is_caught() {
-    assert!(is_caught(Mutant::EndByCommit, Outside { pipeline: 2, cycles: 2, ..PLAIN }));
+    assert!(is_caught(Mutant::EndByCommit, MembershipModel { pipeline: 2, cycles: 2, ..PLAIN }));
 }
 
 /// A super-leaf ends another one and leaves, and an actor that has not committed the cycle of the
 /// end decides the first one without the super-leaf that left.
 #[test]
 fn decision_before_its_turn_is_caught() {
-    let model = Outside { pipeline: 2, cycles: 4, has_left: true, ..PLAIN };
+    let model = MembershipModel { pipeline: 2, cycles: 4, has_left: true, ..PLAIN };
     assert!(is_caught(Mutant::DecidesAhead, model));
 }
