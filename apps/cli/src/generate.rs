@@ -25,10 +25,10 @@ use std::time::Duration;
 
 use clap::{Subcommand, ValueEnum};
 use evenfall_host::whole_file::{SETTINGS_BYTES_MAX, read_text_up_to};
+use evenfall_runtime::output_file::open_output;
 use evenfall_runtime::settings::{Document, Node};
 
 use crate::Outcome;
-use crate::output_file::open_output;
 use crate::services::{self, CONFIG};
 
 /// Arguments of `evenfall generate`.

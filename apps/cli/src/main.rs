@@ -52,7 +52,6 @@ mod local;
 #[cfg(feature = "man")]
 mod man;
 mod missing;
-mod output_file;
 #[cfg(test)]
 mod pages;
 mod plan;

@@ -6,9 +6,9 @@ use evenfall_multicast_report::{MessageRow, csv};
 use evenfall_multicast_service::report;
 
 use evenfall_multicast_service::report::text;
+use evenfall_runtime::output_file::open_output;
 
 use crate::Outcome;
-use crate::output_file::open_output;
 
 /// Arguments of `evenfall report`.
 #[derive(clap::Args, Debug)]

@@ -9,10 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use evenfall_runtime::output_file::remove_unfinished;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-
-use crate::output::remove_unfinished;
 
 /// The status of a program that SIGINT has ended, as shells know it: 128 and the signal's number.
 pub(crate) const INTERRUPTED_STATUS: u8 = 130;

@@ -3,6 +3,11 @@
 //! The program is one of its own, so that a process with deadlines has no query engine in it, and a
 //! person who runs a feed builds none. `evenfall query` hands over to it.
 
+// Its macros drop words that standard error does not take, where those of the standard library
+// panic.
+#[macro_use]
+extern crate evenfall_runtime;
+
 mod ask;
 mod desk;
 mod interrupt;
@@ -19,6 +24,7 @@ use clap::Parser;
 use evenfall_query_sql::{EngineLimits, QUERY_STACK_BYTES};
 
 use crate::interrupt::{INTERRUPTED_STATUS, Interrupted};
+use crate::output::is_reader_gone;
 
 /// What a command ends with.
 type Outcome = Result<(), Box<dyn std::error::Error>>;
@@ -159,7 +165,9 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(ending) => {
-            eprintln!("evenfall query: {}", ending.words);
+            if let Some(words) = ending.words {
+                eprintln!("evenfall query: {words}");
+            }
             ending.status
         }
     }
@@ -167,17 +175,21 @@ fn main() -> ExitCode {
 
 /// How a command that failed ends the program.
 struct Ending {
-    words: String,
+    /// The words of the error; `None` for an end that is no error.
+    words: Option<String>,
     status: ExitCode,
 }
 
 impl Ending {
     fn of(error: &(dyn std::error::Error + 'static)) -> Self {
+        if is_reader_gone(error) {
+            return Self { words: None, status: ExitCode::SUCCESS };
+        }
         let status = match error.is::<Interrupted>() {
             true => INTERRUPTED_STATUS.into(),
             false => ExitCode::FAILURE,
         };
-        Self { words: error.to_string(), status }
+        Self { words: Some(error.to_string()), status }
     }
 }
 

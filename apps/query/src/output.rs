@@ -1,14 +1,16 @@
 //! Rows in the formats that people and programs read.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::fmt;
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use arrow::ipc::writer::StreamWriter;
 use arrow::util::pretty::pretty_format_batches;
+use evenfall_runtime::listing::is_deceptive;
+use evenfall_runtime::output_file::{self, UnfinishedFile};
 use parquet::arrow::ArrowWriter;
 
 type Failure = Box<dyn std::error::Error>;
@@ -35,8 +37,9 @@ pub(crate) enum OutputFormat {
 /// Where rows go.
 pub(crate) struct Output {
     writer: Writer,
-    /// The file under a name of its own until it is whole.
-    beside: Option<FileBeside>,
+    failed: FirstError,
+    /// The file that takes its name when it is whole; `None` for standard output.
+    file: Option<UnfinishedFile>,
 }
 
 enum Writer {
@@ -47,57 +50,97 @@ enum Writer {
     Parquet(Box<ArrowWriter<Sink>>),
 }
 
-type Sink = Box<dyn Write + Send>;
+/// The first error of a sink. The writers of Arrow keep the words of an error and not its kind.
+#[derive(Clone, Default)]
+struct FirstError(Arc<Mutex<Option<io::Error>>>);
 
-/// A file that takes its name when it is whole, so that an interrupted statement leaves a file of
-/// that name as it was.
-struct FileBeside {
-    unfinished: PathBuf,
-    name: PathBuf,
-    is_whole: bool,
-}
-
-/// The file of this process that is not whole, for an end of the process that drops nothing.
-static UNFINISHED: Mutex<Option<PathBuf>> = Mutex::new(None);
-
-fn note_unfinished(file: Option<PathBuf>) {
-    *UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner) = file;
-}
-
-/// Removes the file that is not whole, before the process ends.
-pub(crate) fn remove_unfinished() {
-    let file = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner).take();
-    if let Some(file) = file {
-        let _ = std::fs::remove_file(file);
-    }
-}
-
-impl FileBeside {
-    fn create(name: &Path) -> Result<(Self, File), Failure> {
-        let mut beside = name.as_os_str().to_owned();
-        beside.push(format!(".{}.part", std::process::id()));
-        let unfinished = PathBuf::from(beside);
-        let file = File::create_new(&unfinished)
-            .map_err(|error| format!("cannot write {}: {error}", name.display()))?;
-        note_unfinished(Some(unfinished.clone()));
-        Ok((Self { unfinished, name: name.to_owned(), is_whole: false }, file))
+impl FirstError {
+    fn take(&self) -> Option<io::Error> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    fn take_name(&mut self) -> Result<(), Failure> {
-        std::fs::rename(&self.unfinished, &self.name)
-            .map_err(|error| format!("cannot write {}: {error}", self.name.display()))?;
-        self.is_whole = true;
-        note_unfinished(None);
-        Ok(())
-    }
-}
-
-impl Drop for FileBeside {
-    fn drop(&mut self) {
-        if !self.is_whole {
-            let _ = std::fs::remove_file(&self.unfinished);
+    /// The error to report: that of the sink, and otherwise that of the format.
+    fn explain_error(&self, error: Failure, is_standard: bool) -> Failure {
+        match self.take() {
+            Some(cause) => UnwrittenRows { cause, is_standard }.into(),
+            None => error,
         }
     }
+}
+
+/// Bytes on their way to a file or to standard output.
+struct Sink {
+    out: Box<dyn Write + Send>,
+    failed: FirstError,
+}
+
+impl Sink {
+    fn note<T>(&self, outcome: io::Result<T>) -> io::Result<T> {
+        outcome.inspect_err(|error| {
+            if error.kind() != ErrorKind::Interrupted {
+                let copy = io::Error::new(error.kind(), error.to_string());
+                let mut failed = self.failed.0.lock().unwrap_or_else(PoisonError::into_inner);
+                failed.get_or_insert(copy);
+            }
+        })
+    }
+}
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(bytes);
+        self.note(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let flushed = self.out.flush();
+        self.note(flushed)
+    }
+}
+
+/// Rows that could not be written.
+#[derive(Debug)]
+struct UnwrittenRows {
+    cause: io::Error,
+    is_standard: bool,
+}
+
+impl fmt::Display for UnwrittenRows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The error of a file names the file.
+        let place = if self.is_standard { "standard output: " } else { "" };
+        write!(f, "{place}{}", self.cause)
+    }
+}
+
+impl std::error::Error for UnwrittenRows {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.cause.source()
+    }
+}
+
+/// Whether the reader of standard output has seen enough, as with `| head`. A statement then ends
+/// quietly, and so does a prompt.
+pub(crate) fn is_reader_gone(error: &(dyn std::error::Error + 'static)) -> bool {
+    let unwritten = error.downcast_ref::<UnwrittenRows>();
+    unwritten.is_some_and(|unwritten| {
+        unwritten.is_standard && unwritten.cause.kind() == ErrorKind::BrokenPipe
+    })
+}
+
+/// A table on a terminal. The texts of a table are those of a feed, and may hold bytes that move
+/// the cursor or change colours.
+fn printable_table(batches: &[RecordBatch]) -> Result<String, Failure> {
+    let table = pretty_format_batches(batches)?.to_string();
+    let is_shown = |letter: char| letter == '\n' || !is_deceptive(letter);
+    if table.chars().all(is_shown) {
+        return Ok(table);
+    }
+    let show = |letter: char| match is_shown(letter) {
+        true => letter.to_string(),
+        false => letter.escape_unicode().to_string(),
+    };
+    Ok(table.chars().map(show).collect())
 }
 
 impl Output {
@@ -110,27 +153,18 @@ impl Output {
         out: Option<&Path>,
         schema: &SchemaRef,
     ) -> Result<Self, Failure> {
-        let (beside, sink): (_, Sink) = match out {
-            None => (None, Box::new(BufWriter::new(std::io::stdout()))),
+        let (out, file): (Box<dyn Write + Send>, _) = match out {
+            None => (Box::new(BufWriter::new(io::stdout())), None),
             Some(name) => {
-                let (beside, file) = FileBeside::create(name)?;
-                (Some(beside), Box::new(BufWriter::new(file)))
+                let (out, file) = output_file::open_file(name)?;
+                (out, Some(file))
             }
         };
-        let writer = match format {
-            OutputFormat::Table => {
-                // An answer without rows has a header as well.
-                let batches = vec![RecordBatch::new_empty(schema.clone())];
-                Writer::Table { batches, rows: 0, left_out: 0, out: sink }
-            }
-            OutputFormat::Csv => Writer::Csv(Box::new(arrow::csv::Writer::new(sink))),
-            OutputFormat::Json => Writer::Json(arrow::json::LineDelimitedWriter::new(sink)),
-            OutputFormat::Arrow => Writer::Arrow(Box::new(StreamWriter::try_new(sink, schema)?)),
-            OutputFormat::Parquet => {
-                Writer::Parquet(Box::new(ArrowWriter::try_new(sink, schema.clone(), None)?))
-            }
-        };
-        Ok(Self { writer, beside })
+        let failed = FirstError::default();
+        let sink = Sink { out, failed: failed.clone() };
+        let writer = Writer::begin(format, sink, schema)
+            .map_err(|error| failed.explain_error(error, file.is_none()))?;
+        Ok(Self { writer, failed, file })
     }
 
     /// Adds rows.
@@ -138,29 +172,58 @@ impl Output {
     /// # Errors
     /// The errors of the format and of the file.
     pub(crate) fn write(&mut self, batch: &RecordBatch) -> Result<(), Failure> {
-        match &mut self.writer {
-            Writer::Table { batches, rows, left_out, .. } => {
-                let taken = batch.num_rows().min(TABLE_ROWS - *rows);
-                batches.push(batch.slice(0, taken));
-                *rows += taken;
-                *left_out += batch.num_rows() - taken;
-            }
-            Writer::Csv(writer) => writer.write(batch)?,
-            Writer::Json(writer) => writer.write(batch)?,
-            Writer::Arrow(writer) => writer.write(batch)?,
-            Writer::Parquet(writer) => writer.write(batch)?,
-        }
-        Ok(())
+        let written = self.writer.write(batch);
+        written.map_err(|error| self.failed.explain_error(error, self.file.is_none()))
     }
 
     /// Ends the output. A file has its name now.
     ///
     /// # Errors
     /// The errors of the format and of the file.
-    pub(crate) fn finish(mut self) -> Result<(), Failure> {
-        match self.writer {
-            Writer::Table { batches, left_out, mut out, .. } => {
-                writeln!(out, "{}", pretty_format_batches(&batches)?)?;
+    pub(crate) fn finish(self) -> Result<(), Failure> {
+        let Self { writer, failed, file } = self;
+        writer.finish().map_err(|error| failed.explain_error(error, file.is_none()))?;
+        Ok(file.map_or(Ok(()), UnfinishedFile::keep)?)
+    }
+}
+
+impl Writer {
+    fn begin(format: OutputFormat, sink: Sink, schema: &SchemaRef) -> Result<Self, Failure> {
+        Ok(match format {
+            OutputFormat::Table => {
+                // An answer without rows has a header as well.
+                let batches = vec![RecordBatch::new_empty(schema.clone())];
+                Self::Table { batches, rows: 0, left_out: 0, out: sink }
+            }
+            OutputFormat::Csv => Self::Csv(Box::new(arrow::csv::Writer::new(sink))),
+            OutputFormat::Json => Self::Json(arrow::json::LineDelimitedWriter::new(sink)),
+            OutputFormat::Arrow => Self::Arrow(Box::new(StreamWriter::try_new(sink, schema)?)),
+            OutputFormat::Parquet => {
+                Self::Parquet(Box::new(ArrowWriter::try_new(sink, schema.clone(), None)?))
+            }
+        })
+    }
+
+    fn write(&mut self, batch: &RecordBatch) -> Result<(), Failure> {
+        match self {
+            Self::Table { batches, rows, left_out, .. } => {
+                let taken = batch.num_rows().min(TABLE_ROWS - *rows);
+                batches.push(batch.slice(0, taken));
+                *rows += taken;
+                *left_out += batch.num_rows() - taken;
+            }
+            Self::Csv(writer) => writer.write(batch)?,
+            Self::Json(writer) => writer.write(batch)?,
+            Self::Arrow(writer) => writer.write(batch)?,
+            Self::Parquet(writer) => writer.write(batch)?,
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<(), Failure> {
+        match self {
+            Self::Table { batches, left_out, mut out, .. } => {
+                writeln!(out, "{}", printable_table(&batches)?)?;
                 out.flush()?;
                 if left_out > 0 {
                     eprintln!(
@@ -168,17 +231,37 @@ impl Output {
                     );
                 }
             }
-            Writer::Csv(writer) => writer.into_inner().flush()?,
-            Writer::Json(mut writer) => {
+            Self::Csv(writer) => writer.into_inner().flush()?,
+            Self::Json(mut writer) => {
                 writer.finish()?;
                 writer.into_inner().flush()?;
             }
-            Writer::Arrow(mut writer) => {
+            Self::Arrow(mut writer) => {
                 writer.finish()?;
                 writer.into_inner()?.flush()?;
             }
-            Writer::Parquet(writer) => writer.into_inner()?.flush()?,
+            Self::Parquet(writer) => writer.into_inner()?.flush()?,
         }
-        self.beside.as_mut().map_or(Ok(()), FileBeside::take_name)
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{ArrayRef, StringArray};
+
+    use super::*;
+
+    #[test]
+    fn table_shows_letters_that_move_the_cursor_as_escapes() {
+        let table = |text: &str| {
+            let texts: ArrayRef = Arc::new(StringArray::from(vec![text]));
+            let batch = RecordBatch::try_from_iter([("symbol", texts)]).unwrap();
+            printable_table(&[batch]).unwrap()
+        };
+        assert!(table("A\u{1b}[2J").contains("A\\u{1b}[2J"));
+        assert!(table("\u{202e}AAPL").contains("\\u{202e}AAPL"));
+        assert!(table("Müller").contains("| Müller |"));
+        assert_eq!(table("one\ntwo").lines().count(), 6);
     }
 }

@@ -9,6 +9,7 @@ use evenfall_query_sql::datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer
 use crate::Outcome;
 use crate::ask::{AskArgs, run_statement};
 use crate::interrupt::Interrupts;
+use crate::output::is_reader_gone;
 
 const HELP: &str = "  A statement ends with a semicolon.
   \\d        the tables
@@ -64,7 +65,7 @@ fn is_whole(text: &str) -> bool {
 /// is read.
 ///
 /// # Errors
-/// The errors of the input.
+/// The errors of the input, and a reader of the answers that is gone.
 pub(crate) fn answer_prompt(
     session: &QuerySession,
     args: &AskArgs,
@@ -86,7 +87,7 @@ pub(crate) fn answer_prompt(
         let Some(line) = lines.next() else {
             // A text without its semicolon is asked as it is, as psql does with a file.
             if !text.is_empty() {
-                answer(session, args, &text, runtime, &interrupts);
+                answer(session, args, &text, runtime, &interrupts)?;
             }
             return Ok(());
         };
@@ -94,7 +95,7 @@ pub(crate) fn answer_prompt(
         match command_of(&line).filter(|_| text.is_empty()) {
             Some(PromptCommand::End) => return Ok(()),
             Some(PromptCommand::Help) => eprintln!("{HELP}"),
-            Some(PromptCommand::Ask(sql)) => answer(session, args, &sql, runtime, &interrupts),
+            Some(PromptCommand::Ask(sql)) => answer(session, args, &sql, runtime, &interrupts)?,
             None => {
                 if text.is_empty() && line.trim().is_empty() {
                     continue;
@@ -104,24 +105,32 @@ pub(crate) fn answer_prompt(
                 let is_long = session.check_text(&text).is_err();
                 if is_long || is_whole(&text) {
                     let whole = std::mem::take(&mut text);
-                    answer(session, args, &whole, runtime, &interrupts);
+                    answer(session, args, &whole, runtime, &interrupts)?;
                 }
             }
         }
     }
 }
 
+/// Answers a statement. A statement that fails says so.
+///
+/// # Errors
+/// A reader of the answers that is gone, which ends the prompt.
 fn answer(
     session: &QuerySession,
     args: &AskArgs,
     sql: &str,
     runtime: &tokio::runtime::Runtime,
     interrupts: &Interrupts,
-) {
+) -> Outcome {
     let statement = run_statement(session, args, sql, runtime.handle());
-    let answered = runtime.block_on(interrupts.or_interrupted(statement));
-    if let Err(error) = answered {
-        eprintln!("{error}");
+    match runtime.block_on(interrupts.or_interrupted(statement)) {
+        Err(error) if is_reader_gone(&*error) => Err(error),
+        Err(error) => {
+            eprintln!("{error}");
+            Ok(())
+        }
+        Ok(()) => Ok(()),
     }
 }
 

@@ -6,6 +6,7 @@ mod doors;
 mod interrupts;
 mod limits;
 mod lost;
+mod outputs;
 mod pg;
 mod served;
 

@@ -9,6 +9,7 @@
 //! | [`process`] | port, loop, clock, signals and telemetry of one process |
 //! | `http` | a small HTTP server with limits, and routes that services bring (feature `http`) |
 //! | [`telemetry`] | metrics, health and state; served as pages (feature `http`) |
+//! | `output_file` | files that commands write: whole, or as they were (feature `program`) |
 //! | `page` | the frame of a page: one file, no network (feature `page`) |
 //! | `notes` | messages of a process about itself, on standard error (feature `notes`) |
 //! | `program` | the frame of a program: arguments, output, exit code (feature `program`) |
@@ -30,6 +31,8 @@ pub mod listing;
 pub mod memory;
 #[cfg(feature = "notes")]
 pub mod notes;
+#[cfg(feature = "program")]
+pub mod output_file;
 #[cfg(feature = "page")]
 pub mod page;
 pub mod process;

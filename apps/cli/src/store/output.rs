@@ -4,11 +4,10 @@ use std::io::Write;
 use std::path::Path;
 
 use clap::ValueEnum;
+use evenfall_runtime::output_file::{Out, UnfinishedFile, open_output};
 use evenfall_store_engine::export::{csv, csv_header};
 use evenfall_store_format::Schema;
 use evenfall_store_recording::rows::{self as messages, MessageRow};
-
-use crate::output_file::{Out, UnfinishedFile, open_output};
 
 #[cfg(feature = "arrow")]
 use self::columns::MessageColumns;
@@ -118,7 +117,7 @@ impl RecordLines {
 
     pub fn finish(mut self) -> Result<(), Failure> {
         self.out.flush()?;
-        self.file.keep()
+        Ok(self.file.keep()?)
     }
 }
 
@@ -171,7 +170,7 @@ impl Messages {
         match self {
             Self::Csv(mut out, file) | Self::Json(mut out, file) => {
                 out.flush()?;
-                file.0.keep()
+                Ok(file.0.keep()?)
             }
             Self::Columns(columns) => columns.finish(),
         }
@@ -212,7 +211,7 @@ mod columns {
     ) -> Result<(), Failure> {
         let table = StoreTables::new(Arc::clone(source)).open(&TableName::of_file(name))?;
         let (file, _) = write_rows(&*table, &RowSelection::of(vec![numbers]), target)?;
-        file.keep()
+        Ok(file.keep()?)
     }
 
     /// Writes the rows of a table of a recording between two times. Returns how many there are.
@@ -277,7 +276,7 @@ mod columns {
 
         pub fn finish(self) -> Result<(), Failure> {
             self.writer.finish()?;
-            self.file.keep()
+            Ok(self.file.keep()?)
         }
     }
 }
