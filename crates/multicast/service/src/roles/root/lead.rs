@@ -38,7 +38,7 @@ const PAUSED: Duration = Duration::from_secs(1);
 
 /// The decisions of the voters.
 #[derive(Debug, Default)]
-pub(super) struct Lead {
+pub(super) struct VoterDecisions {
     /// When the first message of the feed is due.
     pub(super) begun: Option<SyncTime>,
     /// Whether another root has led since this root last waited.
@@ -67,7 +67,7 @@ impl Run<'_> {
                 return Ok(why);
             }
             let ended = self.play_once();
-            if !self.lead.is_lost {
+            if !self.decisions.is_lost {
                 return ended;
             }
         }
@@ -103,13 +103,13 @@ impl Run<'_> {
     /// Ends a root that hears no majority, which can neither lead nor learn who leads.
     pub(super) fn check_majority(&mut self) -> Result<(), RoleError> {
         let now = MonotonicClock::now();
-        let was_paused = now.since(self.lead.checked) > PAUSED;
-        self.lead.checked = now;
+        let was_paused = now.since(self.decisions.checked) > PAUSED;
+        self.decisions.checked = now;
         let silence = self.settings.multicast.membership.root_timeout;
         let heard = self.roots.iter().map(|candidate| candidate.heard_majority(now)).min();
         let is_cut_off = heard.is_some_and(|heard| now.since(heard) > silence);
         let has_met = self.roots.iter().all(ReplicatedRoot::is_ready);
-        match is_cut_off && has_met && !was_paused && !self.lead.is_over {
+        match is_cut_off && has_met && !was_paused && !self.decisions.is_over {
             true => Err(RoleError::NoMajority(silence)),
             false => Ok(()),
         }
@@ -117,10 +117,10 @@ impl Run<'_> {
 
     /// Waits until this root leads. Returns why the run is over, if that comes first.
     fn wait(&mut self) -> Result<Option<&'static str>, RoleError> {
-        self.lead.is_lost = false;
+        self.decisions.is_lost = false;
         let mut stop_at = None;
         while !self.leads() {
-            if self.lead.is_over {
+            if self.decisions.is_over {
                 self.drain()?;
                 return Ok(Some("the stream ended"));
             }
@@ -138,7 +138,7 @@ impl Run<'_> {
     fn play_once(&mut self) -> Result<&'static str, RoleError> {
         let sent = match self.form() {
             Ok(true) => self.send_feed(),
-            Ok(false) if self.lead.is_lost => return Ok("another root leads"),
+            Ok(false) if self.decisions.is_lost => return Ok("another root leads"),
             // No receiver has joined that could finish.
             Ok(false) => {
                 self.close()?;
@@ -148,7 +148,7 @@ impl Run<'_> {
         };
         let patience = self.settings.course.finish_timeout;
         match sent {
-            Ok(_) if self.lead.is_lost => Ok("another root leads"),
+            Ok(_) if self.decisions.is_lost => Ok("another root leads"),
             Ok(true) => self.finish(patience).map(|()| "the stream ended"),
             // A signal asked for the end, so the root waits less for receivers that are gone.
             Ok(false) => self.finish(patience.min(STOP_PATIENCE)).map(|()| "asked to stop"),
@@ -162,7 +162,7 @@ impl Run<'_> {
 
     /// Asks the voters to agree that the feed is over, so that no other root goes on with it.
     pub(super) fn close(&mut self) -> Result<(), RoleError> {
-        if self.lead.is_lost {
+        if self.decisions.is_lost {
             return Ok(());
         }
         for tree in 0..self.roots.len() {
@@ -170,7 +170,8 @@ impl Run<'_> {
         }
         self.drain_events()?;
         let give_up = MonotonicClock::now() + OVER_PATIENCE;
-        while !self.lead.is_over && !self.lead.is_lost && MonotonicClock::now() < give_up {
+        while !self.decisions.is_over && !self.decisions.is_lost && MonotonicClock::now() < give_up
+        {
             self.turn(Some(give_up))?;
         }
         Ok(())
@@ -183,7 +184,7 @@ impl Run<'_> {
                 ReplicatedRootEvent::Root(event) => {
                     self.ledger.on(self.roots[tree].root(), now, event)
                 }
-                ReplicatedRootEvent::Begun(at) => self.lead.begun = Some(at),
+                ReplicatedRootEvent::Begun(at) => self.decisions.begun = Some(at),
                 ReplicatedRootEvent::Kept(draft) if self.has_authors() => self.keep(&draft),
                 ReplicatedRootEvent::Kept(draft) => self.read_along(&draft)?,
                 ReplicatedRootEvent::Leads { epoch, next_message } => {
@@ -193,9 +194,9 @@ impl Run<'_> {
                     let name = &self.process.base.name;
                     tracing::warn!("{name}: another root leads now, in epoch {epoch}");
                     self.turn_over();
-                    self.lead.is_lost = true;
+                    self.decisions.is_lost = true;
                 }
-                ReplicatedRootEvent::Over => self.lead.is_over = true,
+                ReplicatedRootEvent::Over => self.decisions.is_over = true,
                 ReplicatedRootEvent::Published { number, format, message } => {
                     self.take_letter(now, number, format, message);
                 }
@@ -209,7 +210,7 @@ impl Run<'_> {
 
     fn take_lead(&mut self, epoch: u32, next_message: u64) {
         self.turn_over();
-        if self.lead.begun.is_none() {
+        if self.decisions.begun.is_none() {
             return;
         }
         // The root that led before may have been on another host, and has then left no notes here.
@@ -225,7 +226,7 @@ impl Run<'_> {
 
     /// Compares the messages of a frame with the next messages of the own feed.
     fn read_along(&mut self, draft: &Draft) -> Result<(), RoleError> {
-        let start = self.lead.begun.unwrap_or_default();
+        let start = self.decisions.begun.unwrap_or_default();
         for (place, message) in draft.messages().enumerate() {
             if self.ledger.queue(0).get(place).is_none()
                 && let Ok(Some((own, due))) = self.intake.skip()
@@ -244,8 +245,12 @@ impl Run<'_> {
     /// it to the next one.
     pub(super) fn keep_info(&mut self) -> Result<(), RoleError> {
         let noted = (self.ledger.events.len(), self.ledger.memberships.len());
-        if self.is_voter() && self.leads() && self.ledger.formed() && noted != self.lead.written {
-            self.lead.written = noted;
+        if self.is_voter()
+            && self.leads()
+            && self.ledger.formed()
+            && noted != self.decisions.written
+        {
+            self.decisions.written = noted;
             self.write_info()?;
         }
         Ok(())

@@ -24,7 +24,7 @@ use evenfall_multicast_machine::{Config, Mode, PublishError, Root, RootStatus, R
 use evenfall_multicast_sessions::ConsensusError;
 use serde::Serialize;
 
-use self::lead::Lead;
+use self::lead::VoterDecisions;
 use self::live_page::{ClockPage, LivePage, MEMBERS_FAST_MAX, Moment, Phase};
 use self::run_ledger::RunLedger;
 use super::{Process, RoleError, random};
@@ -87,7 +87,7 @@ struct Run<'a> {
     roots: Vec<ReplicatedRoot>,
     /// The events of the roots since the last look, each with its time and the number of its tree.
     pending_events: VecDeque<(Timestamp, usize, ReplicatedRootEvent)>,
-    lead: Lead,
+    decisions: VoterDecisions,
     ledger: RunLedger,
     held_back: u64,
     /// Trees that have taken the present message, when the message goes to all trees.
@@ -175,7 +175,7 @@ impl<'a> Run<'a> {
             process,
             roots: roots.map_err(|error| RoleError::Part(Box::new(error)))?,
             pending_events: VecDeque::new(),
-            lead: Lead::default(),
+            decisions: VoterDecisions::default(),
             ledger,
             held_back: 0,
             published: 0,
@@ -210,7 +210,7 @@ impl<'a> Run<'a> {
             self.housekeep()?;
             self.check_majority()?;
         }
-        Ok(!interrupt::raised() && !self.lead.is_lost)
+        Ok(!interrupt::raised() && !self.decisions.is_lost)
     }
 
     fn each_root(&mut self, input: impl Fn(&mut Root, Timestamp)) -> Result<(), RoleError> {
@@ -318,7 +318,7 @@ impl<'a> Run<'a> {
         self.phase = Phase::Forming;
         let mut say_at = MonotonicClock::now() + SAY_AWAITED_EVERY;
         while !self.ledger.formed() {
-            if self.lead.begun.is_some() && MonotonicClock::now() >= give_up {
+            if self.decisions.begun.is_some() && MonotonicClock::now() >= give_up {
                 // All receivers may be gone because they have the whole feed.
                 let receivers = self.settings.count_leaves();
                 return Err(RoleError::Unfinished { finished: 0, receivers, waited: patience });
@@ -336,7 +336,7 @@ impl<'a> Run<'a> {
         }
         self.say_tree();
         self.write_info()?;
-        if self.lead.begun.is_some() {
+        if self.decisions.begun.is_some() {
             return Ok(true);
         }
         let warm_up = self.settings.course.rehearsal();
@@ -366,7 +366,7 @@ impl<'a> Run<'a> {
     /// When the first message is due. The roots agree on it once.
     fn begin(&mut self) -> Result<Timestamp, RoleError> {
         let clock = self.process.base.clock();
-        if let Some(at) = self.lead.begun {
+        if let Some(at) = self.decisions.begun {
             return Ok(clock.local(at));
         }
         let start = MonotonicClock::now() + LEAD;
@@ -446,7 +446,7 @@ impl<'a> Run<'a> {
         self.each_root(Root::finish)?;
         let give_up = MonotonicClock::now() + waited;
         let mut ended = Ok(());
-        while !self.ledger.finished() && !self.lead.is_lost {
+        while !self.ledger.finished() && !self.decisions.is_lost {
             self.turn(Some(give_up))?;
             if MonotonicClock::now() >= give_up {
                 let all = self.statuses();
