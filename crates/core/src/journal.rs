@@ -148,6 +148,8 @@ impl<E> Step<E> {
 #[derive(Debug)]
 pub struct Journal<E> {
     log: &'static str,
+    /// Whether records are kept. A journal without records has empty writes.
+    keeps_records: bool,
     /// Whether the header is on the disk or on its way there.
     has_header: bool,
     /// The checksum of the log's first record, which marks repeat.
@@ -182,6 +184,7 @@ impl<E> Journal<E> {
     pub fn new(log: &'static str, retry_every: Duration) -> Self {
         Self {
             log,
+            keeps_records: true,
             has_header: false,
             key: None,
             bytes: Vec::new(),
@@ -215,6 +218,14 @@ impl<E> Journal<E> {
         Ok((records, Self { has_header, key, next, good, ..Self::new(log, retry_every) }))
     }
 
+    /// Keeps no records from now on, for a machine whose driver has no disk. Writes are empty, and
+    /// the effects of the records follow them as before.
+    pub fn keep_no_records(&mut self) {
+        self.keeps_records = false;
+        self.bytes.clear();
+        self.key = None;
+    }
+
     /// Adds a record, and the effects that follow once the record is on the disk.
     pub fn add(&mut self, record: &[u8], effects: impl IntoIterator<Item = E>) {
         self.add_with(|out| out.extend_from_slice(record), effects);
@@ -226,6 +237,10 @@ impl<E> Journal<E> {
         write: impl FnOnce(&mut Vec<u8>),
         effects: impl IntoIterator<Item = E>,
     ) {
+        if !self.keeps_records {
+            self.effects.extend(effects);
+            return;
+        }
         if !core::mem::replace(&mut self.has_header, true) {
             self.bytes.extend(header());
             self.key = None;
@@ -268,7 +283,8 @@ impl<E> Journal<E> {
         if !self.failed.is_empty() {
             return None;
         }
-        if self.next.is_empty() && !self.bytes.is_empty() {
+        let has_effects = !self.keeps_records && !self.effects.is_empty();
+        if self.next.is_empty() && (!self.bytes.is_empty() || has_effects) {
             self.put_mark();
             let change = Change::Append(core::mem::take(&mut self.bytes).into());
             let effects = core::mem::take(&mut self.effects);

@@ -61,3 +61,15 @@ fn epaxos_commits_later_when_writes_have_a_key_in_common() {
         [0.0, 1.0].map(|conflicts| at_three_sites(Protocol::Epaxos, conflicts).median());
     assert!(common > apart + Duration::from_millis(20), "{apart:?} and {common:?}");
 }
+
+#[test]
+fn cores_share_a_run_with_the_results_of_one_core() {
+    for protocol in [Protocol::Canopus, Protocol::Epaxos] {
+        let run = |cores| {
+            let watched = Duration::from_millis(20);
+            Scenario { protocol, watched, cores, ..Scenario::racks(3) }.run()
+        };
+        let [one, two] = [1, 2].map(|cores| format!("{:?}", run(cores)));
+        assert!(one == two, "{protocol}: two cores have another outcome than one");
+    }
+}

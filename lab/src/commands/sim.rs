@@ -444,6 +444,7 @@ fn study_of_tables(
                 model: args.model.clone(),
                 seed: args.seed,
                 seeds: args.seeds.unwrap_or(1),
+                cores: std::thread::available_parallelism().map_or(1, usize::from),
             };
             consensus_study::tables(&args.shuffle.figure, &effort, progress)
         }

@@ -231,6 +231,12 @@ impl Canopus {
         Ok(replica)
     }
 
+    /// Keeps no log from now on, for a replica whose log would be in memory and end with its
+    /// process. The owner answers the writes, which are empty, as it answers those of a log.
+    pub fn keep_no_log(&mut self) {
+        self.journal.keep_no_records();
+    }
+
     /// Adds a record to the log.
     pub(crate) fn record(
         &mut self,

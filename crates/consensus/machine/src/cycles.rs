@@ -188,7 +188,7 @@ impl Canopus {
         {
             let cycle = self.progress.gathered + 1;
             self.compute(cycle);
-            let is_there = |vnode| self.state(cycle, vnode).is_some();
+            let is_there = |vnode| self.has_state(cycle, vnode);
             let is_in = self.table.leaf_incarnation(self.place.ancestors[0], cycle).is_some();
             if is_in && !is_there(self.place.ancestors[0]) && !is_there(VnodeId::ROOT) {
                 return;
@@ -203,7 +203,7 @@ impl Canopus {
             let vnode = self.place.ancestors[height];
             // A cycle in which no super-leaf takes part has a state of the root all the same.
             let is_out = vnode != VnodeId::ROOT && !self.takes_part(vnode, cycle);
-            if is_out || self.state(cycle, vnode).is_some() {
+            if is_out || self.has_state(cycle, vnode) {
                 continue;
             }
             let state = match height {
@@ -246,9 +246,9 @@ impl Canopus {
     fn of_children(&self, cycle: u64, vnode: VnodeId) -> Option<VnodeState> {
         let children = self.tree.children(vnode).iter();
         let children = children.filter(|child| self.takes_part(**child, cycle));
-        let children = children.map(|child| self.state(cycle, *child));
+        let children = children.map(|child| self.known_state(cycle, *child));
         let children = children.collect::<Option<Vec<_>>>()?;
-        let states = children.iter().map(Arc::as_ref);
+        let states = children.iter().copied().map(Arc::as_ref);
         Some(VnodeState::of_states(cycle, vnode, states, core::iter::empty()))
     }
 
@@ -258,10 +258,18 @@ impl Canopus {
     }
 
     pub(crate) fn state(&self, cycle: u64, vnode: VnodeId) -> Option<Arc<VnodeState>> {
+        self.known_state(cycle, vnode).cloned()
+    }
+
+    fn has_state(&self, cycle: u64, vnode: VnodeId) -> bool {
+        self.known_state(cycle, vnode).is_some()
+    }
+
+    fn known_state(&self, cycle: u64, vnode: VnodeId) -> Option<&Arc<VnodeState>> {
         let known = self.cycles.get(&cycle).and_then(|cycle| cycle.states.get(&vnode));
         // After a restart, a state may be in the log alone.
         let logged = || self.groups.get(&owner_of(vnode))?.entry(cycle)?.state();
-        known.or_else(logged).cloned()
+        known.or_else(logged)
     }
 
     /// Keeps a state, and sends it to the nodes that wait for it.
@@ -467,6 +475,15 @@ impl Canopus {
         all.filter(|vnode| self.takes_part(**vnode, cycle)).copied().collect()
     }
 
+    /// Whether a vnode is one of [`foreign`](Self::foreign), without a list of them: every part of
+    /// a state asks.
+    fn is_foreign(&self, cycle: u64, vnode: VnodeId) -> bool {
+        let mut steps = self.place.ancestors.windows(2);
+        let is_other =
+            |step: &[VnodeId]| vnode != step[0] && self.tree.children(step[1]).contains(&vnode);
+        steps.any(is_other) && self.takes_part(vnode, cycle)
+    }
+
     /// Whether this replica fetches a vnode's state for its super-leaf. The representatives of a
     /// vnode are some of the members that are not silent: the members are counted in the order of
     /// their names, from a place that differs from vnode to vnode.
@@ -482,7 +499,7 @@ impl Canopus {
     /// Asks for the states of other super-leaves that this cycle still needs.
     pub(crate) fn fetch(&mut self, now: Timestamp, number: u64) {
         for vnode in self.foreign(number) {
-            if self.state(number, vnode).is_some() {
+            if self.has_state(number, vnode) {
                 continue;
             }
             let represents = self.represents(now, vnode);
@@ -561,9 +578,9 @@ impl Canopus {
     pub(crate) fn wants_state(&self, number: u64, vnode: VnodeId) -> bool {
         let is_wanted = match vnode {
             VnodeId::ROOT => number > self.progress.committed && number <= self.progress.started,
-            _ => self.is_near(number) && self.foreign(number).contains(&vnode),
+            _ => self.is_near(number) && self.is_foreign(number, vnode),
         };
-        is_wanted && self.state(number, vnode).is_none()
+        is_wanted && !self.has_state(number, vnode)
     }
 
     pub(crate) fn take_state(&mut self, state: VnodeState) {

@@ -293,3 +293,17 @@ fn a_log_is_long_when_it_is_four_times_as_long_as_its_replacement() {
     journal.add(&[0], []);
     assert!(journal.is_long(100));
 }
+
+#[test]
+fn a_journal_that_keeps_no_records_has_empty_writes_with_their_effects() {
+    let mut journal = Journal::new("log", EVERY);
+    journal.add(b"forgotten", [1]);
+    journal.keep_no_records();
+    journal.add(b"not kept", [2, 3]);
+    let write = journal.poll().expect("effects wait");
+    assert_eq!(write.change, Change::Append(Bytes::new()));
+    assert_eq!(journal.poll(), None, "nothing else waits");
+    let effects = journal.handle_written(Timestamp::ZERO, write.id, Ok(()));
+    assert_eq!(effects, Ok(vec![1, 2, 3]));
+    assert!(journal.is_empty());
+}

@@ -72,7 +72,7 @@ pub struct Replicas<'a> {
     pub leader: u32,
     /// Whether the first byte of a request is its key, for EPaxos.
     pub has_keys: bool,
-    /// Whether Canopus keeps its log in memory. Rivals keep none.
+    /// Whether Canopus keeps no log, as rivals do, and answers its writes at once.
     pub in_memory: bool,
 }
 
@@ -101,6 +101,9 @@ impl Replicas<'_> {
         if config.second_round == SecondRound::External {
             // The replica hears once that the list is empty, and may begin. It asks nobody later.
             machine.apply_membership(Timestamp::ZERO, None)?;
+        }
+        if self.in_memory {
+            machine.keep_no_log();
         }
         Ok(Ordered::Canopus(Box::new(Logged { machine, in_memory: self.in_memory })))
     }

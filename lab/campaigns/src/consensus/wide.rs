@@ -12,6 +12,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,11 +21,12 @@ use evenfall_consensus_machine::{
     ClientRequest, Config, Consensus as _, Event, LeafMember, LeafOnlyTree, LeaseKey, SecondRound,
     SuperLeaf,
 };
+use evenfall_core::time::nanos;
 use evenfall_core::{
     Arrival, Class, ClockReading, Destination, Head, Install, Machine, Malformed, NodeId, Prng,
     Reader, Timestamp, Transmit, any_machine,
 };
-use evenfall_sim::network::{Agenda, Network, Packet, Rates, Verdict};
+use evenfall_sim::network::{Agenda, Divisible, Fate, Network, Packet, Rates, Verdict};
 use evenfall_sim::{Cloud, HostIndex, HostSpec, NodeIndex, Observer, Seen, SimTime, World};
 
 use super::ordered::{Ordered, Replicas};
@@ -48,9 +50,16 @@ const WRITES_MAX: usize = 30;
 const READS_MAX: usize = 50;
 /// First bytes of the datagrams between clients and replicas.
 const MAGIC: [u8; 4] = *b"CLIE";
+/// Bodies of requests and of datagrams: zeros, and in the second one a first byte that marks writes
+/// of the key in common. Contents have no effect on a run, so all bodies share these bytes.
+static BODIES: [[u8; DATAGRAM_BYTES]; 2] = {
+    let mut bodies = [[0; DATAGRAM_BYTES]; 2];
+    bodies[1][0] = 1;
+    bodies
+};
 /// Processor time of a write at one replica: a third of what three replicas of `evenfall bench
-/// order` took together in the slowest sitting, in memory with 6,000 writes under way. The sittings
-/// of docs/results/consensus.md took .25 to .40 us.
+/// consensus` took together in the slowest sitting, with 6,000 writes under way and logs that were
+/// made in memory. The sittings of docs/results/consensus.md took .25 to .40 us.
 const WRITE_COST: Duration = Duration::from_nanos(130);
 /// A rate at which no request waits for a processor, and a rate beyond all limits.
 const LOW_PER_S: f64 = 50_000.0;
@@ -115,6 +124,9 @@ pub struct Scenario {
     /// The cloud whose paths, losses and hosts take the place of [`INSIDE`] and of hosts that only
     /// work on writes.
     pub model: Option<Model>,
+    /// Cores that share the run. The results do not depend on their number. Runs over the paths of
+    /// a model take one core.
+    pub cores: usize,
     /// Seed of the replicas and of the network.
     pub seed: u64,
 }
@@ -223,6 +235,7 @@ impl Scenario {
             watched: Duration::from_secs(1),
             is_high: false,
             model: None,
+            cores: 1,
             seed: 1,
         }
     }
@@ -326,24 +339,27 @@ impl Scenario {
         }
     }
 
+    /// The network of the replicas' hosts, which come first, and of the hosts of their clients.
+    fn network(&self, watched: Range<SimTime>) -> Sites {
+        let leaf_of: Vec<usize> = (0..)
+            .zip(&self.leaf_sizes)
+            .flat_map(|(leaf, size)| core::iter::repeat_n(leaf, *size as usize))
+            .collect();
+        Sites {
+            map: SiteMap { one_way: self.one_way.clone(), hosts: Vec::new(), watched },
+            wan_bytes: Vec::new(),
+            next: leaf_of.iter().chain(&leaf_of).copied().rev().collect(),
+            cloud: self.model.as_ref().map(|model| Cloud::new(model.cloud(), self.seed)),
+        }
+    }
+
     /// Simulates the scenario. Only requests that depart while the clients are watched count. The
     /// simulation ends when all of these requests are answered, or when the rate is far too high.
     pub fn run(&self) -> Outcome {
         let warm_up = SimTime::ZERO + self.farthest() + Duration::from_millis(50);
         let end = warm_up + self.watched;
-        let network = Sites {
-            one_way: self.one_way.clone(),
-            hosts: Vec::new(),
-            next: Vec::new(),
-            cloud: self.model.as_ref().map(|model| Cloud::new(model.cloud(), self.seed)),
-        };
-        let mut world: World<Node, Sites> = World::new(network, self.seed);
+        let mut world: World<Node, Sites> = World::new(self.network(warm_up..end), self.seed);
         let count = self.replicas();
-        let leaf_of: Vec<usize> = (0..)
-            .zip(&self.leaf_sizes)
-            .flat_map(|(leaf, size)| core::iter::repeat_n(leaf, *size as usize))
-            .collect();
-        world.network_mut().next = leaf_of.iter().chain(&leaf_of).copied().rev().collect();
         let tree = tree(&self.leaf_sizes, self.is_high);
         let replicas = Replicas {
             protocol: self.protocol,
@@ -382,19 +398,24 @@ impl Scenario {
             };
             world.add(Node::Clients(clients), HostSpec::ideal());
         }
-        let mut watch = Watch { leaf_of, warm_up, end, ..Watch::default() };
+        let mut watch = Watch { warm_up, end, ..Watch::default() };
         // The last requests have time to be answered.
         let last = end + self.farthest() * 2 + self.lease_wait() + Duration::from_millis(20);
+        // No look before this time decides anything.
+        let looks = end.min(warm_up + self.limit()).nanos() / nanos(LOOK_EVERY);
+        let first_look = SimTime::ZERO + LOOK_EVERY * looks as u32;
         while world.now() < last && !self.is_decided(world.now(), &watch) {
-            world.run_until(last.min(world.now() + LOOK_EVERY), &mut watch);
+            let look = first_look.max(world.now() + LOOK_EVERY);
+            world.run_until_on(self.cores, last.min(look), &mut watch);
         }
+        let wan_bytes: u64 = world.network().wan_bytes.iter().sum();
         let per_s = |done: u64| done as f64 / self.watched.as_secs_f64();
         let [first, second] = watch.halves.map(|(ns, count)| ns / count.max(1.0));
         Outcome {
             growth: (second - first) * 2.0 / self.watched.as_nanos() as f64,
             writes_per_s: per_s(watch.done[0]),
             reads_per_s: per_s(watch.done[1]),
-            wan_bytes_per_write: watch.wan_bytes as f64 / watch.done[0].max(1) as f64,
+            wan_bytes_per_write: wan_bytes as f64 / watch.done[0].max(1) as f64,
             write_times: watch.times[0].sorted(),
             read_times: watch.times[1].sorted(),
         }
@@ -418,24 +439,46 @@ fn tree(leaf_sizes: &[u32], is_high: bool) -> LeafOnlyTree {
 
 /// Delays between super-leaves. Without a cloud nothing is lost.
 struct Sites {
-    one_way: Vec<Vec<Duration>>,
-    /// The super-leaf of each host.
-    hosts: Vec<usize>,
+    map: SiteMap,
+    /// For each host, the bytes of its packets to other super-leaves while clients were watched.
+    wan_bytes: Vec<u64>,
     /// The super-leaves of the hosts to come, the next one last.
     next: Vec<usize>,
     /// The paths inside a rack. Longer ways add what they are longer than [`INSIDE`].
     cloud: Option<Cloud>,
 }
 
+/// The part of the sites that every packet reads and no packet changes.
+struct SiteMap {
+    one_way: Vec<Vec<Duration>>,
+    /// The super-leaf of each host.
+    hosts: Vec<usize>,
+    /// When the clients are watched.
+    watched: Range<SimTime>,
+}
+
+impl SiteMap {
+    /// How long a packet is on its way. Counts the packet's bytes when they count.
+    fn delay(&self, wan_bytes: &mut u64, packet: &Packet) -> Duration {
+        let leaf = |host: HostIndex| self.hosts[host.0 as usize];
+        let (from, to) = (leaf(packet.from_host), leaf(packet.to_host));
+        if from != to && self.watched.contains(&packet.at) {
+            *wan_bytes += u64::from(packet.bytes);
+        }
+        self.one_way[from][to]
+    }
+}
+
 impl Network for Sites {
     fn add_host(&mut self, spec: &HostSpec) {
-        self.hosts.push(self.next.pop().unwrap_or(0));
+        self.map.hosts.push(self.next.pop().unwrap_or(0));
+        self.wan_bytes.push(0);
         self.cloud.iter_mut().for_each(|cloud| cloud.add_host(spec));
     }
 
     fn route(&mut self, packet: &Packet, prng: &mut Prng, agenda: &mut Agenda) -> Verdict {
-        let leaf = |host: HostIndex| self.hosts[host.0 as usize];
-        let delay = self.one_way[leaf(packet.from_host)][leaf(packet.to_host)];
+        let wan_bytes = &mut self.wan_bytes[packet.from_host.0 as usize];
+        let delay = self.map.delay(wan_bytes, packet);
         let Some(cloud) = &mut self.cloud else { return Verdict::Deliver(packet.at + delay) };
         let farther = delay.saturating_sub(INSIDE);
         match cloud.route(packet, prng, agenda) {
@@ -447,6 +490,28 @@ impl Network for Sites {
     fn set_rates(&mut self, _: Rates) {}
 
     fn slow(&mut self, _: SimTime, _: HostIndex, _: f64) {}
+}
+
+impl Divisible for Sites {
+    type Sender = u64;
+    type Map = SiteMap;
+
+    fn divide(&mut self) -> Option<(&SiteMap, &mut [u64])> {
+        // A cloud has a map and senders of its own.
+        self.cloud.is_none().then_some((&self.map, &mut self.wan_bytes[..]))
+    }
+
+    fn least(&self) -> Duration {
+        self.map.one_way.iter().flatten().min().copied().unwrap_or_default()
+    }
+
+    fn fate(map: &SiteMap, wan_bytes: &mut u64, packet: &Packet) -> Fate {
+        Fate::Arrives { at: packet.at + map.delay(wan_bytes, packet), loss: 0 }
+    }
+
+    fn ready(_: &SiteMap, _: &u64, now: SimTime) -> SimTime {
+        now
+    }
 }
 
 /// Requests that departed together: when, how many, whether they are writes, and whether one of
@@ -479,7 +544,7 @@ impl Bundle {
     fn transmit(self, to: SocketAddr, [write, read]: [usize; 2]) -> Transmit {
         let bytes = if self.is_write { write } else { read } * self.count as usize;
         let (head, to) = (Head::new(&self.head()), Destination::One(to));
-        Transmit::new(Class::Live, to, head, Bytes::from(vec![0; bytes]))
+        Transmit::new(Class::Live, to, head, Bytes::from_static(&BODIES[0][..bytes]))
     }
 }
 
@@ -508,10 +573,10 @@ impl Replica {
         self.last += 1;
         let sequence = self.last;
         let each = if bundle.is_write { WRITE_BYTES } else { ORDERED_READ_BYTES };
-        let mut body = vec![0; bundle.count as usize * each - REQUEST_HEAD_BYTES];
-        body[0] = bundle.conflicts.into();
+        let length = bundle.count as usize * each - REQUEST_HEAD_BYTES;
+        let body = Bytes::from_static(&BODIES[usize::from(bundle.conflicts)][..length]);
         // A client has one request under way.
-        let request = ClientRequest { client: sequence, sequence, body: Bytes::from(body) };
+        let request = ClientRequest { client: sequence, sequence, body };
         let key = LeaseKey(self.keys.1.below(self.keys.0));
         let is_in = match bundle.is_write {
             true => self.inner.write(now, request, key),
@@ -670,8 +735,6 @@ any_machine! {
 
 #[derive(Default)]
 struct Watch {
-    /// The super-leaf of each replica.
-    leaf_of: Vec<usize>,
     warm_up: SimTime,
     end: SimTime,
     done: [u64; 2],
@@ -679,7 +742,6 @@ struct Watch {
     /// The sum of all times in nanoseconds, and their number, of the requests that departed in
     /// each half of the time.
     halves: [(f64, f64); 2],
-    wan_bytes: u64,
 }
 
 impl Observer<Node, Sites> for Watch {
@@ -698,12 +760,8 @@ impl Observer<Node, Sites> for Watch {
         }
     }
 
-    fn sent(&mut self, packet: &Packet, datagram: &[u8], _: Verdict) {
-        let replicas = self.leaf_of.len();
-        let leaf = |node: NodeIndex| self.leaf_of[node.0 as usize % replicas];
-        if leaf(packet.from) != leaf(packet.to) && (self.warm_up..self.end).contains(&packet.at) {
-            self.wan_bytes += datagram.len() as u64;
-        }
+    fn follows_packets(&self) -> bool {
+        false
     }
 }
 

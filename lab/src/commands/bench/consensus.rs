@@ -65,7 +65,7 @@ pub struct Args {
     #[arg(long, default_value_t = 6_000)]
     outstanding: usize,
     /// Keep the logs on the disk. A replica then syncs a record before it sends any message that
-    /// depends on the record. Without this option, the logs are in memory.
+    /// depends on the record. Without this option, replicas keep no log, as those of the rivals.
     #[arg(long)]
     durable: bool,
     /// Directory below which fresh logs are made, and removed afterwards.
@@ -204,7 +204,7 @@ fn times_us(measured: &Measured) -> Value {
 
 fn print(args: &Args, value: &Value) {
     let number = |path: &str| value.pointer(path).and_then(Value::as_f64).unwrap_or(f64::NAN);
-    let log = if args.durable { "synced logs" } else { "logs in memory" };
+    let log = if args.durable { "synced logs" } else { "no log" };
     println!(
         "{} replicas of {}, each a process, {log}; {} writes under way; medians of {}",
         args.replicas,

@@ -88,7 +88,7 @@ pub struct Args {
     #[arg(long, default_value = "5ms", value_name = "DURATION", value_parser = parse_duration)]
     cycle_every: Duration,
     /// Processor time of a write at one replica. The default is a third of what `evenfall bench
-    /// order --replicas 3` measured for its three replicas.
+    /// consensus --replicas 3` measured for its three replicas.
     #[arg(long, default_value = "130ns", value_name = "DURATION", value_parser = parse_duration)]
     write_cost: Duration,
     /// How long clients are watched, after a warm-up.
@@ -105,6 +105,15 @@ pub struct Args {
     /// Run under this many seeds, from --seed on. Prints means with 95 % intervals by Student's t.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     seeds: u32,
+    /// Cores that share a single run. The results are those of one core. The default is all cores
+    /// of this machine. With --seeds each seed runs on one core, and this option is refused.
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        value_parser = clap::value_parser!(u16).range(1..=64),
+        conflicts_with = "seeds"
+    )]
+    cores: Option<u16>,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -161,6 +170,12 @@ fn scenario(args: &Args) -> Scenario {
     for (leaf, row) in scenario.one_way.iter_mut().enumerate() {
         row[leaf] = args.inside;
     }
+    let all_cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    scenario.cores = match (args.cores, args.seeds) {
+        (Some(cores), _) => cores.into(),
+        (None, 1) => all_cores(),
+        (None, _) => 1,
+    };
     scenario.second_round = args.rounds.second_round;
     scenario.conflicts = args.conflicts as f64 / 100.0;
     scenario

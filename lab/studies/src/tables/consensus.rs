@@ -160,6 +160,8 @@ pub struct ConsensusEffort {
     pub seed: u64,
     /// Seeds of every row.
     pub seeds: u32,
+    /// Cores that share the run of a row of one seed. The results do not depend on their number.
+    pub cores: usize,
 }
 
 /// The tables of these figures, or of all figures when the list is empty.
@@ -206,7 +208,8 @@ pub fn tables(
         let mut table = Table::new(&format!("Figure {number}: {title}"), method, &COLUMNS);
         for (name, scenario, thesis) in rows {
             let (write_cost, model) = (effort.write_cost, effort.model.clone());
-            let scenario = Scenario { write_cost, model, ..scenario };
+            let cores = if effort.seeds == 1 { effort.cores } else { 1 };
+            let scenario = Scenario { write_cost, model, cores, ..scenario };
             let is_idle = name.ends_with(IDLE);
             let found = known
                 .entry(format!("{is_idle} {scenario:?}"))

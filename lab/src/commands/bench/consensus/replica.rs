@@ -72,7 +72,7 @@ pub struct Args {
     /// Cycles under way at once.
     #[arg(long)]
     pipeline: u64,
-    /// Directory of the log. Without it the log is in memory and forgotten.
+    /// Directory of the log. Without it the replica keeps no log.
     #[arg(long)]
     dir: Option<PathBuf>,
 }
