@@ -2,8 +2,7 @@
 //! live MoldUDP64 session.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,6 +19,8 @@ use evenfall_feed_service::{Feed, Synthetic};
 use evenfall_host::interrupt;
 use evenfall_runtime::causes::with_causes;
 use evenfall_runtime::listing::printable;
+use evenfall_runtime::output_file::{open_file, remove_unfinished};
+use evenfall_runtime::program::run_until_signal;
 use evenfall_runtime::settings::read_key;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -131,7 +132,11 @@ struct Make {
     /// The file to write.
     out: PathBuf,
     /// Number of messages.
-    #[arg(long, default_value_t = Synthetic::default().messages)]
+    #[arg(
+        long,
+        default_value_t = Synthetic::default().messages,
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
     messages: u64,
     /// Seed of the feed. The same seed gives the same file.
     #[arg(long, default_value_t = 1)]
@@ -318,29 +323,29 @@ fn make(args: &Make) -> Outcome {
         bursts: !args.steady,
     };
     let mut source = input::open(&Feed { synthetic, ..Feed::default() })?;
-    let failed = |error: std::io::Error| format!("{}: {error}", args.out.display());
-    let file = BufWriter::new(File::create(&args.out).map_err(failed)?);
-    let messages = if args.out.extension().is_some_and(|ending| ending == "gz") {
-        let mut packed = GzEncoder::new(file, Compression::default());
-        let messages = write_all(&mut *source, &mut packed, &failed)?;
-        packed.finish().and_then(|mut file| file.flush()).map_err(failed)?;
-        messages
-    } else {
-        let mut file = file;
-        let messages = write_all(&mut *source, &mut file, &failed)?;
-        file.flush().map_err(failed)?;
-        messages
-    };
-    println!("{}: {messages} messages", args.out.display());
-    Ok(())
+    let (mut file, unfinished) = open_file(&args.out)?;
+    // A file that a signal cuts short would pass for a whole feed.
+    run_until_signal(remove_unfinished, || {
+        let messages = if args.out.extension().is_some_and(|ending| ending == "gz") {
+            let mut packed = GzEncoder::new(&mut file, Compression::default());
+            let messages = write_all(&mut *source, &mut packed)?;
+            packed.finish()?;
+            messages
+        } else {
+            write_all(&mut *source, &mut file)?
+        };
+        file.flush()?;
+        unfinished.keep()?;
+        println!("{}: {messages} messages", args.out.display());
+        Ok(())
+    })
 }
 
 /// Writes every message after its length, and the mark that ends a session. Returns the number of
-/// messages. `failed` turns an error of the file into words.
+/// messages.
 fn write_all(
     source: &mut dyn Source,
     out: &mut impl Write,
-    failed: &impl Fn(std::io::Error) -> String,
 ) -> Result<u64, Box<dyn std::error::Error>> {
     let mut frames = Vec::with_capacity(WRITE_BYTES);
     let mut messages = 0;
@@ -348,11 +353,11 @@ fn write_all(
         write_frame(&mut frames, &message.bytes);
         messages += 1;
         if frames.len() >= WRITE_BYTES {
-            out.write_all(&frames).map_err(failed)?;
+            out.write_all(&frames)?;
             frames.clear();
         }
     }
     write_end(&mut frames);
-    out.write_all(&frames).map_err(failed)?;
+    out.write_all(&frames)?;
     Ok(messages)
 }

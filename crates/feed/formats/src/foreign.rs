@@ -157,6 +157,11 @@ const SHAPES: &[ForeignShape] = &[
     }),
     shape(is_json, "JSON", NO_FEED),
     shape(is_zeros, "a file of zero bytes", "fetch the file again"),
+    shape(is_csv, "a CSV table with other columns than those of LOBSTER's message file", {
+        "import its rows with `evenfall store append --csv`, or give the message file of LOBSTER \
+         (its name has \"message\")"
+    }),
+    shape(is_text, "text of no format that is read", NO_FEED),
 ];
 
 /// The fault of a file that is known by a magic and not read. With `is_structure_asked`, the file
@@ -208,6 +213,9 @@ fn is_itch_behind_long_lengths(head: &[u8]) -> bool {
 fn is_itch_without_lengths(head: &[u8]) -> bool {
     /// The first of six bytes of a time of day in nanoseconds is at most this.
     const TIME_HIGH_MAX: u8 = 0x4e;
+    if is_text(head) {
+        return false;
+    }
     let mut rest = head;
     let mut messages = 0;
     while let Some(kind) = rest.first().and_then(|letter| Kind::from_letter(*letter)) {
@@ -240,7 +248,9 @@ fn is_erf(head: &[u8]) -> bool {
             && length > RECORD_HEAD_BYTES;
         is_record.then_some(at + length)
     };
-    record(0).is_some_and(|next| next + RECORD_HEAD_BYTES > head.len() || record(next).is_some())
+    let is_followed = |next| next + RECORD_HEAD_BYTES > head.len() || record(next).is_some();
+    // Letters and digits make times after 1990 and lengths as well.
+    !is_text(head) && record(0).is_some_and(is_followed)
 }
 
 /// Order book files of LOBSTER have four whole numbers a level.
@@ -263,6 +273,30 @@ fn is_markup(head: &[u8]) -> bool {
 fn is_json(head: &[u8]) -> bool {
     let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head).trim_ascii_start();
     matches!(text, [b'{', b'"' | b'\r' | b'\n' | b' ', ..] | [b'[', b'{' | b'\n' | b' ', ..])
+}
+
+/// Letters, digits and white space, perhaps cut within a letter. Every record of a capture or of a
+/// binary feed has other bytes: the high bytes of its lengths and numbers.
+fn is_text(head: &[u8]) -> bool {
+    let text = match std::str::from_utf8(head) {
+        Ok(text) => text,
+        Err(cut) if cut.error_len().is_none() => {
+            std::str::from_utf8(&head[..cut.valid_up_to()]).unwrap_or_default()
+        }
+        Err(_) => return false,
+    };
+    let is_of_text = |letter: char| !letter.is_control() || letter.is_ascii_whitespace();
+    !text.is_empty() && text.chars().all(is_of_text)
+}
+
+/// Lines with the same number of fields, two at least. The last line may be cut.
+fn is_csv(head: &[u8]) -> bool {
+    let fields = |line: &[u8]| line.split(|&byte| byte == b',').count();
+    let mut lines = head.split(|&byte| byte == b'\n');
+    let first = lines.next().map_or(0, fields);
+    let (second, third) = (lines.next(), lines.next());
+    let is_like = second.filter(|_| third.is_some()).is_none_or(|line| fields(line) == first);
+    is_text(head) && first > 1 && is_like
 }
 
 fn is_zeros(head: &[u8]) -> bool {

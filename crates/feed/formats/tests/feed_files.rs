@@ -104,7 +104,7 @@ fn lobster_files_of_today_are_read() {
     }
     // A header belongs in front, and one alone is no feed.
     assert!(error_of(format!("{both}time,type,order_id,size,price,direction\n")).contains("line"));
-    assert!(error_of("time,type,order_id,size,price,direction\n").contains("unknown format"));
+    assert!(error_of("time,type,order_id,size,price,direction\n").contains("a CSV table"));
 }
 
 #[test]
@@ -431,6 +431,12 @@ fn foreign_files_are_named_and_come_with_a_way_out() {
         (b"5859400,1,5853300,18,5859800,100,5853000,1\n".to_vec(), "order book CSV"),
         (b"\xff\xfe3\x004\x00".to_vec(), "UTF-16"),
         (vec![0; 4096], "zero bytes"),
+        // The times, types and lengths of records that these bytes make are those of ERF.
+        (b"bin_10ms,messages_in_bin_lower_bound\n0,3841\n1,4831\n".to_vec(), "a CSV table"),
+        (b"ts_event,price,size,symbol,side\n17951849,4720.25,3,ESH4,B\n".to_vec(), "--csv"),
+        ("time,Größe".as_bytes()[..8].to_vec(), "a CSV table"),
+        (b"# 50,000 rows; row of line 30,002 goes back by 5 s\npython3".to_vec(), "text of no"),
+        (b"SAMPLE DATA AND THE LIKE, LETTERS OF MESSAGES\n".to_vec(), "this is text"),
     ] {
         for (file, wrapping) in [(file.clone(), "plain"), (gzip(&file), "gzip")] {
             let error = error_of(file);

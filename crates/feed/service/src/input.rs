@@ -74,6 +74,15 @@ pub fn open_file(path: &Path, format: Option<Format>) -> Result<FeedFile, InputE
     } else {
         (File::open(path), path.display().to_string())
     };
+    let is_directory = |file: &File| file.metadata().is_ok_and(|about| about.is_dir());
+    let file = match file {
+        // A directory opens as a file does, and fails at its first byte.
+        Ok(file) if is_directory(&file) => {
+            let why = "this is a directory: give a file";
+            Err(std::io::Error::new(std::io::ErrorKind::IsADirectory, why))
+        }
+        file => file,
+    };
     let file = file.map_err(|error| InputError::Open(path.to_owned(), error))?;
     let reader = Box::new(BufReader::new(file));
     Ok(evenfall_feed_formats::file::open_as(format, reader, &name)?)
