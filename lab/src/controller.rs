@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use evenfall_files_flow::FlowId;
-use evenfall_host::lab::{CONTROLLER_PORT, Lab};
 
+use crate::networks::{CONTROLLER_PORT, NetworkLab};
 use crate::openflow::{Event, FlowMod, FlowRule, FlowStat, PacketMatch, SwitchSession};
 
 /// Priority of the rules of reads, which is above that of all rules of the lab.
@@ -114,7 +114,10 @@ impl Controller {
     ///
     /// # Errors
     /// When a switch does not connect, or speaks another version.
-    pub fn new(lab: &Lab, count: usize) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
+    pub fn new(
+        lab: &NetworkLab,
+        count: usize,
+    ) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
         let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, CONTROLLER_PORT);
         let listener = lab.within_switches(|| TcpListener::bind(address))?;
         let listener = listener.map_err(|error| format!("listen on {address}: {error}"))?;

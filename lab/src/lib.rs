@@ -6,6 +6,7 @@
 //! | [`controller`] | rules and counters of real switches by OpenFlow |
 //! | [`fanout`] | the cost of a copy of a message |
 //! | [`laboratory`] | nodes with planted clocks on this machine, where the truth is known |
+//! | [`networks`] | hosts of this machine in racks and fat trees, with links of limited rate |
 //! | [`openflow`] | what the controller says to a switch: messages and a session |
 //! | [`product`] | where the program evenfall is, for instruments that measure its processes |
 //! | [`receiving`] | what a message costs a receiver, and how often a role calls the allocator |
@@ -22,6 +23,7 @@ pub mod commands;
 pub mod controller;
 pub mod fanout;
 pub mod laboratory;
+pub mod networks;
 pub mod openflow;
 pub mod product;
 pub mod receiving;

@@ -28,11 +28,11 @@ use evenfall_files_flow::{
     FlowId, FlowRoute, LinkIndex, Policy, ThreeTier, Topology, TopologyNode,
 };
 use evenfall_host::interrupt;
-use evenfall_host::lab::{Fabric, Lab};
 use evenfall_studies::files::scene::{self, Network, Plan, Times, Way};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};
 
 use crate::controller::{Controller, Steps};
+use crate::networks::{Fabric, NetworkLab};
 
 /// Port of the servers.
 const PORT: u16 = 7_000;
@@ -72,7 +72,7 @@ struct Steered {
 pub struct Sockets {
     // The controller's connections end before the switches.
     steered: Option<Mutex<Steered>>,
-    lab: Lab,
+    lab: NetworkLab,
     fabric: Fabric,
     spec: ThreeTier,
     /// The port by which a switch reaches a neighbour, by numbers of nodes.
@@ -150,9 +150,9 @@ impl Sockets {
             core_bits_per_s: bits(spec.core_bytes_per_s),
         };
         let (lab, steered) = match switches {
-            Switches::Routers => (Lab::with_fabric(fabric)?, None),
+            Switches::Routers => (NetworkLab::with_fabric(fabric)?, None),
             Switches::OpenVswitch => {
-                let lab = Lab::with_switches(fabric)?;
+                let lab = NetworkLab::with_switches(fabric)?;
                 let controller = Controller::new(&lab, fabric.switch_count())?;
                 (lab, Some(Mutex::new(Steered { controller, port: 0 })))
             }
@@ -166,7 +166,7 @@ impl Sockets {
                 source,
                 advice: "",
             };
-            let listener = sockets.lab.within(host, || TcpListener::bind(address))?;
+            let listener = sockets.lab.hosts.within(host, || TcpListener::bind(address))?;
             let listener = listener.map_err(failed)?;
             listener.set_nonblocking(true).map_err(failed)?;
             let is_over = Arc::clone(&sockets.is_over);
@@ -189,7 +189,7 @@ impl Sockets {
     }
 
     /// The lab, for its processes and rules.
-    pub fn lab(&self) -> &Lab {
+    pub fn lab(&self) -> &NetworkLab {
         &self.lab
     }
 
@@ -422,7 +422,7 @@ impl Network for Flows<'_> {
         self.flows.insert(flow, (Arc::clone(&shared), 0));
         let (tell, failed) = (self.tell.clone(), self.tell.clone());
         // The thread of the reader is in the namespace of the thread that starts it.
-        let started = self.sockets.lab.within(reader, move || {
+        let started = self.sockets.lab.hosts.within(reader, move || {
             std::thread::spawn(move || read_flow(flow, &shared, &tell));
         });
         if let Err(error) = started {

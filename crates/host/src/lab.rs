@@ -10,13 +10,7 @@
 //! forwarding entry is static, so that no address is resolved, learned or flooded during a
 //! measurement.
 //!
-//! [`Lab::with_racks`] makes hosts in racks, whose links have limited rates: [`Racks`].
-//! [`Lab::with_fabric`] makes a fat tree with several paths between racks: [`Fabric`].
-//! [`Lab::with_switches`] makes the same tree out of switches that a controller steers.
-
-mod fabric;
-mod racks;
-mod switches;
+//! [`Lab::reserve`] makes a lab whose caller lays other wires between the hosts.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -33,10 +27,6 @@ use crate::Error;
 use crate::clock::MonotonicClock;
 use crate::sys::checked;
 
-pub use fabric::Fabric;
-pub use racks::{FIRST_DSCP, RackHost, Racks};
-pub use switches::CONTROLLER_PORT;
-
 /// Hosts that a lab may have. A bridge takes 1,023 ports.
 pub const HOSTS_MAX: usize = 1000;
 
@@ -47,22 +37,13 @@ const SETTLE: Duration = Duration::from_secs(10);
 /// Labs that this process has made. Tests have several labs at a time.
 static LABS: AtomicU32 = AtomicU32::new(0);
 
-/// What is between the hosts.
-#[derive(Debug)]
-enum Wiring {
-    Bridge,
-    Racks(Racks),
-    Fabric(Fabric),
-    Switches(Fabric),
-}
-
 /// Some hosts and what is between them. Dropping the lab removes them.
 #[derive(Debug)]
 pub struct Lab {
     prefix: String,
     hosts: usize,
-    wiring: Wiring,
-    daemons: Option<switches::Daemons>,
+    /// The namespaces of bridges and switches.
+    between: Vec<String>,
 }
 
 impl Lab {
@@ -73,44 +54,21 @@ impl Lab {
     /// When this process is not root, `ip` is missing, or the kernel has no veth or bridge. The
     /// message says what to do.
     pub fn new(hosts: usize) -> Result<Self, Error> {
-        Self::make(hosts, Wiring::Bridge)
-    }
-
-    /// Makes racks of hosts with links of limited rate.
-    ///
-    /// # Errors
-    /// As for [`new`](Self::new), and when the kernel has no htb.
-    pub fn with_racks(racks: Racks) -> Result<Self, Error> {
-        Self::make(racks.hosts.len(), Wiring::Racks(racks))
-    }
-
-    /// Makes a fat tree of hosts and routing switches with links of limited rate.
-    ///
-    /// # Errors
-    /// As for [`new`](Self::new), when the kernel has no htb or no routes over several ways, and
-    /// when a number of the fabric makes no sense.
-    pub fn with_fabric(fabric: Fabric) -> Result<Self, Error> {
-        fabric.check()?;
-        Self::make(fabric.host_count(), Wiring::Fabric(fabric))
-    }
-
-    /// Makes a fat tree of hosts and switches of Open vSwitch in its userspace datapath, with links
-    /// of limited rate. Their daemons have a database of their own, and end with the lab.
-    ///
-    /// # Errors
-    /// As for [`with_fabric`](Self::with_fabric), and when Open vSwitch is not installed.
-    pub fn with_switches(fabric: Fabric) -> Result<Self, Error> {
-        fabric.check()?;
-        let mut lab = Self::make(fabric.host_count(), Wiring::Switches(fabric))?;
-        let namespace = switches::namespace(&lab.prefix);
-        let enter = |command: &mut Command| enter_before(handle(&namespace)?, command);
-        let daemons = switches::Daemons::start(switches::directory(&lab.prefix), enter)?;
-        let daemons = lab.daemons.insert(daemons);
-        fabric.build_switches(daemons)?;
+        let lab = Self::reserve(hosts, &["br".to_owned()])?;
+        lab.wire_hosts()?;
+        lab.build_bridge()?;
+        (0..hosts).try_for_each(|host| lab.set_up_host(host))?;
+        lab.settle(hosts)?;
         Ok(lab)
     }
 
-    fn make(hosts: usize, wiring: Wiring) -> Result<Self, Error> {
+    /// Takes the names of hosts and of other namespaces, after sweeping the remains of dead
+    /// processes. `between` has the ends of the other names, which are `br` or begin with `s`. The
+    /// caller makes what is missing, and dropping the lab removes what was made.
+    ///
+    /// # Errors
+    /// When this process is not root, or there are too many hosts.
+    pub fn reserve(hosts: usize, between: &[String]) -> Result<Self, Error> {
         // SAFETY: takes and returns integers.
         if unsafe { libc::geteuid() } != 0 {
             return Err(Error::Lab {
@@ -126,15 +84,19 @@ impl Lab {
         }
         Self::sweep_stale()?;
         let number = LABS.fetch_add(1, Ordering::Relaxed);
-        // The value is owned from here on, so that a failure half-way also removes the hosts.
-        let lab = Self {
-            prefix: format!("ef{}-{number}", std::process::id()),
-            hosts,
-            wiring,
-            daemons: None,
-        };
-        lab.build()?;
-        Ok(lab)
+        let prefix = format!("ef{}-{number}", std::process::id());
+        let between = between.iter().map(|end| format!("{prefix}-{end}")).collect();
+        Ok(Self { prefix, hosts, between })
+    }
+
+    /// The beginning of the names of all namespaces of this lab.
+    pub fn name_prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// The namespaces that are no hosts.
+    pub fn between(&self) -> &[String] {
+        &self.between
     }
 
     /// Number of hosts.
@@ -152,54 +114,12 @@ impl Lab {
         address(host)
     }
 
-    /// Bytes that wait at present before each limited link of the racks; empty without racks.
-    ///
-    /// # Errors
-    /// When `tc` cannot be run.
-    pub fn backlogs(&self) -> Result<Vec<u64>, Error> {
-        match &self.wiring {
-            Wiring::Racks(_) => Racks::backlogs(&format!("{}-br", self.prefix)),
-            Wiring::Bridge | Wiring::Fabric(_) | Wiring::Switches(_) => Ok(Vec::new()),
-        }
-    }
-
     /// Makes a command run inside a host.
     ///
     /// # Errors
     /// When the host does not exist, or not any more.
     pub fn inside(&self, host: usize, command: &mut Command) -> Result<(), Error> {
-        enter_before(self.handle(host)?, command)
-    }
-
-    /// Runs a function beside the switches of Open vSwitch, as [`within`](Self::within) does. The
-    /// switches connect to a controller that listens there at [`CONTROLLER_PORT`].
-    ///
-    /// # Errors
-    /// As for [`within`](Self::within), and when the lab has no such switches.
-    pub fn within_switches<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
-        self.daemons()?;
-        let namespace = switches::namespace(&self.prefix);
-        inside(&namespace, &handle(&namespace)?, work)
-    }
-
-    /// The rules of a switch of Open vSwitch, as `ovs-ofctl` prints them.
-    ///
-    /// # Errors
-    /// When the lab has no such switches, or the switch does not answer.
-    pub fn rules(&self, switch: usize) -> Result<String, Error> {
-        self.daemons()?.rules(switch)
-    }
-
-    /// The processes of the switches of Open vSwitch; none without such switches.
-    pub fn switch_pids(&self) -> Vec<u32> {
-        self.daemons.iter().flat_map(switches::Daemons::pids).collect()
-    }
-
-    fn daemons(&self) -> Result<&switches::Daemons, Error> {
-        self.daemons.as_ref().ok_or_else(|| Error::Lab {
-            what: "this lab has no switches of Open vSwitch".into(),
-            advice: "make it by Lab::with_switches",
-        })
+        enter_namespace(&self.name(host), command)
     }
 
     /// Runs a function inside a host, in a thread of its own. Sockets that the function opens stay
@@ -215,7 +135,7 @@ impl Lab {
         host: usize,
         work: impl FnOnce() -> T + Send,
     ) -> Result<T, Error> {
-        inside(&self.name(host), &self.handle(host)?, work)
+        within_namespace(&self.name(host), work)
     }
 
     /// Removes the namespaces that labs of dead processes left. Returns their number.
@@ -234,30 +154,7 @@ impl Lab {
         if !stale.is_empty() {
             delete(stale.iter())?;
         }
-        switches::sweep(is_stale);
         Ok(stale.len())
-    }
-
-    fn handle(&self, host: usize) -> Result<OwnedFd, Error> {
-        handle(&self.name(host))
-    }
-
-    fn build(&self) -> Result<(), Error> {
-        match &self.wiring {
-            Wiring::Fabric(fabric) => self.build_fabric(fabric),
-            Wiring::Bridge => self.build_bridged(None),
-            Wiring::Racks(racks) => self.build_bridged(Some(racks)),
-            Wiring::Switches(fabric) => self.build_switched(fabric),
-        }
-    }
-
-    fn build_switched(&self, fabric: &Fabric) -> Result<(), Error> {
-        fabric.build_wires(&self.prefix)?;
-        for host in 0..self.hosts {
-            self.build_host(host)?;
-            self.turn_off_checksums(host)?;
-        }
-        self.wait_for(|| Ok(self.running()? == self.hosts))
     }
 
     /// Makes the kernel compute the checksums of all packets that leave this host, and segment
@@ -275,48 +172,29 @@ impl Lab {
     }
 
     /// Gives a host its address and its neighbours, and turns its link on.
-    fn build_host(&self, host: usize) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// When the host was not made, or `ip` fails.
+    pub fn set_up_host(&self, host: usize) -> Result<(), Error> {
         let mut script = format!("addr add {}/16 dev eth0\n", address(host));
         script.push_str("link set lo up\nlink set eth0 up\n");
         for other in (0..self.hosts).filter(|&other| other != host) {
             script.push_str(&neighbour(other));
         }
-        ip(&["-n", &self.name(host), "-batch", "-"], &script)
+        run_ip(&["-n", &self.name(host), "-batch", "-"], &script)
     }
 
-    /// Waits until the links of a fabric are up.
-    fn wait_for(&self, is_up: impl Fn() -> Result<bool, Error>) -> Result<(), Error> {
-        let end = MonotonicClock::now() + SETTLE;
-        while !is_up()? {
-            if MonotonicClock::now() > end {
-                return Err(Error::Lab {
-                    what: format!("the links of the fabric did not come up in {SETTLE:?}"),
-                    advice: "the host is overloaded: try again, or with fewer hosts",
-                });
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        Ok(())
-    }
-
-    fn build_fabric(&self, fabric: &Fabric) -> Result<(), Error> {
-        fabric.build(&self.prefix)?;
-        for (number, name) in fabric.switch_names(&self.prefix).iter().enumerate() {
-            let handle = handle(name)?;
-            inside(name, &handle, || Fabric::set_up_switch(number))?.map_err(|source| {
-                let what = format!("make {name} a router");
-                Error::Os { what, source, advice: "the kernel needs routes over several ways" }
-            })?;
-        }
-        self.wait_for(|| Ok(fabric.is_up(&self.prefix)? && self.running()? == self.hosts))
-    }
-
-    fn build_bridged(&self, racks: Option<&Racks>) -> Result<(), Error> {
-        let bridge = format!("{}-br", self.prefix);
+    /// Makes all hosts and the namespace of bridges, which is the first one between the hosts. A
+    /// host has a wire to the port `p` and its number there.
+    ///
+    /// # Errors
+    /// When `ip` fails.
+    pub fn wire_hosts(&self) -> Result<(), Error> {
+        let bridge = &self.between[0];
         let mut script = format!("netns add {bridge}\n");
         for host in 0..self.hosts {
             let name = self.name(host);
-            let mac = mac(host);
+            let mac = host_mac(host);
             let _ = writeln!(script, "netns add {name}");
             let _ = writeln!(
                 script,
@@ -324,28 +202,21 @@ impl Lab {
                  peer name p{host} netns {bridge}"
             );
         }
-        ip(&["-batch", "-"], &script)?;
-        match racks {
-            Some(racks) => racks.build(&bridge)?,
-            None => self.build_bridge(&bridge)?,
-        }
-        for host in 0..self.hosts {
-            self.build_host(host)?;
-            racks.iter().try_for_each(|racks| racks.limit_host(host, &self.name(host)))?;
-        }
-        self.settle(&bridge, racks)
+        run_ip(&["-batch", "-"], &script)
     }
 
-    /// Waits until every link forwards. The kernel brings a link up in the background, up to a
-    /// second after the command. Until then the link silently drops packets.
-    fn settle(&self, bridge: &str, racks: Option<&Racks>) -> Result<(), Error> {
+    /// Waits until every link forwards: the links of the hosts, and this many ports of bridges. The
+    /// kernel brings a link up in the background, up to a second after the command. Until then the
+    /// link silently drops packets.
+    ///
+    /// # Errors
+    /// When links do not come up within ten seconds.
+    pub fn settle(&self, wanted: usize) -> Result<(), Error> {
         let end = MonotonicClock::now() + SETTLE;
-        // A rack's uplink has two ports, one at each bridge.
-        let wanted = self.hosts + 2 * racks.map_or(0, Racks::count);
         loop {
-            let ports = tool("bridge", &["-n", bridge, "link"], "")?;
+            let ports = run_tool("bridge", &["-n", &self.between[0], "link"], "")?;
             let forwarding = ports.matches("state forwarding").count();
-            if forwarding == wanted && self.running()? == self.hosts {
+            if forwarding == wanted && self.count_up()? == self.hosts {
                 return Ok(());
             }
             if MonotonicClock::now() > end {
@@ -359,11 +230,14 @@ impl Lab {
     }
 
     /// Hosts whose link is up.
-    fn running(&self) -> Result<usize, Error> {
+    ///
+    /// # Errors
+    /// When a host was not made, or cannot be entered.
+    pub fn count_up(&self) -> Result<usize, Error> {
         let work = || {
             let mut count = 0;
             for host in 0..self.hosts {
-                let handle = self.handle(host)?;
+                let handle = handle(&self.name(host))?;
                 let up = enter(&handle).and_then(|()| is_running("eth0"));
                 count += usize::from(up.map_err(|source| Error::Os {
                     what: format!("look at the link of {}", self.name(host)),
@@ -380,7 +254,8 @@ impl Lab {
         })
     }
 
-    fn build_bridge(&self, namespace: &str) -> Result<(), Error> {
+    fn build_bridge(&self) -> Result<(), Error> {
+        let namespace = self.between[0].as_str();
         // Without spanning tree and multicast snooping, ports forward at once, and the bridge sends
         // no packets of its own.
         let mut script =
@@ -393,23 +268,18 @@ impl Lab {
                 "link set p{host} type bridge_slave learning off flood off mcast_flood off"
             );
             let _ = writeln!(script, "link set p{host} up");
-            let _ = writeln!(entries, "fdb replace {} dev p{host} master static", mac(host));
+            let _ = writeln!(entries, "fdb replace {} dev p{host} master static", host_mac(host));
         }
         script.push_str("link set br0 up\n");
-        ip(&["-n", namespace, "-batch", "-"], &script)?;
-        tool("bridge", &["-n", namespace, "-batch", "-"], &entries).map(drop)
+        run_ip(&["-n", namespace, "-batch", "-"], &script)?;
+        run_tool("bridge", &["-n", namespace, "-batch", "-"], &entries).map(drop)
     }
 }
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        drop(self.daemons.take());
         let mut names: Vec<String> = (0..self.hosts).map(|host| self.name(host)).collect();
-        match &self.wiring {
-            Wiring::Fabric(fabric) => names.extend(fabric.switch_names(&self.prefix)),
-            Wiring::Bridge | Wiring::Racks(_) => names.push(format!("{}-br", self.prefix)),
-            Wiring::Switches(_) => names.push(switches::namespace(&self.prefix)),
-        }
+        names.extend_from_slice(&self.between);
         names.retain(|name| fs::exists(format!("{HANDLES}/{name}")).unwrap_or(false));
         // Namespaces that cannot be removed now are swept by the next lab.
         drop(delete(names.iter()));
@@ -421,17 +291,17 @@ fn address(host: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 77, (host / 250) as u8, (host % 250 + 1) as u8)
 }
 
-/// A locally administered hardware address.
-fn mac(host: usize) -> String {
+/// The hardware address of a host, which is locally administered.
+pub fn host_mac(host: usize) -> String {
     format!("02:ef:00:00:{:02x}:{:02x}", host / 256, host % 256)
 }
 
 fn neighbour(host: usize) -> String {
-    format!("neigh add {} lladdr {} dev eth0 nud permanent\n", address(host), mac(host))
+    format!("neigh add {} lladdr {} dev eth0 nud permanent\n", address(host), host_mac(host))
 }
 
-/// Whether a lab of a dead process made this.
-fn is_stale(name: &str) -> bool {
+/// Whether a lab of a dead process made what has this name.
+pub fn is_stale(name: &str) -> bool {
     owner(name).is_some_and(|pid| !fs::exists(format!("/proc/{pid}")).unwrap_or(true))
 }
 
@@ -448,15 +318,22 @@ fn delete<'a>(names: impl Iterator<Item = &'a String>) -> Result<(), Error> {
     for name in names {
         let _ = writeln!(script, "netns del {name}");
     }
-    ip(&["-force", "-batch", "-"], &script)
+    run_ip(&["-force", "-batch", "-"], &script)
 }
 
-fn ip(arguments: &[&str], script: &str) -> Result<(), Error> {
-    tool("ip", arguments, script).map(drop)
+/// Runs `ip` with a script on its standard input.
+///
+/// # Errors
+/// As for [`run_tool`].
+pub fn run_ip(arguments: &[&str], script: &str) -> Result<(), Error> {
+    run_tool("ip", arguments, script).map(drop)
 }
 
-/// Runs a tool of iproute2 with a script on its standard input. Returns its output.
-fn tool(name: &str, arguments: &[&str], script: &str) -> Result<String, Error> {
+/// Runs a tool of iproute2 or Open vSwitch with a script on its standard input. Returns its output.
+///
+/// # Errors
+/// When the tool is missing, or ends with an error.
+pub fn run_tool(name: &str, arguments: &[&str], script: &str) -> Result<String, Error> {
     let missing = |error: std::io::Error| Error::Lab {
         what: format!("`{name}` cannot be run: {error}"),
         advice: match name.starts_with("ovs") {
@@ -500,7 +377,11 @@ fn handle(namespace: &str) -> Result<OwnedFd, Error> {
 }
 
 /// Makes a command enter a namespace before it runs.
-fn enter_before(handle: OwnedFd, command: &mut Command) -> Result<(), Error> {
+///
+/// # Errors
+/// When the namespace does not exist, or not any more.
+pub fn enter_namespace(name: &str, command: &mut Command) -> Result<(), Error> {
+    let handle = handle(name)?;
     let enter = move || enter(&handle);
     // SAFETY: between fork and exec only `setns` is called, which is a plain system call.
     unsafe { command.pre_exec(enter) };
@@ -508,13 +389,16 @@ fn enter_before(handle: OwnedFd, command: &mut Command) -> Result<(), Error> {
 }
 
 /// Runs a function inside a namespace, in a thread of its own.
-fn inside<T: Send>(
-    name: &str,
-    handle: &OwnedFd,
-    work: impl FnOnce() -> T + Send,
-) -> Result<T, Error> {
+///
+/// # Errors
+/// When the namespace does not exist, or cannot be entered.
+///
+/// # Panics
+/// When the function panics.
+pub fn within_namespace<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
+    let handle = handle(name)?;
     let inside = || {
-        enter(handle).map_err(|source| Error::Os {
+        enter(&handle).map_err(|source| Error::Os {
             what: format!("enter {name}"),
             source,
             advice: "entering a namespace needs root",
@@ -594,7 +478,7 @@ mod tests {
     #[test]
     fn hosts_have_distinct_addresses() {
         let addresses: BTreeSet<_> = (0..HOSTS_MAX).map(address).collect();
-        let macs: BTreeSet<_> = (0..HOSTS_MAX).map(mac).collect();
+        let macs: BTreeSet<_> = (0..HOSTS_MAX).map(host_mac).collect();
         assert_eq!((addresses.len(), macs.len()), (HOSTS_MAX, HOSTS_MAX));
     }
 }

@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 use evenfall_campaigns::shuffle::{Links, Matrix, workload};
 use evenfall_collectives_member::{FRAME_BYTES, packet_bytes};
 use evenfall_core::Prng;
-use evenfall_host::lab::{Lab, RackHost, Racks};
 use evenfall_host::process::{Signal, end_with_parent, send};
 use evenfall_host::{interrupt, pin};
 use evenfall_port::udp::link_mtu;
@@ -23,6 +22,7 @@ use serde_json::json;
 
 use super::median;
 use super::rank::{Line, Round, Spec, Totals};
+use crate::networks::{NetworkLab, RackHost, Racks};
 use evenfall_runtime::program::Outcome;
 use humantime::parse_duration;
 
@@ -318,13 +318,17 @@ fn listen(rank: usize, child: &mut Child, to: &Sender<(usize, Said)>) {
 }
 
 impl Ranks {
-    fn start(args: &Args, lab: Option<&Lab>, inject: Option<&PathBuf>) -> Result<Self, String> {
+    fn start(
+        args: &Args,
+        lab: Option<&NetworkLab>,
+        inject: Option<&PathBuf>,
+    ) -> Result<Self, String> {
         let (to, said) = channel();
         let cores = pin::available_cores();
         let mut ranks = Self { children: Vec::new(), said };
         for rank in 0..args.ranks {
             let bind = match lab {
-                Some(lab) => SocketAddr::new(IpAddr::V4(lab.address(rank)), LAB_PORT),
+                Some(lab) => SocketAddr::new(IpAddr::V4(lab.hosts.address(rank)), LAB_PORT),
                 None => SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
             };
             let mut command = program()?;
@@ -337,7 +341,7 @@ impl Ranks {
             command.args(inject.iter().flat_map(|file| ["--inject".as_ref(), file.as_os_str()]));
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
             if let Some(lab) = lab {
-                lab.inside(rank, &mut command).map_err(|error| error.to_string())?;
+                lab.hosts.inside(rank, &mut command).map_err(|error| error.to_string())?;
             }
             let mut child = command.spawn().map_err(|error| format!("rank {rank}: {error}"))?;
             listen(rank, &mut child, &to);
@@ -397,7 +401,7 @@ struct Heard {
     backlog_bytes_max: u64,
 }
 
-fn watch(args: &Args, ranks: &Ranks, lab: Option<&Lab>) -> Result<Heard, String> {
+fn watch(args: &Args, ranks: &Ranks, lab: Option<&NetworkLab>) -> Result<Heard, String> {
     let total = args.warm_up + args.rounds;
     let mut heard = Heard { rounds: vec![vec![None; args.ranks]; total], ..Heard::default() };
     let (mut alive, mut shown) = (args.ranks, Instant::now());
@@ -500,11 +504,11 @@ pub fn main(args: &Args) -> Outcome {
     args.check()?;
     let matrix = args.matrix()?;
     interrupt::install()?;
-    let lab = args.lab.then(|| Lab::with_racks(args.racks())).transpose()?;
+    let lab = args.lab.then(|| NetworkLab::with_racks(&args.racks())).transpose()?;
     let _cross = match &lab {
         Some(lab) if args.cross > 0 => {
             let each = args.uplink_bits_per_s() * args.cross / 100;
-            Some(super::cross::start(lab, args.ranks, each)?)
+            Some(super::cross::start(&lab.hosts, args.ranks, each)?)
         }
         _ => None,
     };
@@ -527,7 +531,7 @@ pub fn main(args: &Args) -> Outcome {
             &matrix,
             (args.rounds, args.warm_up),
             args.pin,
-            lab.as_ref(),
+            lab.as_ref().map(|lab| &lab.hosts),
         )?,
         None => Vec::new(),
     };
@@ -538,14 +542,14 @@ pub fn main(args: &Args) -> Outcome {
 fn play(
     args: &Args,
     matrix: &Matrix,
-    lab: Option<&Lab>,
+    lab: Option<&NetworkLab>,
     inject: Option<&PathBuf>,
 ) -> Result<(Heard, u32), String> {
     let mut ranks = Ranks::start(args, lab, inject)?;
     let members = ranks.addresses()?;
     let link = || link_mtu(members[0].ip(), members[1]);
     let mtu = match lab {
-        Some(lab) => lab.within(0, link).and_then(|mtu| mtu),
+        Some(lab) => lab.hosts.within(0, link).and_then(|mtu| mtu),
         None => link(),
     };
     let mtu = mtu.map_err(|error| error.to_string())?;

@@ -1,7 +1,7 @@
 //! Hosts under switches of Open vSwitch, whose rules a controller changes by OpenFlow 1.3.
 //!
 //! ```text
-//!   namespace ef<pid>-s0: all switches, and nothing of the host's own Open vSwitch
+//!   namespace ef<pid>-0-s0: all switches, and nothing of the host's own Open vSwitch
 //!
 //!   ovsdb-server -- ovs-vswitchd          each switch is a bridge of the userspace datapath,
 //!                    |     |     |        and each wire between two switches is a veth pair
@@ -23,11 +23,13 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use evenfall_host::clock::MonotonicClock;
+use evenfall_host::lab::{enter_namespace, host_mac, is_stale, run_ip, run_tool};
+use evenfall_host::{Error, process};
+
+use super::SETTLE;
 use super::fabric::{Fabric, Link, Names, QUEUE_PACKETS};
 use super::racks::limit;
-use super::{SETTLE, ip, tool};
-use crate::clock::MonotonicClock;
-use crate::{Error, process};
 
 /// The schema of Open vSwitch's database, where packages install it.
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
@@ -50,17 +52,15 @@ pub(super) struct Daemons {
 }
 
 impl Daemons {
-    /// Starts the daemons. Both run in the namespace that `enter` makes a command enter.
-    pub(super) fn start(
-        directory: PathBuf,
-        enter: impl Fn(&mut Command) -> Result<(), Error>,
-    ) -> Result<Self, Error> {
+    /// Starts the daemons in this namespace.
+    pub(super) fn start(prefix: &str, namespace: &str) -> Result<Self, Error> {
+        let directory = directory(prefix);
         let failed = |what: String| {
             move |source| Error::Os { what, source, advice: "install openvswitch-switch" }
         };
         fs::create_dir_all(&directory).map_err(failed(format!("make {}", directory.display())))?;
         let mut daemons = Self { directory, children: Vec::new() };
-        tool("ovsdb-tool", &["create", &daemons.file("conf.db"), SCHEMA], "")?;
+        run_tool("ovsdb-tool", &["create", &daemons.file("conf.db"), SCHEMA], "")?;
         let socket = daemons.file("db.sock");
         let database = [daemons.file("conf.db"), format!("--remote=punix:{socket}")];
         let switch = [format!("unix:{socket}"), "--disable-system".to_owned()];
@@ -73,7 +73,7 @@ impl Daemons {
                 command.env(format!("OVS_{folder}DIR"), &daemons.directory);
             }
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-            enter(&mut command)?;
+            enter_namespace(namespace, &mut command)?;
             process::end_with_parent(&mut command, process::Signal::Terminate);
             let child = command.spawn().map_err(failed(format!("start {name}")))?;
             daemons.children.push(child);
@@ -112,7 +112,7 @@ impl Daemons {
         let timeout = format!("--timeout={}", SETTLE.as_secs());
         let mut all = vec![database.as_str(), timeout.as_str()];
         all.extend(arguments.iter().map(String::as_str));
-        tool("ovs-vsctl", &all, "").map(drop)
+        run_tool("ovs-vsctl", &all, "").map(drop)
     }
 
     /// Asks a switch by its own tool, which speaks OpenFlow too.
@@ -126,7 +126,7 @@ impl Daemons {
         let socket = format!("unix:{}", self.file(&format!("s{switch}.mgmt")));
         let mut arguments = vec!["-O", version, verb, &socket];
         arguments.extend((!script.is_empty()).then_some("-"));
-        tool("ovs-ofctl", &arguments, script)
+        run_tool("ovs-ofctl", &arguments, script)
     }
 
     /// The rules of a switch as `ovs-ofctl` prints them.
@@ -150,13 +150,8 @@ impl Drop for Daemons {
 
 /// A directory for the daemons of a lab. Sockets have short paths, so it is below the directory for
 /// temporary files.
-pub(super) fn directory(prefix: &str) -> PathBuf {
+fn directory(prefix: &str) -> PathBuf {
     std::env::temp_dir().join(format!("{prefix}-switches"))
-}
-
-/// The only namespace of all switches.
-pub(super) fn namespace(prefix: &str) -> String {
-    format!("{prefix}-s0")
 }
 
 impl Fabric {
@@ -177,9 +172,8 @@ impl Fabric {
         self.links(&Names { prefix: "", fabric: self })
     }
 
-    /// Makes the namespaces, the wires and their limits.
-    pub(super) fn build_wires(&self, prefix: &str) -> Result<(), Error> {
-        let switches = namespace(prefix);
+    /// Makes the namespaces, of which one has all switches, the wires and their limits.
+    pub(super) fn build_wires(&self, prefix: &str, switches: &str) -> Result<(), Error> {
         let hosts = (0..self.host_count()).map(|host| format!("{prefix}-h{host}"));
         let mut script = format!("netns add {switches}\n");
         hosts.for_each(|host| writeln!(script, "netns add {host}").unwrap_or_default());
@@ -187,8 +181,8 @@ impl Fabric {
         for (number, Link { ends: [one, other], bits_per_s }) in self.all_links().iter().enumerate()
         {
             let is_host = number < self.host_count();
-            let below = if is_host { format!("{prefix}-h{number}") } else { switches.clone() };
-            let address = if is_host { super::mac(number) } else { super::mac(50_000 + number) };
+            let below = if is_host { format!("{prefix}-h{number}") } else { switches.to_owned() };
+            let address = host_mac(if is_host { number } else { 50_000 + number });
             let (one, other) = (&one.1, &other.1);
             let _ = writeln!(
                 script,
@@ -200,12 +194,12 @@ impl Fabric {
                 limits.push_str(&queue(device, *bits_per_s));
             }
         }
-        ip(&["-batch", "-"], &script)?;
-        ip(&["-n", &switches, "-batch", "-"], &up)?;
-        tool("tc", &["-n", &switches, "-batch", "-"], &limits)?;
+        run_ip(&["-batch", "-"], &script)?;
+        run_ip(&["-n", switches, "-batch", "-"], &up)?;
+        run_tool("tc", &["-n", switches, "-batch", "-"], &limits)?;
         for host in 0..self.host_count() {
             let limits = queue("eth0", self.host_bits_per_s);
-            tool("tc", &["-n", &format!("{prefix}-h{host}"), "-batch", "-"], &limits)?;
+            run_tool("tc", &["-n", &format!("{prefix}-h{host}"), "-batch", "-"], &limits)?;
         }
         Ok(())
     }
@@ -322,7 +316,7 @@ fn queue(device: &str, bits_per_s: u64) -> String {
 }
 
 /// Removes the directories that labs of dead processes left.
-pub(super) fn sweep(is_stale: impl Fn(&str) -> bool) {
+pub(super) fn sweep() {
     for entry in fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
         let name = entry.file_name();
         if name.to_str().is_some_and(|name| name.ends_with("-switches") && is_stale(name)) {
@@ -334,8 +328,8 @@ pub(super) fn sweep(is_stale: impl Fn(&str) -> bool) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::NetworkLab;
     use super::*;
-    use crate::lab::Lab;
     use std::io::{Read as _, Write as _};
     use std::net::{TcpListener, TcpStream};
 
@@ -370,7 +364,7 @@ mod tests {
     #[test]
     fn hosts_reach_each_other_through_open_vswitch() {
         let fabric = small();
-        let lab = match Lab::with_switches(fabric) {
+        let lab = match NetworkLab::with_switches(fabric) {
             Ok(lab) => lab,
             Err(error) => return println!("skipped: {error}"),
         };
@@ -378,10 +372,10 @@ mod tests {
             let address = fabric.address(from, None);
             // Any port: a process that another test starts may hold the last listener for a moment.
             let listen = || TcpListener::bind((address, 0)).expect("an address of the host");
-            let listener = lab.within(from, listen).expect("the host is there");
+            let listener = lab.hosts.within(from, listen).expect("the host is there");
             let port = listener.local_addr().expect("it is bound").port();
             let dial = || TcpStream::connect((address, port)).expect("a way");
-            let mut stream = lab.within(to, dial).expect("the host is there");
+            let mut stream = lab.hosts.within(to, dial).expect("the host is there");
             let (mut peer, _) = listener.accept().expect("it was connected");
             // More than a frame, so that pieces for a card with offloads would be lost.
             stream.write_all(&[7; 100_000]).expect("room");

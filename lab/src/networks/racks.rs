@@ -12,11 +12,11 @@
 
 use std::fmt::Write as _;
 
-use super::{ip, mac, tool};
-use crate::Error;
+use evenfall_host::Error;
+use evenfall_host::lab::{host_mac, run_ip, run_tool};
 
 /// The code point of the class that goes first (expedited forwarding).
-pub const FIRST_DSCP: u8 = 46;
+const FIRST_DSCP: u8 = 46;
 
 /// One host of a lab of racks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,8 +69,8 @@ impl Racks {
             let _ = writeln!(script, "link set br{rack} up");
         }
         script.push_str("link set core up\n");
-        ip(&["-n", namespace, "-batch", "-"], &script)?;
-        tool("bridge", &["-n", namespace, "-batch", "-"], &self.entries())?;
+        run_ip(&["-n", namespace, "-batch", "-"], &script)?;
+        run_tool("bridge", &["-n", namespace, "-batch", "-"], &self.entries())?;
         let mut limits = String::new();
         for rack in 0..self.count() {
             limits.push_str(&limit(&format!("u{rack}"), self.uplink_bits_per_s));
@@ -79,19 +79,19 @@ impl Racks {
         for (host, RackHost { bits_per_s, .. }) in self.hosts.iter().enumerate() {
             limits.extend(bits_per_s.map(|rate| limit(&format!("p{host}"), rate)));
         }
-        tool("tc", &["-n", namespace, "-batch", "-"], &limits).map(drop)
+        run_tool("tc", &["-n", namespace, "-batch", "-"], &limits).map(drop)
     }
 
     /// Limits the traffic that leaves a host.
     pub(super) fn limit_host(&self, host: usize, namespace: &str) -> Result<(), Error> {
         let Some(rate) = self.hosts[host].bits_per_s else { return Ok(()) };
-        tool("tc", &["-n", namespace, "-batch", "-"], &limit("eth0", rate)).map(drop)
+        run_tool("tc", &["-n", namespace, "-batch", "-"], &limit("eth0", rate)).map(drop)
     }
 
     fn entries(&self) -> String {
         let mut entries = String::new();
         for (host, &RackHost { rack, .. }) in self.hosts.iter().enumerate() {
-            let mac = mac(host);
+            let mac = host_mac(host);
             let _ = writeln!(entries, "fdb replace {mac} dev p{host} master static");
             let _ = writeln!(entries, "fdb replace {mac} dev d{rack} master static");
             for other in (0..self.count()).filter(|&other| other != rack) {
@@ -103,7 +103,7 @@ impl Racks {
 
     /// Bytes that wait at present before the links of the namespace, for each port.
     pub(super) fn backlogs(namespace: &str) -> Result<Vec<u64>, Error> {
-        let text = tool("tc", &["-n", namespace, "-s", "-j", "qdisc", "show"], "")?;
+        let text = run_tool("tc", &["-n", namespace, "-s", "-j", "qdisc", "show"], "")?;
         // Of each qdisc only one number is needed: `"backlog":1234`.
         let number = |rest: &str| {
             let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();

@@ -18,9 +18,10 @@ use std::fmt::Write as _;
 use std::fs;
 use std::net::Ipv4Addr;
 
+use evenfall_host::Error;
+use evenfall_host::lab::{run_ip, run_tool};
+
 use super::racks::limit;
-use super::{ip, tool};
-use crate::Error;
 
 /// Packets that wait before a link at most: 12 ms at 100 Mb/s.
 pub const QUEUE_PACKETS: u32 = 100;
@@ -179,7 +180,7 @@ impl Fabric {
                 one.1, one.0, other.1, other.0
             );
         }
-        ip(&["-batch", "-"], &script)?;
+        run_ip(&["-batch", "-"], &script)?;
         for name in &all {
             let mut script = "link set lo up\n".to_owned();
             let mut limits = String::new();
@@ -198,8 +199,8 @@ impl Fabric {
                     }
                 }
             }
-            ip(&["-n", name, "-batch", "-"], &script)?;
-            tool("tc", &["-n", name, "-batch", "-"], &limits)?;
+            run_ip(&["-n", name, "-batch", "-"], &script)?;
+            run_tool("tc", &["-n", name, "-batch", "-"], &limits)?;
         }
         self.route(&names, &links)
     }
@@ -214,7 +215,7 @@ impl Fabric {
             let (number, end) = found.expect("neighbours have a link");
             format!("via {}", end_address(number, end))
         };
-        let run = |name: &str, script: &str| ip(&["-n", name, "-batch", "-"], script);
+        let run = |name: &str, script: &str| run_ip(&["-n", name, "-batch", "-"], script);
         for host in 0..self.host_count() {
             let (name, rack) = (names.host(host), host / self.hosts);
             let rack = names.rack(rack / self.racks, rack % self.racks);
@@ -312,7 +313,7 @@ impl Fabric {
     /// Whether all links of all switches are up.
     pub(super) fn is_up(&self, prefix: &str) -> Result<bool, Error> {
         for name in self.switch_names(prefix) {
-            let links = tool("ip", &["-n", &name, "-o", "link", "show", "type", "veth"], "")?;
+            let links = run_tool("ip", &["-n", &name, "-o", "link", "show", "type", "veth"], "")?;
             if !links.lines().all(|link| link.contains("state UP")) {
                 return Ok(false);
             }
@@ -336,8 +337,8 @@ fn end_address(link: usize, end: usize) -> Ipv4Addr {
 
 #[cfg(test)]
 mod tests {
+    use super::super::NetworkLab;
     use super::*;
-    use crate::lab::Lab;
     use std::net::{TcpListener, TcpStream};
 
     fn small() -> Fabric {
@@ -364,7 +365,7 @@ mod tests {
     #[test]
     fn hosts_reach_each_other_over_every_path() {
         let fabric = small();
-        let lab = match Lab::with_fabric(fabric) {
+        let lab = match NetworkLab::with_fabric(fabric) {
             Ok(lab) => lab,
             Err(error) => return println!("skipped: {error}"),
         };
@@ -372,7 +373,7 @@ mod tests {
             let address = fabric.address(from, None);
             // Any port: a process that another test starts may hold the last listener for a moment.
             let listen = || TcpListener::bind((address, 0)).expect("an address of the host");
-            let listener = lab.within(from, listen).expect("the host is there");
+            let listener = lab.hosts.within(from, listen).expect("the host is there");
             let port = listener.local_addr().expect("it is bound").port();
             for path in fabric.path_choices() {
                 let own = fabric.address(to, path);
@@ -383,7 +384,7 @@ mod tests {
                     connect(&socket, &std::net::SocketAddrV4::new(address, port))?;
                     Ok(socket)
                 };
-                let socket = lab.within(to, dial).expect("the host is there");
+                let socket = lab.hosts.within(to, dial).expect("the host is there");
                 let stream = TcpStream::from(socket.expect("a route"));
                 let (_, peer) = listener.accept().expect("it was connected");
                 assert_eq!(stream.local_addr().expect("it is bound"), peer);
