@@ -10,7 +10,7 @@
 //! Connections of TCP are open and warm before the first question, as a standing service would have
 //! them. TCP has no roll call and names nobody who is missing: a dead worker is an error there.
 //!
-//! `cargo run --release -p evenfall-query-member --example desk_rival -- nbbo 8 10000 200`
+//! `cargo run --release -p evenfall-lab --example desk_rival -- nbbo 8 10000 200`
 //! (question, workers, rows of each, questions a round) runs five rounds of each, in turn.
 
 use std::env;

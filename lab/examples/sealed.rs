@@ -1,5 +1,5 @@
-//! Measures the sealed chunks of a recording, in CPU seconds of one thread: `cargo run --release -p
-//! evenfall-store-recording --features arrow,feeds --example sealed -- FEED DAYS [DIRECTORY]`.
+//! Measures the sealed chunks of a recording, in CPU seconds of one thread:
+//! `cargo run --release -p evenfall-lab --example sealed -- FEED DAYS [DIRECTORY]`.
 //!
 //! The feed is recorded on so many days, one behind the other, so that a short one fills chunks.
 //! Prints bytes a row and rows a second for messages as bytes and as columns. With a directory, the

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! evenfall run keys --local 3 --lease-cycles 16 --dir keys
-//! cargo run --release -p evenfall-keys-client --example leases -- \
+//! cargo run --release -p evenfall-lab --example leases -- \
 //!     127.0.0.1:21811 127.0.0.1:21812
 //! ```
 //!

@@ -1,6 +1,6 @@
 //! Measures the processor time of a receive, per datagram, of a driver that finds its socket full.
 //!
-//! `cargo run --release -p evenfall-port --example receive [rounds]`
+//! `cargo run --release -p evenfall-lab --example receive [rounds]`
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Measures the processor time of one decision: 3 copies, 16 paths to each copy, 1,000 flows on the
 //! network.
 //!
-//! `cargo run --release -p evenfall-files-flow --example decide`
+//! `cargo run --release -p evenfall-studies --example decide`
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
 //! Prints how long one solve of a mesh, the estimate of one pair and one reading of the clock take:
-//! `cargo run --release -p evenfall-clock-machine --example solve`. Every node makes the estimates
+//! `cargo run --release -p evenfall-studies --example solve`. Every node makes the estimates
 //! of its own pairs.
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock; machines do not")]
 

@@ -1,5 +1,5 @@
-//! Measures bytes and speed of chunks in columns, in CPU seconds of one thread: `cargo run
-//! --release -p evenfall-store-columns --example ticks [DIRECTORY]`.
+//! Measures bytes and speed of chunks in columns, in CPU seconds of one thread:
+//! `cargo run --release -p evenfall-lab --example ticks [DIRECTORY]`.
 //!
 //! The ticks have random gaps, a price that walks and random sizes, so that nothing in them is an
 //! arithmetic series. With a directory, the chunks are left there as Parquet files, for other

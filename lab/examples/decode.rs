@@ -1,6 +1,6 @@
 //! How long a message takes to decode, beside the physical limit of touching its bytes.
 //!
-//! `cargo run --release -p evenfall-feed --example decode [file]`: the median of five passes, each
+//! `cargo run --release -p evenfall-lab --example decode [file]`: the median of five passes, each
 //! over at least a million messages; without a file, over a synthetic feed.
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 

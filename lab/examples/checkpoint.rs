@@ -2,7 +2,7 @@
 //! median of five.
 //!
 //! ```text
-//! cargo run --release -p evenfall-keys-zookeeper --example checkpoint
+//! cargo run --release -p evenfall-lab --example checkpoint
 //! ```
 
 use std::error::Error;

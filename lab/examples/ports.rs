@@ -17,7 +17,7 @@
 //! delay is from the publisher's stamp to the kernel's stamp of the last copy at the receiver.
 //!
 //! ```sh
-//! cargo run --release -p evenfall-port --features ebpf --example ports -- [--json] [RATE]
+//! cargo run --release -p evenfall-lab --example ports -- [--json] [RATE]
 //! ```
 #![forbid(unsafe_code)]
 
