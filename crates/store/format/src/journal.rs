@@ -35,7 +35,8 @@
 //! Nothing says where they begin, so each byte may be the first of one, also a byte of a record
 //! that a client has made look like a commit. Only the journal's identity tells: a random number
 //! that no client learns, and that no other journal has, whatever file it was in. The header is
-//! there twice, because without the identity no commit is believed.
+//! there twice, because without the identity no commit is believed. Without either copy, the
+//! journal's first commit tells the identity, or all whole commits together do.
 
 mod scan;
 #[cfg(test)]
@@ -55,6 +56,8 @@ const HEADER_COPY_BYTES: usize = 32;
 pub const HEADER_BYTES: usize = 2 * HEADER_COPY_BYTES;
 /// Bytes of a commit's header.
 pub const COMMIT_BYTES: usize = 32;
+/// Bytes of a journal file's header, and of the header of the first commit.
+pub(crate) const BEGINNING_BYTES: usize = HEADER_BYTES + COMMIT_BYTES;
 /// Zeros behind the last commit.
 const END_BYTES: usize = COMMIT_BYTES;
 /// Bytes of a frame's header.
@@ -87,6 +90,14 @@ impl JournalHeader {
     /// Byte of the first commit.
     fn first_commit(&self) -> usize {
         if self.version == VERSION_BEFORE { HEADER_COPY_BYTES } else { HEADER_BYTES }
+    }
+
+    /// The number of the first commit, if one of this journal begins behind the header. `bytes`
+    /// are the journal's first [`BEGINNING_BYTES`].
+    pub(crate) fn first_sequence(&self, bytes: &[u8]) -> Option<u64> {
+        let head = bytes.get(self.first_commit()..)?.get(..COMMIT_BYTES)?;
+        let is_ours = head[..4] == *COMMIT_MAGIC && long(head, 16) == self.identity;
+        (is_ours && !self.is_spare).then(|| long(head, 8))
     }
 }
 

@@ -11,14 +11,21 @@
 //! the magic and the journal's identity, and its checksum is taken from the checksums of all bytes
 //! up to its two ends. So the search takes time in proportion to the file, whatever lengths the
 //! candidates state.
+//!
+//! Without a whole copy of the header, the identity is that of the commit right behind it, where no
+//! client's bytes can be. If that commit is damaged too, several whole commits must agree on the
+//! identity, and none may disagree. A record that looks like a commit then counts only in a journal
+//! of which no other commit is whole. Remains of an earlier journal disagree, so that the journal
+//! is named and not read.
 
 use core::ops::Range;
+use std::collections::BTreeSet;
 
 use bytes::Bytes;
 
 use super::{
-    COMMIT_BYTES, COMMIT_MAGIC, END_BYTES, Frame, HEADER_COPY_BYTES, JournalHeader, VERSION_BEFORE,
-    frame_count, head_checksum, long, parse_frames, parse_header, word,
+    COMMIT_BYTES, COMMIT_MAGIC, END_BYTES, Frame, HEADER_BYTES, HEADER_COPY_BYTES, JournalHeader,
+    VERSION, VERSION_BEFORE, frame_count, head_checksum, long, parse_frames, parse_header, word,
 };
 use crate::error::Result;
 
@@ -74,8 +81,9 @@ pub struct Dropped {
     pub at: u64,
     /// Bytes to the end of the file, including remains of an earlier journal.
     pub bytes: u64,
-    /// Whole commits among these bytes that cannot be believed: those of a journal without a whole
-    /// header, or behind damage in a journal of the version before.
+    /// Whole commits among these bytes: the lone commit of a journal without a whole header, or
+    /// commits that cannot be believed, because nothing tells the journal's identity, or behind
+    /// damage in a journal of the version before.
     pub commits_behind: u64,
     /// The fault of the first of these bytes.
     pub what: &'static str,
@@ -110,7 +118,8 @@ pub fn scan_commits(
     each: &mut dyn FnMut(ScannedCommit),
 ) -> Result<Scan> {
     let mut scan = Scan::default();
-    let Some(header) = parse_header(name, bytes)? else {
+    let parsed = parse_header(name, bytes)?;
+    let Some(header) = parsed.or_else(|| infer_header(bytes)) else {
         let (commits_behind, what) = (commits_of_any_journal(bytes), "not a journal's header");
         let dropped = Dropped { at: 0, bytes: bytes.len() as u64, commits_behind, what };
         scan.dropped = (!bytes.is_empty()).then_some(dropped);
@@ -124,8 +133,19 @@ pub fn scan_commits(
             what: "one of the two copies of the header is not whole",
         });
     }
+    let what = "neither copy of the header is whole";
+    if parsed.is_none() {
+        let place = 0..HEADER_BYTES as u64;
+        scan.damaged.push(JournalDamage { place, commits_lost: Some(0), commits_behind: 0, what });
+    }
     if !header.is_spare {
         scan_behind_header(&header, bytes, &mut scan, each);
+    }
+    if parsed.is_none() && scan.commits <= 1 {
+        // Header and first commit are synced together, so a crash may take the header alone.
+        scan.damaged.clear();
+        let (bytes, commits_behind) = (bytes.len() as u64, scan.commits);
+        scan.dropped = Some(Dropped { at: 0, bytes, commits_behind, what });
     }
     for damage in &mut scan.damaged {
         // The field has had the number of whole commits in front of the damage.
@@ -283,8 +303,20 @@ fn check_commit(
 /// The number of whole commits in these bytes whose header fulfils a condition. A commit may begin
 /// at any byte. With `is_placed`, the checksum of a commit covers the byte at which it begins.
 fn count_commits(bytes: &[u8], is_wanted: impl Fn(&[u8]) -> bool, is_placed: bool) -> u64 {
-    let mut sums = None;
-    let (mut at, mut found) = (0, 0);
+    let mut found = 0;
+    visit_commits(bytes, is_wanted, is_placed, |_| found += 1);
+    found
+}
+
+/// As [`count_commits`], with the header of each of these commits. Bytes inside of such a commit
+/// are none.
+fn visit_commits(
+    bytes: &[u8],
+    is_wanted: impl Fn(&[u8]) -> bool,
+    is_placed: bool,
+    mut each: impl FnMut(&[u8]),
+) {
+    let (mut sums, mut at) = (None, 0);
     while at + COMMIT_BYTES <= bytes.len() {
         let head = &bytes[at..at + COMMIT_BYTES];
         at += 1;
@@ -294,11 +326,43 @@ fn count_commits(bytes: &[u8], is_wanted: impl Fn(&[u8]) -> bool, is_placed: boo
         let sums = sums.get_or_insert_with(|| PartSums::of(bytes));
         let place = is_placed.then_some(at as u64 - 1);
         if let Ok(commit) = check_commit(bytes, Some(&*sums), at - 1, place) {
-            found += 1;
+            each(head);
             at = commit.end;
         }
     }
-    found
+}
+
+/// The header of a journal file without a whole copy of it, as far as its commits tell: without its
+/// number.
+fn infer_header(bytes: &[u8]) -> Option<JournalHeader> {
+    let identity = first_identity(bytes).or_else(|| common_identity(bytes))?;
+    let (number, version) = (0, VERSION);
+    Some(JournalHeader { number, identity, is_spare: false, version, damaged_copy: None })
+}
+
+/// The identity in the commit right behind the header, if it is whole.
+fn first_identity(bytes: &[u8]) -> Option<u64> {
+    let head = bytes.get(HEADER_BYTES..HEADER_BYTES + COMMIT_BYTES)?;
+    let is_whole = || check_commit(bytes, None, HEADER_BYTES, Some(HEADER_BYTES as u64)).is_ok();
+    (head[..4] == *COMMIT_MAGIC && is_whole()).then(|| long(head, 16))
+}
+
+/// The identity in which all whole commits agree, if there are several.
+fn common_identity(bytes: &[u8]) -> Option<u64> {
+    let (mut identities, mut commits) = (BTreeSet::new(), 0);
+    visit_commits(
+        bytes,
+        |_| true,
+        true,
+        |head| {
+            identities.insert(long(head, 16));
+            commits += 1;
+        },
+    );
+    let is_one = identities.len() == 1 && commits > 1;
+    // In a journal of the version before, a record may look like a commit of this version.
+    let identity = identities.pop_first().filter(|_| is_one)?;
+    (count_commits(bytes, |_| true, false) == 0).then_some(identity)
 }
 
 /// The number of whole commits in a file whose header is not whole.

@@ -265,15 +265,56 @@ fn a_flipped_bit_costs_the_commit_that_it_is_in_and_no_other() {
 }
 
 #[test]
-fn a_journal_without_a_whole_header_is_damage_and_a_lone_torn_header_is_not() {
+fn a_journal_without_a_whole_header_is_read_and_a_lone_torn_header_is_no_damage() {
     let mut file = sample();
     file[10] ^= 1;
     file[40] ^= 1;
     let found = scan_of(&file);
-    assert_eq!((found.commits, found.dropped.unwrap().is_torn_end()), (0, false));
+    assert_eq!(firsts(&found), [0, 10, 20]);
+    let (place, what) = (0..HEADER_BYTES as u64, "neither copy of the header is whole");
+    let damage = JournalDamage { place, commits_lost: Some(0), commits_behind: 3, what };
+    assert_eq!((found.damaged, found.dropped), (vec![damage], None));
     let mut file = commits(7, 1, 160);
     file[..HEADER_BYTES].fill(0);
-    assert!(scan_of(&file).dropped.unwrap().is_torn_end());
+    let found = scan_of(&file);
+    assert_eq!(firsts(&found), [0]);
+    assert!(found.damaged.is_empty() && found.dropped.unwrap().is_torn_end());
+}
+
+#[test]
+fn without_header_and_first_commit_a_journal_is_read_when_all_its_commits_agree() {
+    let mut file = commits(7, 4, 160);
+    file[..HEADER_BYTES + commit_bytes()].fill(0);
+    let found = scan_of(&file);
+    assert_eq!(firsts(&found), [10, 20, 30]);
+    let lost: Vec<_> = found.damaged.iter().map(|damage| damage.commits_lost).collect();
+    assert_eq!(lost, [Some(0), None]);
+    // Remains of an earlier journal are of another identity.
+    let mut reused = commits(6, 9, 160);
+    reused[..file.len()].copy_from_slice(&file);
+    let found = scan_of(&reused);
+    assert_eq!((found.commits, found.frames.len()), (0, 0));
+    assert!(!found.dropped.unwrap().is_torn_end());
+}
+
+#[test]
+fn a_record_that_is_a_commit_is_not_believed_in_place_of_a_lost_header() {
+    // The client knows where its record will be.
+    let place = HEADER_BYTES + COMMIT_BYTES + FRAME_BYTES;
+    let mut crafted = batch(99, 320);
+    let (len, sealed) = crafted.seal(identity(9), 1, place as u64);
+    let mut records = sealed[..len].to_vec();
+    records.resize(len.next_multiple_of(16), 0);
+    let mut holder = Batch::default();
+    holder.push_records(ORIGIN, 0, &records);
+    let mut file = header(7, identity(7), 1, false).to_vec();
+    push_commit(&mut file, 7, 0, holder);
+    push_commit(&mut file, 7, 1, batch(1, 160));
+    assert_eq!(file[place..place + 4], *COMMIT_MAGIC);
+    file[..HEADER_BYTES].fill(0);
+    assert_eq!(firsts(&scan_of(&file)), [0, 10]);
+    file[HEADER_BYTES + 9] ^= 1;
+    assert!(scan_of(&file).frames.is_empty());
 }
 
 #[test]

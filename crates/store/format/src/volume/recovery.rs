@@ -2,7 +2,7 @@
 //!
 //! 1. Journals, oldest first: where each file stood in synced chunks, and the records that were
 //!    committed since. Damage in a journal costs the commits that it is in. The damaged bytes are
-//!    kept aside.
+//!    kept aside. A journal without a header has its place by the numbers of its commits.
 //! 2. Chunks, from where the file stood to the last whole segment. Chunks may reach further than
 //!    was promised. A segment in between that is not whole is written again from the journals.
 //!    Records that the journals lack are lost: the segment then says which, its old bytes are kept
@@ -420,19 +420,67 @@ fn join_ranges(ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     all
 }
 
+/// A journal file before it is read.
+struct JournalFile {
+    number: u64,
+    slot: u64,
+    /// The number of its first commit, as far as it is known.
+    first_sequence: Option<u64>,
+}
+
 /// Number and slot of every journal, in the order in which the journals were written. The header
 /// has the number, which is no less than the slot in the name: a file holds one journal after
 /// another.
 fn journals_of(disk: &impl Disk, listed: &[(String, u64)]) -> Result<Vec<(u64, u64)>> {
-    let mut journals = Vec::new();
+    let (mut journals, mut headless) = (Vec::new(), Vec::new());
     for slot in listed.iter().filter_map(|(name, _)| parse_journal_name(name)) {
         let name = journal_name(slot);
-        let header = disk.read(&name, 0, journal::HEADER_BYTES)?;
-        let number = journal::parse_header(&name, &header)?.map_or(slot, |header| header.number);
-        journals.push((number, slot));
+        let bytes = disk.read(&name, 0, journal::BEGINNING_BYTES)?;
+        match journal::parse_header(&name, &bytes)? {
+            Some(header) => {
+                let first_sequence = header.first_sequence(&bytes);
+                journals.push(JournalFile { number: header.number, slot, first_sequence });
+            }
+            None => headless.push(slot),
+        }
     }
+    number_headless(disk, headless, &mut journals)?;
+    let mut journals: Vec<_> = journals.iter().map(|file| (file.number, file.slot)).collect();
     journals.sort_unstable();
     Ok(journals)
+}
+
+/// Gives a number to journals without a whole header. Commits are numbered on from one journal of a
+/// life to the next, so they tell behind which journal they were written. A spare that has lost its
+/// header comes first: later journals state what it has as synced.
+fn number_headless(
+    disk: &impl Disk,
+    slots: Vec<u64>,
+    journals: &mut Vec<JournalFile>,
+) -> Result<()> {
+    let mut headless = Vec::new();
+    for slot in slots {
+        let name = journal_name(slot);
+        let mut first = None;
+        let scan =
+            journal::scan_commits(&name, &disk.read(&name, 0, usize::MAX)?, &mut |commit| {
+                first = first.or(Some(commit.sequence));
+            })?;
+        headless.push((scan.next_sequence, slot, first));
+    }
+    headless.sort_unstable();
+    for (next, slot, first_sequence) in headless {
+        let known = || journals.iter().filter(|file| file.first_sequence.is_some());
+        let before = known().filter(|file| file.first_sequence < next);
+        let number = match before.max_by_key(|file| file.first_sequence) {
+            Some(before) => Some(before.number.saturating_add(1)),
+            None => known().map(|file| file.number).min().and_then(|least| least.checked_sub(1)),
+        };
+        // Without commits nothing tells the number, and nothing needs it.
+        let number = number.filter(|_| next.is_some()).unwrap_or(slot);
+        journals.push(JournalFile { number, slot, first_sequence });
+    }
+    Ok(())
 }
 
 /// Adds the files that have chunks and stand in no journal. Returns the files without a whole

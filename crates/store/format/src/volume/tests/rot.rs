@@ -91,6 +91,59 @@ fn a_gap_is_told_once_with_what_is_lost_and_stays_told_by_verify() {
     assert!(!finding.is_torn_end && seen.others.contains(&aside), "{seen:?}");
 }
 
+/// Fills a journal with zeros up to this byte.
+fn wipe_journal(disk: &Plain, slot: u64, end: u64) {
+    disk.0.borrow_mut().get_mut(&journal_name(slot)).unwrap()[..end as usize].fill(0);
+}
+
+#[test]
+fn a_journal_without_a_header_costs_no_record_and_the_loss_of_commits_behind_it_is_told() {
+    let (places, disk) = journal_of_two_files();
+    let headless = disk.copy();
+    wipe_journal(&headless, 0, journal::HEADER_BYTES as u64);
+    let (_, found) = Volume::open(headless, VolumeConfig::default()).unwrap();
+    for file in [1, 2] {
+        assert_eq!(times(&found, file), (0..20).collect(), "{file}");
+    }
+    let [loss] = &found.losses[..] else { panic!("{:?}", found.losses) };
+    let said = "neither copy of the header is whole): no commit is lost, and 8 whole commits";
+    assert!(!loss.is_torn_end && loss.what.contains(said), "{loss}");
+    wipe_journal(&disk, 0, places[1].end);
+    let (_, found) = Volume::open(disk, VolumeConfig::default()).unwrap();
+    for file in [1, 2] {
+        assert_eq!(times(&found, file), (5..20).collect(), "{file}");
+    }
+    let said: Vec<String> = found.losses.iter().map(ToString::to_string).collect();
+    let of_files = said.iter().filter(|loss| loss.contains("records 0 to 4 are lost"));
+    assert_eq!((said.len(), of_files.count()), (4, 2), "{said:?}");
+}
+
+#[test]
+fn a_journal_without_a_header_is_read_in_its_turn() {
+    let (mut volume, _) = Volume::open(Plain::default(), VolumeConfig::default()).unwrap();
+    for number in 0..6 {
+        if number == 2 || number == 4 {
+            volume.retire(false);
+        }
+        let mut batch = Batch::default();
+        let origin = Origin { token: 1 + number as u32, ..origin(1) };
+        batch.push_records(origin, 10 * number as u64, &records(10 * number..10 * number + 10));
+        volume.commit(&mut batch).unwrap();
+    }
+    // The last journal is in the file that had the first one, as a spare that is used again.
+    {
+        let mut files = volume.disk.0.borrow_mut();
+        let last = files.remove(&journal_name(2)).unwrap();
+        let first = files.insert(journal_name(0), last).unwrap();
+        files.insert(journal_name(2), first);
+    }
+    wipe_journal(&volume.disk, 0, journal::HEADER_BYTES as u64);
+    let (_, found) = Volume::open(volume.disk, VolumeConfig::default()).unwrap();
+    assert_eq!(found.files[&FileId(1)].origin.token, 6);
+    assert_eq!(times(&found, 1), (0..60).collect());
+    assert_eq!(found.losses.len(), 1, "{:?}", found.losses);
+}
+
 struct OnVolume<'a>(&'a Volume<Plain>);
 
 impl Segments for OnVolume<'_> {
