@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evenfall::subscriber::{
-    Message, QueueLimits, Settings, SubscribeError, Subscriber, Subscription, Update,
+    FeedUpdate, QueueLimits, ReleasedMessage, Settings, SubscribeError, Subscriber, Subscription,
 };
 use evenfall::{NodeId, SyncTime};
 use evenfall_feed_formats::event::{Event, Events, PRICE_DECIMALS};
@@ -171,7 +171,7 @@ impl WakePair {
 struct FeedState {
     subscriber: Subscriber,
     /// Updates of the last poll, to which the views point.
-    lent: Vec<Update>,
+    lent: Vec<FeedUpdate>,
     views: Vec<UpdateView>,
     pair: Option<WakePair>,
     hash: Option<ContentHash>,
@@ -218,11 +218,11 @@ impl FeedState {
             self.raise_again();
         }
         for update in &self.lent {
-            if let (Update::Message(message), Some(hash)) = (update, &mut self.hash) {
+            if let (FeedUpdate::Message(message), Some(hash)) = (update, &mut self.hash) {
                 hash.update(message.stream as usize, &message.bytes);
             }
             let event = match (update, &mut self.events) {
-                (Update::Message(message), Some(events)) => {
+                (FeedUpdate::Message(message), Some(events)) => {
                     events.read(message.format, &message.bytes)
                 }
                 _ => Event::default(),
@@ -259,7 +259,7 @@ impl FeedState {
 }
 
 /// How C sees an update; `None` for a kind that this version does not know.
-fn view_of(update: &Update, event: &Event) -> Option<UpdateView> {
+fn view_of(update: &FeedUpdate, event: &Event) -> Option<UpdateView> {
     let view = UpdateView {
         kind: UpdateKind::EvenfallMessage,
         stream: 0,
@@ -278,8 +278,8 @@ fn view_of(update: &Update, event: &Event) -> Option<UpdateView> {
         order_ref: event.order_reference.unwrap_or(u64::MAX),
     };
     match update {
-        Update::Message(message) => {
-            let Message { stream, number, deadline, released, format, bytes } = message;
+        FeedUpdate::Message(message) => {
+            let ReleasedMessage { stream, number, deadline, released, format, bytes } = message;
             Some(UpdateView {
                 stream: *stream,
                 number: *number,
@@ -291,7 +291,7 @@ fn view_of(update: &Update, event: &Event) -> Option<UpdateView> {
                 ..view
             })
         }
-        Update::Lost { stream, first, messages } => Some(UpdateView {
+        FeedUpdate::Lost { stream, first, messages } => Some(UpdateView {
             kind: UpdateKind::EvenfallLost,
             stream: *stream,
             number: first.unwrap_or(u64::MAX),

@@ -32,9 +32,9 @@ use evenfall_feed_service::Feed;
 use evenfall_runtime::address::look_up;
 use evenfall_runtime::listing::printable;
 use evenfall_store_engine::{
-    Archive, BucketOptions, ChunkForm, Client, ClusterSource, ConnectOptions, Freshness, Opened,
-    RecordSource, RemoteSource, Store, StoreConfig, StoreError, StoreFile, chunk_codec,
-    clean_shutdown, names, read_user_key, user_key_from_environment,
+    Archive, BucketOptions, ChunkForm, Client, ClusterSource, ConnectOptions, Freshness,
+    OpenedStore, RecordSource, RemoteSource, Store, StoreConfig, StoreError, StoreFile,
+    chunk_codec, clean_shutdown, names, read_user_key, user_key_from_environment,
 };
 use evenfall_store_format::layout::{parse_chunk_name, parse_journal_name};
 use evenfall_store_format::retention::Retention;
@@ -234,7 +234,7 @@ fn compact(args: &Compact) -> Outcome {
 }
 
 /// Returns the store, after printing on stderr what it dropped.
-fn said(opened: Opened) -> Store {
+fn said(opened: OpenedStore) -> Store {
     tell(&opened.losses);
     opened.store
 }

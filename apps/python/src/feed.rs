@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use evenfall::subscriber::{
-    Message, QueueLimits, Settings, SubscribeError, Subscriber, Subscription, Update,
+    FeedUpdate, QueueLimits, ReleasedMessage, Settings, SubscribeError, Subscriber, Subscription,
 };
 use evenfall::{MasterKey, NodeId, NodeKey, SharedKey};
 use evenfall_feed_formats::codec::{self, Clock, Codec};
@@ -168,7 +168,7 @@ pub(crate) struct FeedState {
     /// `None` after the feed was closed.
     subscriber: Option<Subscriber>,
     /// Updates that were taken from the receiver and not given yet.
-    taken: VecDeque<Update>,
+    taken: VecDeque<FeedUpdate>,
     has_ended: bool,
     /// Why the feed ended, when messages before the end were still to give.
     error: Option<SubscribeError>,
@@ -216,9 +216,9 @@ impl FeedState {
     }
 
     /// Counts an update, and decodes its message.
-    pub(crate) fn count_update(&mut self, update: &Update) -> Event {
+    pub(crate) fn count_update(&mut self, update: &FeedUpdate) -> Event {
         match update {
-            Update::Message(message) => {
+            FeedUpdate::Message(message) => {
                 self.messages += 1;
                 if let Some(hash) = &mut self.hash {
                     hash.update(message.stream as usize, &message.bytes);
@@ -228,7 +228,7 @@ impl FeedState {
                 });
                 self.events.read(message.format, &message.bytes)
             }
-            Update::Lost { messages, .. } => {
+            FeedUpdate::Lost { messages, .. } => {
                 self.lost += messages.unwrap_or(0);
                 Event::default()
             }
@@ -281,7 +281,7 @@ impl Feed {
 
 /// An update with the contents of its message.
 struct DecodedUpdate {
-    update: Update,
+    update: FeedUpdate,
     event: Event,
 }
 
@@ -318,8 +318,10 @@ impl Feed {
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let Some(DecodedUpdate { update, event }) = self.next_update(py)? else { return Ok(None) };
         Ok(Some(match update {
-            Update::Message(message) => Bound::new(py, PyMessage { message, event })?.into_any(),
-            Update::Lost { stream, first, messages } => {
+            FeedUpdate::Message(message) => {
+                Bound::new(py, PyMessage { message, event })?.into_any()
+            }
+            FeedUpdate::Lost { stream, first, messages } => {
                 Bound::new(py, LostMessages { stream, first, messages })?.into_any()
             }
             _ => return Ok(None),
@@ -442,7 +444,7 @@ impl FeedBatches {
 /// A message, released.
 #[pyclass(frozen, name = "Message", module = "evenfall")]
 pub(crate) struct PyMessage {
-    message: Message,
+    message: ReleasedMessage,
     event: Event,
 }
 

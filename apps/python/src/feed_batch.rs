@@ -7,7 +7,7 @@ use arrow_array::builder::{BinaryBuilder, Int64Builder, TimestampNanosecondBuild
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::{ArrowError, DataType, Field, Schema, TimeUnit};
 use evenfall::recording::{MessageRow, RecordedMessage};
-use evenfall::subscriber::Update;
+use evenfall::subscriber::FeedUpdate;
 use evenfall_feed_formats::codec::Clock;
 use evenfall_store_recording::tables::messages_batch;
 
@@ -39,10 +39,10 @@ impl FeedBatch {
     }
 
     /// Adds a message, or what was lost before the next message of its tree.
-    pub(crate) fn push(&mut self, state: &mut FeedState, update: Update) {
+    pub(crate) fn push(&mut self, state: &mut FeedState, update: FeedUpdate) {
         let event = state.count_update(&update);
         match update {
-            Update::Message(message) => {
+            FeedUpdate::Message(message) => {
                 let released_ns = signed_ns(message.released.nanos());
                 let deadline_ns = message.deadline.map(|deadline| signed_ns(deadline.nanos()));
                 self.deadlines.append_option(deadline_ns);
@@ -62,7 +62,7 @@ impl FeedBatch {
                 };
                 self.rows.push(MessageRow { stream: message.stream, recorded, event });
             }
-            Update::Lost { stream, messages, .. } => {
+            FeedUpdate::Lost { stream, messages, .. } => {
                 let before = state.lost_before.entry(stream).or_insert(Some(0));
                 *before = before.zip(messages).map(|(before, more)| before + more);
             }

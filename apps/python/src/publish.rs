@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use evenfall::NodeId;
 use evenfall::embedded_root::{EmbeddedRoot, EmbeddedRootError, EmbeddedRootSettings};
-use evenfall::publisher::{Pending, Publisher, PublisherError, PublisherSettings};
+use evenfall::publisher::{PendingMessage, Publisher, PublisherError, PublisherSettings};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -221,7 +221,7 @@ impl PyPublisher {
 /// A message whose number in the feed may not be known yet.
 #[pyclass(frozen, name = "Pending", module = "evenfall")]
 pub(crate) struct PendingNumber {
-    pending: Pending,
+    pending: PendingMessage,
 }
 
 #[pymethods]

@@ -4,7 +4,7 @@
 //! messages and of batches. The arguments are those of the example `subscriber`.
 
 use evenfall::NodeId;
-use evenfall::subscriber::{Subscriber, Subscription, Update};
+use evenfall::subscriber::{FeedUpdate, Subscriber, Subscription};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut subscriber = Subscriber::of(&subscription)?;
     let (mut messages, mut batches) = (0, 0);
     for batch in subscriber.batches(65_536) {
-        let is_message = |update: &&Update| matches!(update, Update::Message(_));
+        let is_message = |update: &&FeedUpdate| matches!(update, FeedUpdate::Message(_));
         messages += batch?.updates.iter().filter(is_message).count();
         batches += 1;
     }

@@ -6,7 +6,7 @@
 //! root's settings.
 
 use evenfall::NodeId;
-use evenfall::subscriber::{Subscriber, Subscription, Update};
+use evenfall::subscriber::{FeedUpdate, Subscriber, Subscription};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -17,8 +17,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let symbols: Vec<&str> = symbols.iter().map(String::as_str).collect();
     for update in Subscriber::of(&subscription)?.only(&symbols) {
         match update? {
-            Update::Message(m) => println!("{} {} {:02x}", m.number, m.released.nanos(), m.bytes),
-            Update::Lost { messages, .. } => eprintln!("lost {messages:?}"),
+            FeedUpdate::Message(m) => {
+                println!("{} {} {:02x}", m.number, m.released.nanos(), m.bytes)
+            }
+            FeedUpdate::Lost { messages, .. } => eprintln!("lost {messages:?}"),
             _ => {}
         }
     }

@@ -35,7 +35,7 @@
 //!
 #![cfg_attr(feature = "subscriber", doc = "```no_run")]
 #![cfg_attr(not(feature = "subscriber"), doc = "```ignore")]
-//! use evenfall::subscriber::{Subscriber, Subscription, Update};
+//! use evenfall::subscriber::{FeedUpdate, Subscriber, Subscription};
 //! use evenfall::{NodeId, SharedKey};
 //!
 //! let (root, own) = ("10.0.0.1:9000".parse()?, "10.0.0.7:9000".parse()?);
@@ -44,9 +44,13 @@
 //! for update in Subscriber::of(&subscription)?.only(&["AAPL", "MSFT"]) {
 //!     match update? {
 //!         // In order, each at its deadline. The clock was read at the hand-over.
-//!         Update::Message(m) => println!("{} {:?} {} bytes", m.number, m.released, m.bytes.len()),
+//!         FeedUpdate::Message(m) => {
+//!             println!("{} {:?} {} bytes", m.number, m.released, m.bytes.len())
+//!         }
 //!         // What cannot be repaired is reported in its place.
-//!         Update::Lost { stream, messages, .. } => eprintln!("tree {stream}: {messages:?} lost"),
+//!         FeedUpdate::Lost { stream, messages, .. } => {
+//!             eprintln!("tree {stream}: {messages:?} lost")
+//!         }
 //!         _ => {}
 //!     }
 //! }

@@ -3,6 +3,6 @@
 pub use evenfall_query_member::check::{PartSummary, SortVerdict, judge_sort};
 pub use evenfall_query_member::files::{RecordFileError, count_records, read_share, write_part};
 pub use evenfall_query_member::{
-    BurstRun, GroupError, GroupMember, KeyDraw, Phases, Records, SortConfig, SortMember,
+    BurstRun, GroupError, GroupMember, KeyDraw, SortConfig, SortMember, SortPhases, SortRecords,
     SortedRecords, local, make_records,
 };

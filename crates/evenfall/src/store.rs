@@ -1,9 +1,9 @@
 //! Files of records: a store in this process, or the client of a store on a port.
 
 pub use evenfall_store_engine::{
-    Archive, Client, Completion, ConnectOptions, FileSubscription, Freshness, KnownEnd, Level,
-    Listed, Opened, PushedRecords, RecordSource, RemoteFile, RemoteSource, Store, StoreConfig,
-    StoreError, StoreFile, SubscriptionEnd, read_user_key, user_key_from_environment,
+    AppendCompletion, Archive, Client, ConnectOptions, FileListing, FileSubscription, Freshness,
+    KnownEnd, Level, OpenedStore, PushedRecords, RecordSource, RemoteFile, RemoteSource, Store,
+    StoreConfig, StoreError, StoreFile, SubscriptionEnd, read_user_key, user_key_from_environment,
 };
 pub use evenfall_store_format::retention::Retention;
 pub use evenfall_store_format::{Field, FieldType, Schema};

@@ -2,6 +2,7 @@
 
 pub use evenfall_multicast_service::settings::{Settings, Subscription};
 pub use evenfall_multicast_service::subscriber::{
-    Message, QueueLimits, SubscribeError, Subscriber, Update, UpdateBatch, UpdateBatches, WakeCall,
+    FeedUpdate, QueueLimits, ReleasedMessage, SubscribeError, Subscriber, UpdateBatch,
+    UpdateBatches, WakeCall,
 };
 pub use evenfall_multicast_service::{Config, RoleError};

@@ -20,7 +20,7 @@ use evenfall_host::clock::{MonotonicClock, thread_cpu};
 use evenfall_host::ports;
 use evenfall_multicast_machine::SharedKey;
 use evenfall_multicast_service::settings::{EmbeddedRootSettings, Subscription};
-use evenfall_multicast_service::{EmbeddedRoot, Subscriber, Update};
+use evenfall_multicast_service::{EmbeddedRoot, FeedUpdate, Subscriber};
 
 pub mod line;
 
@@ -202,7 +202,7 @@ fn take_messages(
         if messages == 0 {
             begin();
         }
-        let is_message = |update: &&Update| matches!(update, Update::Message(_));
+        let is_message = |update: &&FeedUpdate| matches!(update, FeedUpdate::Message(_));
         messages += batch.updates.iter().filter(is_message).count() as u64;
         waited_us.push(batch.waited.as_nanos() as f64 / 1e3);
         marks.advance(messages);

@@ -14,7 +14,7 @@ use evenfall_collectives_member::{
 use evenfall_core::Timestamp;
 use evenfall_core::math::{FNV_BASIS, fnv1a};
 use evenfall_host::whole_file::read_text_up_to;
-use evenfall_query_member::{BurstRun, Phases, parse_addresses};
+use evenfall_query_member::{BurstRun, SortPhases, parse_addresses};
 use evenfall_runtime::settings::read_key;
 use humantime::parse_duration;
 use serde::{Deserialize, Serialize};
@@ -259,7 +259,7 @@ impl RankReport {
     }
 }
 
-fn named(phases: &Phases) -> BTreeMap<String, u64> {
+fn named(phases: &SortPhases) -> BTreeMap<String, u64> {
     phases.iter().map(|(&name, took)| (name.to_owned(), took.as_nanos() as u64)).collect()
 }
 

@@ -16,7 +16,7 @@ use evenfall_query_member::files::{
     PartFile, RECORD_BYTES, RecordFileError, count_records, expect_no_later_part, join_blocks,
     make_directory, read_share, split_block,
 };
-use evenfall_query_member::{KeyDraw, Records, SortConfig, SortMember, make_records};
+use evenfall_query_member::{KeyDraw, SortConfig, SortMember, SortRecords, make_records};
 use evenfall_runtime::program::run_until_signal;
 use serde_json::json;
 
@@ -107,7 +107,7 @@ impl SortArgs {
     }
 
     /// The input of this rank.
-    fn load(&self, rank: usize, ranks: usize) -> Result<Records, String> {
+    fn load(&self, rank: usize, ranks: usize) -> Result<SortRecords, String> {
         if let Some(file) = &self.input {
             let (rank, ranks) = if self.hosts.has_one_clock() { (rank, ranks) } else { (0, 1) };
             return read_share(file, rank, ranks).map_err(|error| format!("--in {error}"));
@@ -246,8 +246,8 @@ fn sort_as(args: &SortArgs, mut member: GroupMember) -> Outcome {
 /// rank 0.
 fn verify_bytes(
     member: &mut GroupMember,
-    input: &Records,
-    output: &Records,
+    input: &SortRecords,
+    output: &SortRecords,
 ) -> Result<Option<bool>, Failure> {
     let inputs = member.gather(0, join_blocks(input))?;
     let outputs = member.gather(0, join_blocks(output))?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use evenfall_feed_formats::codec::{self, Format};
 use evenfall_runtime::listing::printable;
-use evenfall_store_engine::{Listed, RecordSource};
+use evenfall_store_engine::{FileListing, RecordSource};
 use evenfall_store_recording::{Catalog, RecordingFiles, RecordingSnapshot};
 use serde_json::json;
 
@@ -37,7 +37,7 @@ struct RecordingLine {
     format: Option<Format>,
 }
 
-fn bytes_of(file: &Listed) -> u64 {
+fn bytes_of(file: &FileListing) -> u64 {
     file.records * u64::from(file.schema.record_bytes)
 }
 
@@ -80,7 +80,7 @@ impl RecordingLine {
     }
 }
 
-fn print_file(file: &Listed, is_json: bool) {
+fn print_file(file: &FileListing, is_json: bool) {
     let bytes = bytes_of(file);
     if is_json {
         let line = json!({"kind": "file", "name": file.name, "records": file.records,

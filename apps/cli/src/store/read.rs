@@ -10,7 +10,7 @@ use evenfall_core::StorageError;
 use evenfall_feed_formats::codec::{self, Clock};
 use evenfall_host::interrupt;
 use evenfall_runtime::listing::printable;
-use evenfall_store_engine::{KnownEnd, Listed, RecordSource};
+use evenfall_store_engine::{FileListing, KnownEnd, RecordSource};
 use evenfall_store_format::layout::record_time;
 use evenfall_store_recording::times::{self, TimeArg, TimeRangeError};
 use evenfall_store_recording::{Catalog, MessageRow, RecordingFollower, RecordingSnapshot};
@@ -126,7 +126,7 @@ impl Choice {
 
 /// What a name stands for, at one moment.
 enum Subject {
-    File(Listed),
+    File(FileListing),
     Recording(Box<RecordingSnapshot>),
     /// A symbol, and the recordings that are searched for it.
     Symbol(String, Vec<RecordingSnapshot>),
@@ -317,7 +317,7 @@ fn say_cost(symbol: &str, rows: &evenfall_store_recording::RowSelection) {
 /// Writes records of a user's file as text.
 fn write_lines(
     source: &dyn RecordSource,
-    file: &Listed,
+    file: &FileListing,
     numbers: std::ops::Range<u64>,
     out: &mut RecordLines,
 ) -> Outcome {
@@ -334,7 +334,7 @@ fn write_lines(
 /// Writes records of a user's file in any form.
 fn write_records(
     source: &Arc<dyn RecordSource>,
-    file: &Listed,
+    file: &FileListing,
     numbers: std::ops::Range<u64>,
     target: Target<'_>,
 ) -> Outcome {
@@ -494,7 +494,7 @@ fn follow(args: &Tail) -> Outcome {
     }
 }
 
-fn follow_file(args: &Tail, source: &dyn RecordSource, file: &Listed) -> Outcome {
+fn follow_file(args: &Tail, source: &dyn RecordSource, file: &FileListing) -> Outcome {
     if args.format.is_columnar() {
         return Err("--follow prints text: --format csv".into());
     }

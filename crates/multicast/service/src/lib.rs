@@ -49,4 +49,4 @@ pub use publisher::{Publisher, PublisherError};
 pub use roles::RoleError;
 pub use settings::Settings;
 #[cfg(feature = "subscriber")]
-pub use subscriber::{QueueLimits, SubscribeError, Subscriber, Update, UpdateBatch};
+pub use subscriber::{FeedUpdate, QueueLimits, SubscribeError, Subscriber, UpdateBatch};

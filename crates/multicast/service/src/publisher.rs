@@ -176,12 +176,12 @@ impl Numbers {
 }
 
 /// A message that was sent and may have no number yet.
-pub struct Pending {
+pub struct PendingMessage {
     place: u64,
     numbers: Arc<Numbers>,
 }
 
-impl Pending {
+impl PendingMessage {
     /// Waits for the number of the message in the feed. All receivers get the message under this
     /// number, whichever root dies.
     ///
@@ -202,7 +202,7 @@ impl Pending {
     }
 }
 
-impl Drop for Pending {
+impl Drop for PendingMessage {
     fn drop(&mut self) {
         self.numbers.lock().awaited.remove(&self.place);
     }
@@ -270,7 +270,7 @@ impl Publisher {
     ///
     /// # Errors
     /// When the message is too long, or the author has ended.
-    pub fn send(&self, message: impl Into<Bytes>) -> Result<Pending, PublisherError> {
+    pub fn send(&self, message: impl Into<Bytes>) -> Result<PendingMessage, PublisherError> {
         let message = message.into();
         loop {
             if let Some(pending) = self.send_within(message.clone(), Duration::from_secs(3_600))? {
@@ -287,7 +287,7 @@ impl Publisher {
         &self,
         message: impl Into<Bytes>,
         time: Duration,
-    ) -> Result<Option<Pending>, PublisherError> {
+    ) -> Result<Option<PendingMessage>, PublisherError> {
         let message = message.into();
         if message.len() > MESSAGE_BYTES_MAX {
             return Err(PublisherError::TooLong { bytes: message.len() });
@@ -299,7 +299,7 @@ impl Publisher {
                 let place = board.next;
                 board.next += 1;
                 board.awaited.insert(place, None);
-                Some(Ok(Pending { place, numbers: Arc::clone(&self.numbers) }))
+                Some(Ok(PendingMessage { place, numbers: Arc::clone(&self.numbers) }))
             }
             Err(Refused::Gone) => Some(Err(PublisherError::Ended)),
             Err(Refused::Full) => None,
@@ -310,7 +310,7 @@ impl Publisher {
     /// Sends a message, and waits for its number in the feed.
     ///
     /// # Errors
-    /// As [`send`](Self::send) and [`Pending::number`].
+    /// As [`send`](Self::send) and [`PendingMessage::number`].
     pub fn publish(&self, message: impl Into<Bytes>) -> Result<u64, PublisherError> {
         self.send(message)?.number()
     }

@@ -3,15 +3,19 @@
 //! ```no_run
 //! use evenfall_core::NodeId;
 //! use evenfall_multicast_service::settings::Subscription;
-//! use evenfall_multicast_service::{Subscriber, Update};
+//! use evenfall_multicast_service::{FeedUpdate, Subscriber};
 //!
 //! let (root, own) = ("127.0.0.1:9000".parse()?, "127.0.0.1:0".parse()?);
 //! let subscription = Subscription::new(root, own, NodeId(1));
 //! let mut desk = Subscriber::of(&subscription)?.only(&["AAPL", "MSFT"]);
 //! while let Some(update) = desk.next() {
 //!     match update? {
-//!         Update::Message(m) => println!("{} {:?} {} bytes", m.number, m.released, m.bytes.len()),
-//!         Update::Lost { stream, messages, .. } => eprintln!("tree {stream} lost {messages:?}"),
+//!         FeedUpdate::Message(m) => {
+//!             println!("{} {:?} {} bytes", m.number, m.released, m.bytes.len())
+//!         }
+//!         FeedUpdate::Lost { stream, messages, .. } => {
+//!             eprintln!("tree {stream} lost {messages:?}")
+//!         }
 //!         _ => {}
 //!     }
 //! }
@@ -45,7 +49,7 @@ pub use queue::{QueueLimits, UpdateBatch, WakeCall};
 
 /// One message, released.
 #[derive(Clone, Debug)]
-pub struct Message {
+pub struct ReleasedMessage {
     /// Tree of the message.
     pub stream: u32,
     /// Number of the message within its tree.
@@ -63,9 +67,9 @@ pub struct Message {
 /// An update for a subscriber. Updates come in order within each tree.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum Update {
+pub enum FeedUpdate {
     /// A message.
-    Message(Message),
+    Message(ReleasedMessage),
     /// Messages that could not be repaired. The next message follows them.
     Lost {
         /// Tree of the messages.
@@ -77,7 +81,7 @@ pub enum Update {
     },
 }
 
-impl Update {
+impl FeedUpdate {
     /// Bytes of the message.
     fn bytes_len(&self) -> usize {
         match self {
@@ -154,7 +158,7 @@ struct Shared {
 struct Channel {
     to: Arc<Shared>,
     /// The updates of one release on their way into the queue.
-    batch: Vec<Update>,
+    batch: Vec<FeedUpdate>,
     /// Reads messages, and learns the symbols of locate numbers from the feed itself.
     events: Events,
     /// The wanted symbols; `None` lets all messages through.
@@ -183,15 +187,16 @@ impl Sink for Channel {
         for (number, bytes) in (release.first_message..).zip(release.messages.clone()) {
             if self.wants(release.format, &bytes) {
                 let Release { stream, deadline, format, .. } = *release;
-                let message = Message { stream, number, deadline, released: at, format, bytes };
-                self.batch.push(Update::Message(message));
+                let message =
+                    ReleasedMessage { stream, number, deadline, released: at, format, bytes };
+                self.batch.push(FeedUpdate::Message(message));
             }
         }
         self.pass_batch();
     }
 
     fn lost(&mut self, stream: u32, first: Option<u64>, messages: Option<u64>) {
-        self.batch.push(Update::Lost { stream, first, messages });
+        self.batch.push(FeedUpdate::Lost { stream, first, messages });
         self.pass_batch();
     }
 
@@ -353,7 +358,7 @@ impl Subscriber {
 }
 
 impl Iterator for Subscriber {
-    type Item = Result<Update, SubscribeError>;
+    type Item = Result<FeedUpdate, SubscribeError>;
 
     /// Waits for the next update. `None` once the stream has ended.
     fn next(&mut self) -> Option<Self::Item> {

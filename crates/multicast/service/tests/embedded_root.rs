@@ -4,7 +4,7 @@ use std::thread;
 
 use crate::common::{receivers, settings};
 use evenfall_multicast_service::{
-    EmbeddedRoot, EmbeddedRootError, QueueLimits, SubscribeError, Subscriber, Update,
+    EmbeddedRoot, EmbeddedRootError, FeedUpdate, QueueLimits, SubscribeError, Subscriber,
 };
 
 fn message(n: u32) -> Vec<u8> {
@@ -22,7 +22,7 @@ fn a_subscriber_gets_what_a_publisher_publishes() {
         let mut got = [Vec::new(), Vec::new()];
         for update in subscriber {
             match update.unwrap() {
-                Update::Message(m) => got[m.stream as usize].push(m.bytes),
+                FeedUpdate::Message(m) => got[m.stream as usize].push(m.bytes),
                 update => panic!("{update:?}"),
             }
         }
@@ -60,7 +60,7 @@ fn batches_have_the_whole_feed_in_order() {
             assert!((1..=1_000).contains(&batch.updates.len()));
             batches += 1;
             numbers.extend(batch.updates.iter().map(|update| match update {
-                Update::Message(message) => message.number,
+                FeedUpdate::Message(message) => message.number,
                 update => panic!("{update:?}"),
             }));
         }

@@ -7,7 +7,7 @@ use crate::common::settings;
 use evenfall_multicast_machine::{BreakCause, ReleaseAfter};
 use evenfall_multicast_service::settings::{Settings, public_text};
 use evenfall_multicast_service::signing::SigningKey;
-use evenfall_multicast_service::{EmbeddedRoot, RoleError, SubscribeError, Subscriber, Update};
+use evenfall_multicast_service::{EmbeddedRoot, FeedUpdate, RoleError, SubscribeError, Subscriber};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
@@ -30,7 +30,7 @@ fn play(root: Settings, receiver: Settings) -> (Vec<u32>, Option<SubscribeError>
         let (mut numbers, mut error) = (Vec::new(), None);
         for update in subscriber {
             match update {
-                Ok(Update::Message(message)) => {
+                Ok(FeedUpdate::Message(message)) => {
                     numbers.push(u32::from_le_bytes(message.bytes[..4].try_into().unwrap()));
                 }
                 Ok(update) => panic!("{update:?}"),

@@ -217,7 +217,7 @@ pub trait BurstProgram {
 }
 
 /// How long each phase of a burst took at one rank.
-pub type Phases = BTreeMap<&'static str, Duration>;
+pub type SortPhases = BTreeMap<&'static str, Duration>;
 
 /// Events of a burst for its owner.
 #[derive(Debug)]
@@ -229,7 +229,7 @@ pub enum BurstEvent<O> {
         /// Time from the begin at this rank to the result.
         took: Duration,
         /// The phases of this time.
-        phases: Phases,
+        phases: SortPhases,
     },
     /// All ranks have what this rank sent. The next burst may begin.
     Ended,

@@ -27,7 +27,7 @@
 //! use evenfall_query_burst::burst::{Burst, BurstEvent};
 //! use evenfall_query_burst::partition::PartitionConfig;
 //! use evenfall_query_burst::pivots::Weighted;
-//! use evenfall_query_burst::sort::{MilliSort, Records, SortConfig};
+//! use evenfall_query_burst::sort::{MilliSort, SortConfig, SortRecords};
 //!
 //! let members: Vec<std::net::SocketAddr> = vec!["10.0.0.1:1".parse()?, "10.0.0.2:1".parse()?];
 //! let rule = Arc::new(Weighted);
@@ -37,7 +37,7 @@
 //! let mut ranks = Vec::new();
 //! for (rank, letters) in ["fbd", "aec"].into_iter().enumerate() {
 //!     let keys: Vec<u8> = letters.bytes().flat_map(|letter| [letter; 10]).collect();
-//!     let records = Records { keys: keys.into(), values: letters.into() };
+//!     let records = SortRecords { keys: keys.into(), values: letters.into() };
 //!     let group = ProcessGroup::new(rank, members.clone(), GroupSettings::default())?;
 //!     let mut burst = Burst::new(group);
 //!     burst.start(now, MilliSort::new(config.clone(), rank as u16, 2, records));

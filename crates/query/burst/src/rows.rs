@@ -13,7 +13,7 @@ use evenfall_core::Prng;
 
 use crate::pivots::{KEY_BYTES, Naive, SplitterRule, Weighted};
 use crate::query::{Duplicates, QueryRows, RepositoryRow, SumRow};
-use crate::sort::{Records, VALUE_BYTES};
+use crate::sort::{SortRecords, VALUE_BYTES};
 
 /// A name that is not one of the allowed names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,7 +186,7 @@ impl KeyDraw {
 
 /// The records of one rank. Each value begins with its number ([`record_number`]), so that a check
 /// can see whether a sort was stable.
-pub fn make_records(keys: KeyDraw, seed: u64, rank: usize, count: usize) -> Records {
+pub fn make_records(keys: KeyDraw, seed: u64, rank: usize, count: usize) -> SortRecords {
     let mut prng = Prng::new(seed).fork(rank as u64);
     let mut key_block = Vec::with_capacity(count * KEY_BYTES);
     let mut values = vec![0; count * VALUE_BYTES];
@@ -196,7 +196,7 @@ pub fn make_records(keys: KeyDraw, seed: u64, rank: usize, count: usize) -> Reco
         value[..8].copy_from_slice(&number.to_be_bytes());
         value[8..].fill(index as u8);
     }
-    Records { keys: key_block.into(), values: values.into() }
+    SortRecords { keys: key_block.into(), values: values.into() }
 }
 
 /// The number of a generated record by its value: its rank in the upper half, and its place there.

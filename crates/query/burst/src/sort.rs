@@ -40,14 +40,14 @@ pub const PHASES: [&str; 5] = ["local_sort", "partition", "pivot_shuffle", "shuf
 
 /// Records: the keys in one block, and the values in another in the same order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Records {
+pub struct SortRecords {
     /// 10 bytes each.
     pub keys: Bytes,
     /// [`SortConfig::value_bytes`] bytes each.
     pub values: Bytes,
 }
 
-impl Records {
+impl SortRecords {
     /// Number of records.
     pub fn len(&self) -> usize {
         self.keys.len() / KEY_BYTES
@@ -80,7 +80,7 @@ impl SortConfig {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SortedRecords {
     /// The records of this rank's part, in order. All of them are below those of the next rank.
-    pub records: Records,
+    pub records: SortRecords,
     /// What this rank did on each level of the partition.
     pub levels: Vec<LevelCounts>,
 }
@@ -94,7 +94,7 @@ pub struct MilliSort {
     config: SortConfig,
     me: u16,
     all: Arc<[u16]>,
-    records: Records,
+    records: SortRecords,
     partition: Partition,
     sorted: Arc<[Tag]>,
     /// The first record of each rank among the sorted ones, then their number.
@@ -112,7 +112,7 @@ impl MilliSort {
     ///
     /// # Panics
     /// When the records are not whole, or number more than 2^32: the caller has made them.
-    pub fn new(config: SortConfig, me: u16, ranks: usize, records: Records) -> Self {
+    pub fn new(config: SortConfig, me: u16, ranks: usize, records: SortRecords) -> Self {
         let count = records.len();
         assert_eq!(records.keys.len(), count * KEY_BYTES, "whole keys");
         assert_eq!(records.values.len(), count * config.value_bytes, "a value a key");
@@ -261,7 +261,7 @@ impl BurstProgram for MilliSort {
             }
             PERMUTE => {
                 self.permuted = Some(take_result::<Bytes>(result));
-                self.records = Records::default();
+                self.records = SortRecords::default();
                 self.send_values(out);
             }
             MERGE => {
@@ -272,7 +272,7 @@ impl BurstProgram for MilliSort {
                 out.end_phase("rearrange");
                 let values = take_result::<Vec<u8>>(result).into();
                 let keys = self.keys.take().unwrap_or_default().into();
-                let records = Records { keys, values };
+                let records = SortRecords { keys, values };
                 out.finish(SortedRecords { records, levels: self.partition.counts().to_vec() });
             }
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use evenfall_core::Prng;
 use evenfall_query_burst::pivots::Naive;
-use evenfall_query_burst::sort::{MilliSort, Records};
+use evenfall_query_burst::sort::{MilliSort, SortRecords};
 
 use crate::net::Net;
 use crate::sorts::config;
@@ -28,7 +28,7 @@ fn figure_2_3_with_100_ranks() {
     let mut prng = Prng::new(1);
     for rank in 0..ranks {
         let keys = (0..1_500).map(|_| prng.next_u64() as u8).collect();
-        let records = Records { keys, values: vec![0; 150 * 6].into() };
+        let records = SortRecords { keys, values: vec![0; 150 * 6].into() };
         let config = config(2, Arc::new(Naive));
         net.start(rank, MilliSort::new(config, rank as u16, ranks, records));
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use evenfall_core::Prng;
 use evenfall_query_burst::partition::PartitionConfig;
 use evenfall_query_burst::pivots::{Naive, SplitterRule, Weighted};
-use evenfall_query_burst::sort::{MilliSort, Records, SortConfig};
+use evenfall_query_burst::sort::{MilliSort, SortConfig, SortRecords};
 
 use crate::net::Net;
 
@@ -41,10 +41,10 @@ fn records(rank: usize, count: usize, keys: Keys, prng: &mut Prng) -> Vec<Row> {
     (0..count).map(row).collect()
 }
 
-fn blocks(rows: &[Row]) -> Records {
+fn blocks(rows: &[Row]) -> SortRecords {
     let keys = rows.iter().flat_map(|row| row.0.clone()).collect();
     let values = rows.iter().flat_map(|row| row.1.clone()).collect();
-    Records { keys, values }
+    SortRecords { keys, values }
 }
 
 /// Sorts, and compares all bytes with a stable sort of all records in one place. Gives the
@@ -63,7 +63,7 @@ fn check(counts: &[usize], keys: Keys, config: &SortConfig, seed: u64) -> Vec<us
     net.run();
     let sorted = net.results();
     let wanted = blocks(&all);
-    let joined = |of: fn(&Records) -> &[u8]| -> Vec<u8> {
+    let joined = |of: fn(&SortRecords) -> &[u8]| -> Vec<u8> {
         sorted.iter().flat_map(|one| of(&one.records).to_vec()).collect()
     };
     let words = format!("{counts:?} {keys:?} {config:?} seed {seed}");

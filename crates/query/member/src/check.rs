@@ -11,7 +11,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use evenfall_core::math::mix;
 use evenfall_query_burst::pivots::KEY_BYTES;
 use evenfall_query_burst::rows::record_number;
-use evenfall_query_burst::sort::Records;
+use evenfall_query_burst::sort::SortRecords;
 
 use crate::files::rows;
 
@@ -44,7 +44,7 @@ fn hash(key: &[u8], value: &[u8]) -> u64 {
 
 impl PartSummary {
     /// Summarises records.
-    pub fn of(records: &Records) -> Self {
+    pub fn of(records: &SortRecords) -> Self {
         let mut summary = Self { is_ordered: true, is_stable: true, ..Self::default() };
         let mut last: Option<Place> = None;
         for (key, value) in rows(records) {
@@ -126,10 +126,10 @@ pub fn judge_sort(before: &[PartSummary], after: &[PartSummary]) -> SortVerdict 
 }
 
 /// The records in order, by a plain stable sort of all of them in one place.
-pub fn sort_plainly(records: &Records) -> Records {
+pub fn sort_plainly(records: &SortRecords) -> SortRecords {
     let mut all: Vec<_> = rows(records).collect();
     all.sort_by_key(|row| row.0);
-    Records {
+    SortRecords {
         keys: all.iter().flat_map(|row| row.0.iter().copied()).collect(),
         values: all.iter().flat_map(|row| row.1.iter().copied()).collect(),
     }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use evenfall_host::lock::create_private;
 use evenfall_query_burst::pivots::KEY_BYTES;
-use evenfall_query_burst::sort::{Records, VALUE_BYTES};
+use evenfall_query_burst::sort::{SortRecords, VALUE_BYTES};
 
 /// What the name of a part begins with.
 const PART: &str = "part-";
@@ -124,7 +124,7 @@ pub fn count_records(file: &Path) -> Result<u64, RecordFileError> {
 ///
 /// # Errors
 /// As for [`count_records`], and when the file cannot be read.
-pub fn read_share(file: &Path, rank: usize, ranks: usize) -> Result<Records, RecordFileError> {
+pub fn read_share(file: &Path, rank: usize, ranks: usize) -> Result<SortRecords, RecordFileError> {
     let count = count_records(file)?;
     let first = |rank: usize| (u128::from(count) * rank as u128 / ranks.max(1) as u128) as u64;
     let mut input = File::open(file).map_err(about("read", file))?;
@@ -140,7 +140,7 @@ pub fn read_share(file: &Path, rank: usize, ranks: usize) -> Result<Records, Rec
         keys.extend_from_slice(&record[..KEY_BYTES]);
         values.extend_from_slice(&record[KEY_BYTES..]);
     }
-    Ok(Records { keys: keys.into(), values: values.into() })
+    Ok(SortRecords { keys: keys.into(), values: values.into() })
 }
 
 /// The name of the part of a rank.
@@ -205,7 +205,7 @@ impl PartFile {
     ///
     /// # Errors
     /// When the system refuses.
-    pub fn write_records(&mut self, records: &Records) -> Result<(), RecordFileError> {
+    pub fn write_records(&mut self, records: &SortRecords) -> Result<(), RecordFileError> {
         let failed = about("write", &self.partial);
         for (key, value) in rows(records) {
             let output = &mut self.output;
@@ -239,7 +239,11 @@ impl Drop for PartFile {
 ///
 /// # Errors
 /// When the directory or the file cannot be written.
-pub fn write_part(dir: &Path, rank: usize, records: &Records) -> Result<PathBuf, RecordFileError> {
+pub fn write_part(
+    dir: &Path,
+    rank: usize,
+    records: &SortRecords,
+) -> Result<PathBuf, RecordFileError> {
     make_directory(dir)?;
     let mut part = PartFile::create(dir, rank)?;
     part.write_records(records)?;
@@ -247,19 +251,19 @@ pub fn write_part(dir: &Path, rank: usize, records: &Records) -> Result<PathBuf,
 }
 
 /// Keys with their values.
-pub(crate) fn rows(records: &Records) -> impl Iterator<Item = (&[u8], &[u8])> {
+pub(crate) fn rows(records: &SortRecords) -> impl Iterator<Item = (&[u8], &[u8])> {
     records.keys.chunks_exact(KEY_BYTES).zip(records.values.chunks_exact(VALUE_BYTES))
 }
 
 /// Keys and values of all records in one block: what a message of the group carries.
-pub fn join_blocks(records: &Records) -> Bytes {
+pub fn join_blocks(records: &SortRecords) -> Bytes {
     rows(records).flat_map(|(key, value)| key.iter().chain(value).copied()).collect()
 }
 
 /// The records of a block that [`join_blocks`] has made; a rest that is no record is left out.
-pub fn split_block(block: &[u8]) -> Records {
+pub fn split_block(block: &[u8]) -> SortRecords {
     let records = || block.chunks_exact(RECORD_BYTES);
-    Records {
+    SortRecords {
         keys: records().flat_map(|record| record[..KEY_BYTES].iter().copied()).collect(),
         values: records().flat_map(|record| record[KEY_BYTES..].iter().copied()).collect(),
     }

@@ -39,10 +39,10 @@ pub use access::{AccessError, AddressListError, WORKER_SILENCE, WorkerAccess, pa
 pub use evenfall_collectives_member::{
     GroupError, GroupMember, GroupSocket, GroupSocketOptions, local, unlimited_settings,
 };
-pub use evenfall_query_burst::burst::Phases;
+pub use evenfall_query_burst::burst::SortPhases;
 pub use evenfall_query_burst::query::{Duplicates, MilliQuery, QueryOutput, QueryRows};
 pub use evenfall_query_burst::rows::{KeyDraw, make_records};
-pub use evenfall_query_burst::sort::{MilliSort, Records, SortConfig, SortedRecords};
+pub use evenfall_query_burst::sort::{MilliSort, SortConfig, SortRecords, SortedRecords};
 pub use evenfall_query_burst::{desk, standing as standing_group};
 pub use member::{BurstMember, BurstRun, SortMember};
 pub use standing::{

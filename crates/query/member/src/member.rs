@@ -13,8 +13,8 @@ use evenfall_collectives_member::{GroupDriver, GroupError, GroupMember};
 use evenfall_core::Timestamp;
 use evenfall_host::Waker;
 use evenfall_host::clock::MonotonicClock;
-use evenfall_query_burst::burst::{Burst, BurstEvent, BurstProgram, DoneWork, Phases, Work};
-use evenfall_query_burst::sort::{MilliSort, Records, SortConfig, SortedRecords};
+use evenfall_query_burst::burst::{Burst, BurstEvent, BurstProgram, DoneWork, SortPhases, Work};
+use evenfall_query_burst::sort::{MilliSort, SortConfig, SortRecords, SortedRecords};
 
 /// Items of the longest work that runs in the thread of the socket: a thousand keys are sorted in
 /// 30 us, and waking a thread and being woken by it takes as long.
@@ -30,7 +30,7 @@ pub struct BurstRun<O> {
     /// Time from the begin at this rank to its result.
     pub took: Duration,
     /// The phases of this time.
-    pub phases: Phases,
+    pub phases: SortPhases,
 }
 
 /// The thread that works. It ends when this value is dropped.
@@ -176,7 +176,7 @@ impl SortMember {
     /// When the records are not whole.
     pub fn sort_records(
         &mut self,
-        records: Records,
+        records: SortRecords,
     ) -> Result<BurstRun<SortedRecords>, GroupError> {
         let (rank, ranks) = (self.member.rank() as u16, self.member.rank_count());
         self.member.run_burst(MilliSort::new(self.config.clone(), rank, ranks, records))

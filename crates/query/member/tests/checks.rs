@@ -2,7 +2,7 @@
 
 use evenfall_query_member::check::{PartSummary, SortVerdict, judge_sort, sort_plainly};
 use evenfall_query_member::files::{RECORD_BYTES, join_blocks, split_block};
-use evenfall_query_member::{KeyDraw, Records, make_records};
+use evenfall_query_member::{KeyDraw, SortRecords, make_records};
 
 const RIGHT: SortVerdict = SortVerdict { ordered: true, same_records: true, stable: true };
 
@@ -16,7 +16,7 @@ fn judge(change: impl Fn(&mut Vec<Vec<u8>>)) -> SortVerdict {
     let part = |rows: &[Vec<u8>]| PartSummary::of(&split_block(&rows.concat()));
     let parts = [part(&rows[..cut]), PartSummary::default(), part(&rows[cut..])];
     let sent: Vec<_> = parts.iter().map(|part| PartSummary::decode(&part.encode())).collect();
-    let empty = PartSummary::of(&Records::default());
+    let empty = PartSummary::of(&SortRecords::default());
     let after: Vec<_> = sent.into_iter().map(|part| part.expect("a summary")).collect();
     let after: Vec<_> = after
         .into_iter()

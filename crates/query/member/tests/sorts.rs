@@ -9,13 +9,17 @@ use evenfall_query_member::files::{
     RecordFileError, count_records, join_blocks, part_name, read_share, split_block, write_part,
 };
 use evenfall_query_member::{
-    BurstMember, Duplicates, KeyDraw, MilliQuery, Records, SortConfig, SortMember, make_records,
+    BurstMember, Duplicates, KeyDraw, MilliQuery, SortConfig, SortMember, SortRecords, make_records,
 };
 
 use crate::group::{run_ranks, settings};
 
 /// Sorts what each rank has, and gives the parts.
-fn sort_all(ranks: usize, levels: usize, input: impl Fn(usize) -> Records + Sync) -> Vec<Records> {
+fn sort_all(
+    ranks: usize,
+    levels: usize,
+    input: impl Fn(usize) -> SortRecords + Sync,
+) -> Vec<SortRecords> {
     run_ranks(ranks, &settings(), |member| {
         let records = input(member.rank());
         let mut sorter = SortMember::new(member, SortConfig::weighted(levels));
@@ -36,11 +40,11 @@ fn ranks_sort_any_keys_as_one_program_does() {
     ] {
         let input = |rank: usize| make_records(keys, 7, rank, each * usize::from(rank != 1));
         let parts = sort_all(ranks, levels, input);
-        let before: Vec<Records> = (0..ranks).map(input).collect();
-        let joined = |all: &[Records]| all.iter().map(join_blocks).collect::<Vec<_>>().concat();
+        let before: Vec<SortRecords> = (0..ranks).map(input).collect();
+        let joined = |all: &[SortRecords]| all.iter().map(join_blocks).collect::<Vec<_>>().concat();
         let wanted = join_blocks(&sort_plainly(&split_block(&joined(&before))));
         assert!(joined(&parts) == wanted, "{ranks} ranks, {levels} levels, {keys:?}");
-        let summaries = |all: &[Records]| all.iter().map(PartSummary::of).collect::<Vec<_>>();
+        let summaries = |all: &[SortRecords]| all.iter().map(PartSummary::of).collect::<Vec<_>>();
         let verdict = judge_sort(&summaries(&before), &summaries(&parts));
         let right = SortVerdict { ordered: true, same_records: true, stable: true };
         assert_eq!(verdict, right, "{ranks} ranks, {keys:?}");

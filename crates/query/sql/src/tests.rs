@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use evenfall_store_engine::source::Each;
-use evenfall_store_engine::{Listed, RecordSource, Store, StoreConfig, StoreError};
+use evenfall_store_engine::{FileListing, RecordSource, Store, StoreConfig, StoreError};
 use evenfall_store_recording::tables::StoreTables;
 
 use evenfall_store_recording::tables::Tables;
@@ -500,7 +500,7 @@ impl CountingSource {
 }
 
 impl RecordSource for CountingSource {
-    fn listed(&self) -> Result<Vec<Listed>, StoreError> {
+    fn listed(&self) -> Result<Vec<FileListing>, StoreError> {
         self.count().listed()
     }
 

@@ -23,7 +23,7 @@ use super::protocol::{
 };
 use super::source::Each;
 use super::wire_socket::{SocketReader, SocketWriter, split_plain};
-use super::{Entry, KnownEnd, Level, Listed, RecordSource, StoreError, expect_closed, lock};
+use super::{Entry, FileListing, KnownEnd, Level, RecordSource, StoreError, expect_closed, lock};
 
 pub use self::subscription::{FileSubscription, PushedRecords, WINDOW_BYTES};
 
@@ -106,7 +106,7 @@ pub struct RemoteFile {
 
 /// The result of an append.
 #[derive(Clone, Debug)]
-pub struct Completion {
+pub struct AppendCompletion {
     /// The number that [`Client::append`] returned.
     pub request: u32,
     /// Number of the append's first record.
@@ -131,7 +131,7 @@ pub struct Client {
     requests_max: u32,
     waiting: u32,
     next: u32,
-    done: VecDeque<Completion>,
+    done: VecDeque<AppendCompletion>,
     /// Subscriptions by the number of their request, with what the caller has not taken yet.
     pushed: BTreeMap<u32, PushQueue>,
     /// Subscriptions whose last reply is still to come. They are counted in `waiting` too.
@@ -322,7 +322,7 @@ impl Client {
     }
 
     /// An append that has completed. The call does not wait.
-    pub fn completed(&mut self) -> Option<Completion> {
+    pub fn completed(&mut self) -> Option<AppendCompletion> {
         self.done.pop_front()
     }
 
@@ -330,7 +330,7 @@ impl Client {
     ///
     /// # Errors
     /// [`StoreError::Remote`].
-    pub fn completion(&mut self) -> Result<Option<Completion>, StoreError> {
+    pub fn completion(&mut self) -> Result<Option<AppendCompletion>, StoreError> {
         self.flush()?;
         while self.done.is_empty() && self.has_requests() {
             self.receive(None, &mut |_| None::<()>)?;
@@ -343,7 +343,10 @@ impl Client {
     ///
     /// # Errors
     /// [`StoreError::Remote`].
-    pub fn completion_until(&mut self, end: Instant) -> Result<Option<Completion>, StoreError> {
+    pub fn completion_until(
+        &mut self,
+        end: Instant,
+    ) -> Result<Option<AppendCompletion>, StoreError> {
         self.flush()?;
         while self.done.is_empty() && self.has_requests() {
             let is_there = frame(&self.input[self.came.clone()])?.is_some();
@@ -470,8 +473,8 @@ impl Client {
     ///
     /// # Errors
     /// [`StoreError::Remote`].
-    pub fn list(&mut self) -> Result<Vec<Listed>, StoreError> {
-        let mut all: Vec<Listed> = Vec::new();
+    pub fn list(&mut self) -> Result<Vec<FileListing>, StoreError> {
+        let mut all: Vec<FileListing> = Vec::new();
         loop {
             let after = all.last().map(|file| file.name.clone()).unwrap_or_default();
             let part = self.call(&Request::List { after: &after }, |reply| match reply {
@@ -617,7 +620,7 @@ impl Client {
         if self.done.len() == DONE_MAX {
             return Err(broken("completions are not taken: call completed"));
         }
-        self.done.push_back(Completion { request: header.request, first });
+        self.done.push_back(AppendCompletion { request: header.request, first });
         Ok(None)
     }
 }
@@ -707,7 +710,7 @@ impl RemoteSource {
 }
 
 impl RecordSource for RemoteSource {
-    fn listed(&self) -> Result<Vec<Listed>, StoreError> {
+    fn listed(&self) -> Result<Vec<FileListing>, StoreError> {
         self.ask(Client::list)
     }
 

@@ -14,8 +14,8 @@ use super::archive::ArchivedFile;
 use super::names::cluster::Cluster;
 use super::source::{Each, poll_ends};
 use super::{
-    Bucket, BucketOptions, Client, ConnectOptions, Entry, Freshness, KnownEnd, Listed, NamesError,
-    RecordSource, StoreError, lock,
+    Bucket, BucketOptions, Client, ConnectOptions, Entry, FileListing, Freshness, KnownEnd,
+    NamesError, RecordSource, StoreError, lock,
 };
 use evenfall_core::UserKey;
 use evenfall_store_format::Error;
@@ -123,7 +123,7 @@ impl ClusterSource {
 }
 
 impl RecordSource for ClusterSource {
-    fn listed(&self) -> Result<Vec<Listed>, StoreError> {
+    fn listed(&self) -> Result<Vec<FileListing>, StoreError> {
         let mut all = Vec::new();
         for (name, entry) in self.cluster.list()? {
             if entry.is_deleted {
@@ -136,7 +136,7 @@ impl RecordSource for ClusterSource {
                     Ok(file.numbers.end)
                 })?,
             };
-            all.push(Listed { name, schema: entry.schema, records });
+            all.push(FileListing { name, schema: entry.schema, records });
         }
         Ok(all)
     }

@@ -168,7 +168,7 @@ pub struct Store {
 }
 
 /// A store, with the losses that were found when it was opened.
-pub struct Opened {
+pub struct OpenedStore {
     /// The store.
     pub store: Store,
     /// Dropped and damaged records.
@@ -193,7 +193,7 @@ impl Store {
     /// # Errors
     /// When the disk, the names or the object store cannot be opened, or when no place has the data
     /// of a file.
-    pub fn open(config: StoreConfig) -> Result<Opened, StoreError> {
+    pub fn open(config: StoreConfig) -> Result<OpenedStore, StoreError> {
         if let Some(replica) = config.replica {
             let refused = |error: NotLoopback| StoreError::Replica {
                 what: error.to_string(),
@@ -224,7 +224,7 @@ impl Store {
         disk: DiskDirectory,
         names: Names,
         bucket: Option<Bucket>,
-    ) -> Result<Opened, StoreError> {
+    ) -> Result<OpenedStore, StoreError> {
         let (shared, losses) = StoreEngine::open(config, disk, names, bucket)?;
         let mut threads = vec![
             spawn("store-disk", &shared, StoreEngine::run_disk)?,
@@ -239,7 +239,7 @@ impl Store {
         if shared.replication.is_some() {
             threads.push(spawn("store-replica", &shared, StoreEngine::run_replication)?);
         }
-        Ok(Opened { store: Self { shared, threads }, losses })
+        Ok(OpenedStore { store: Self { shared, threads }, losses })
     }
 
     /// Opens the directory as it is after a stop or a crash, without changing a byte. The writes of
@@ -248,7 +248,7 @@ impl Store {
     ///
     /// # Errors
     /// As for [`open`](Self::open). Also when another process has the directory open to write.
-    pub fn open_to_read(config: StoreConfig) -> Result<Opened, StoreError> {
+    pub fn open_to_read(config: StoreConfig) -> Result<OpenedStore, StoreError> {
         let disk = DiskDirectory::open_to_read(&config.directory)?;
         let names = Names::open_to_read(&config.directory.join(names::FILE))?;
         let open = |place: &str| Bucket::open_to_read(place, &config.bucket_options);
@@ -258,7 +258,7 @@ impl Store {
             opened => opened.transpose()?,
         };
         let (shared, losses) = StoreEngine::open(config, disk, names, bucket)?;
-        Ok(Opened { store: Self { shared, threads: Vec::new() }, losses })
+        Ok(OpenedStore { store: Self { shared, threads: Vec::new() }, losses })
     }
 
     /// The file of this name.

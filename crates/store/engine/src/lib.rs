@@ -71,19 +71,19 @@ mod tests;
 pub use archive::Archive;
 pub use bucket::{Bucket, BucketOptions};
 pub use client::{
-    Client, Completion, ConnectOptions, FileSubscription, KEY_VARIABLE, PushedRecords, RemoteFile,
-    RemoteSource, read_user_key, user_key_from_environment,
+    AppendCompletion, Client, ConnectOptions, FileSubscription, KEY_VARIABLE, PushedRecords,
+    RemoteFile, RemoteSource, read_user_key, user_key_from_environment,
 };
 pub use cluster_source::ClusterSource;
 pub use disk_directory::DiskDirectory;
 pub use engine::{
-    ChunkForm, NodeReader, NonPrimaryBytes, NonPrimaryFile, Occupancy, Opened, ReadableFile, Store,
-    StoreConfig, StoreFile, StorePlaces, TIME_AHEAD_MAX, TakenOver,
+    ChunkForm, NodeReader, NonPrimaryBytes, NonPrimaryFile, Occupancy, OpenedStore, ReadableFile,
+    Store, StoreConfig, StoreFile, StorePlaces, TIME_AHEAD_MAX, TakenOver,
 };
 pub use level::{Level, LevelError, Wait};
 pub use names::{ClusterConfig, Entry, Names, NamesError};
 pub use protocol::{Freshness, KnownEnd, SubscriptionEnd};
-pub use source::{FieldColumns, Listed, RecordSource};
+pub use source::{FieldColumns, FileListing, RecordSource};
 
 use evenfall_store_format::columnar::InstalledCodec;
 use evenfall_store_format::{ColumnDisk, Error};

@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use evenfall_store_format::Schema;
 
-use super::{Entry, Level, Listed};
+use super::{Entry, FileListing, Level};
 
 /// Bytes of a frame before its body.
 pub const HEADER_BYTES: usize = 16;
@@ -306,7 +306,7 @@ pub enum Reply<'a> {
     /// Some files. An empty list follows after the last.
     Listed {
         /// Files in order of names.
-        files: Vec<Listed>,
+        files: Vec<FileListing>,
     },
     /// The copy is open.
     Followed {
@@ -408,7 +408,7 @@ fn json_of(value: &impl serde::Serialize) -> Vec<u8> {
 }
 
 /// Bytes that a file takes in [`Reply::Listed`].
-pub fn listed_bytes(file: &Listed) -> usize {
+pub fn listed_bytes(file: &FileListing) -> usize {
     2 + file.name.len() + 8 + 4 + schema_bytes(&file.schema)
 }
 
@@ -684,12 +684,12 @@ impl<'a> Reply<'a> {
     }
 }
 
-fn listed(cursor: &mut Cursor<'_>) -> Result<Vec<Listed>, Malformed> {
+fn listed(cursor: &mut Cursor<'_>) -> Result<Vec<FileListing>, Malformed> {
     let mut files = Vec::new();
     while !cursor.0.is_empty() {
         let (name, records) = (cursor.name()?.to_owned(), cursor.u64()?);
         let len = cursor.u32()? as usize;
-        files.push(Listed { name, schema: schema_of(cursor.take(len)?)?, records });
+        files.push(FileListing { name, schema: schema_of(cursor.take(len)?)?, records });
     }
     Ok(files)
 }

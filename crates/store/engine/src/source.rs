@@ -19,7 +19,7 @@ const POLL_EVERY: Duration = Duration::from_millis(100);
 
 /// A file that can be read.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Listed {
+pub struct FileListing {
     /// Its name.
     pub name: String,
     /// Meaning of the records.
@@ -37,7 +37,7 @@ pub trait RecordSource: Send + Sync {
     ///
     /// # Errors
     /// The errors of the object store.
-    fn listed(&self) -> Result<Vec<Listed>, StoreError>;
+    fn listed(&self) -> Result<Vec<FileListing>, StoreError>;
 
     /// The numbers of the records from one time to another, both included.
     ///
@@ -164,7 +164,7 @@ pub struct FieldColumns {
 }
 
 impl RecordSource for Store {
-    fn listed(&self) -> Result<Vec<Listed>, StoreError> {
+    fn listed(&self) -> Result<Vec<FileListing>, StoreError> {
         Ok(self.files().iter().map(|file| file.as_listed()).collect())
     }
 
@@ -222,10 +222,10 @@ impl RecordSource for Store {
 }
 
 impl RecordSource for Archive {
-    fn listed(&self) -> Result<Vec<Listed>, StoreError> {
+    fn listed(&self) -> Result<Vec<FileListing>, StoreError> {
         let listed = |((name, entry), records): ((&String, &super::Entry), u64)| {
             let (name, schema) = (name.clone(), entry.schema.clone());
-            Listed { name, schema, records }
+            FileListing { name, schema, records }
         };
         let records = self.count_records()?;
         Ok(self.files().iter().zip(records).map(listed).collect())

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use evenfall_store_engine::{
-    Archive, Client, ConnectOptions, Listed, Names, RecordSource, RemoteSource, Store, StoreConfig,
-    StoreError, user_key_from_environment,
+    Archive, Client, ConnectOptions, FileListing, Names, RecordSource, RemoteSource, Store,
+    StoreConfig, StoreError, user_key_from_environment,
 };
 use evenfall_store_format::Schema;
 use evenfall_store_format::schema::Arrival;
@@ -17,7 +17,7 @@ use crate::snapshot::RecordingSnapshot;
 /// The recordings and files of a store at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
-    files: BTreeMap<String, Listed>,
+    files: BTreeMap<String, FileListing>,
     recordings: BTreeMap<String, RecordingFiles>,
 }
 
@@ -29,9 +29,9 @@ pub struct RecordingFiles {
     /// How messages come to the recording.
     pub arrival: Arrival,
     /// Files of messages, by stream.
-    streams: BTreeMap<u32, Vec<Listed>>,
+    streams: BTreeMap<u32, Vec<FileListing>>,
     /// Files of frames, of trades and quotes, and of UTC.
-    beside: Vec<Listed>,
+    beside: Vec<FileListing>,
 }
 
 impl RecordingFiles {
@@ -41,7 +41,7 @@ impl RecordingFiles {
     }
 
     /// The files of a stream's messages.
-    pub(crate) fn of_stream(&self, stream: u32) -> &[Listed] {
+    pub(crate) fn of_stream(&self, stream: u32) -> &[FileListing] {
         self.streams.get(&stream).map_or(&[], Vec::as_slice)
     }
 
@@ -57,7 +57,7 @@ impl RecordingFiles {
     }
 
     /// Every file, those beside the messages too.
-    pub fn files(&self) -> impl Iterator<Item = &Listed> {
+    pub fn files(&self) -> impl Iterator<Item = &FileListing> {
         self.streams.values().flatten().chain(&self.beside)
     }
 }
@@ -71,7 +71,7 @@ impl Catalog {
         Ok(Self::of(source.listed()?))
     }
 
-    fn of(listed: Vec<Listed>) -> Self {
+    fn of(listed: Vec<FileListing>) -> Self {
         let mut catalog = Self::default();
         let mut others = Vec::new();
         for file in listed {
@@ -97,12 +97,12 @@ impl Catalog {
     }
 
     /// Files of users, in order of names.
-    pub fn files(&self) -> impl Iterator<Item = &Listed> {
+    pub fn files(&self) -> impl Iterator<Item = &FileListing> {
         self.files.values()
     }
 
     /// A user's file.
-    pub fn file(&self, name: &str) -> Option<&Listed> {
+    pub fn file(&self, name: &str) -> Option<&FileListing> {
         self.files.get(name)
     }
 
@@ -131,7 +131,7 @@ impl Catalog {
     /// [`StoreError::NameTaken`].
     pub fn expect_free(&self, name: &str, schema: &Schema) -> Result<(), StoreError> {
         self.expect_no_recording(name)?;
-        let file = Listed { name: name.to_owned(), schema: schema.clone(), records: 0 };
+        let file = FileListing { name: name.to_owned(), schema: schema.clone(), records: 0 };
         message_file(&file).map_or(Ok(()), |part| self.expect_no_file(part.recording))
     }
 

@@ -1,6 +1,6 @@
 //! The names of the files of which a recording consists.
 
-use evenfall_store_engine::Listed;
+use evenfall_store_engine::FileListing;
 use evenfall_store_format::{Field, FieldType, Schema};
 
 use crate::records::is_message_schema;
@@ -17,7 +17,7 @@ pub(crate) struct MessageFileName<'a> {
 }
 
 /// What the name of a file says, when its schema agrees.
-pub(crate) fn message_file(file: &Listed) -> Option<MessageFileName<'_>> {
+pub(crate) fn message_file(file: &FileListing) -> Option<MessageFileName<'_>> {
     let (rest, class) = file.name.rsplit_once('.')?;
     let (recording, stream) = rest.rsplit_once('.')?;
     let (stream, class) = (stream.parse().ok()?, class.parse().ok()?);
@@ -175,7 +175,7 @@ pub(crate) fn derived_schema() -> Schema {
 
 /// The recording beside whose messages this file lies: its frames, its signatures, its trades and
 /// quotes, or UTC.
-pub(crate) fn beside(file: &Listed) -> Option<&str> {
+pub(crate) fn beside(file: &FileListing) -> Option<&str> {
     if let Some(recording) = file.name.strip_suffix(".utc") {
         return (file.schema == utc_schema()).then_some(recording);
     }

@@ -2,7 +2,7 @@
 
 use std::ops::{Range, RangeInclusive};
 
-use evenfall_store_engine::{Listed, RecordSource, StoreError};
+use evenfall_store_engine::{FileListing, RecordSource, StoreError};
 
 use crate::catalog::Catalog;
 use crate::records::{PartKind, RecordView, RecordedMessage, head_bytes, number_of};
@@ -22,7 +22,7 @@ pub(crate) struct ClassCursor {
 }
 
 impl ClassCursor {
-    pub(crate) fn new(file: &Listed, numbers: Range<u64>) -> Self {
+    pub(crate) fn new(file: &FileListing, numbers: Range<u64>) -> Self {
         Self {
             name: file.name.clone(),
             size: usize::from(file.schema.record_bytes),
@@ -194,7 +194,7 @@ impl<'a> StreamReplay<'a> {
     /// The messages whose records have these numbers in their files.
     pub(crate) fn of<'b>(
         source: &'a dyn RecordSource,
-        files: impl IntoIterator<Item = (&'b Listed, Range<u64>)>,
+        files: impl IntoIterator<Item = (&'b FileListing, Range<u64>)>,
     ) -> Self {
         let cursors = files.into_iter().map(|(file, numbers)| ClassCursor::new(file, numbers));
         Self { source, cursors: cursors.collect(), next: None, end: u64::MAX }

@@ -7,7 +7,7 @@ use evenfall_feed_formats::Format;
 #[cfg(feature = "arrow")]
 use evenfall_feed_formats::codec::Codec;
 use evenfall_feed_formats::codec::{self, Clock};
-use evenfall_store_engine::{KnownEnd, Listed, RecordSource, StoreError};
+use evenfall_store_engine::{FileListing, KnownEnd, RecordSource, StoreError};
 use evenfall_store_format::layout::record_time;
 
 use crate::catalog::RecordingFiles;
@@ -74,7 +74,7 @@ impl RowSelection {
 #[derive(Clone, Debug)]
 pub struct StreamSnapshot {
     stream: u32,
-    files: Vec<(Listed, Range<u64>)>,
+    files: Vec<(FileListing, Range<u64>)>,
     /// The first message of which the stream still has any.
     oldest: u64,
     /// The first message from which on all messages are present, and the number after the last.
@@ -110,7 +110,11 @@ impl StreamSnapshot {
         Ok(seen)
     }
 
-    fn read(source: &dyn RecordSource, files: &[Listed], stream: u32) -> Result<Self, StoreError> {
+    fn read(
+        source: &dyn RecordSource,
+        files: &[FileListing],
+        stream: u32,
+    ) -> Result<Self, StoreError> {
         let (mut oldest, mut first_whole, mut end) = (u64::MAX, 0, 0);
         let (mut there, mut is_shortened, mut format) = (Vec::new(), false, None);
         for file in files {

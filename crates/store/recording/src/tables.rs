@@ -48,7 +48,7 @@ use arrow_schema::{ArrowError, SchemaRef};
 use evenfall_feed_formats::books::BooksConfig;
 use evenfall_feed_formats::codec;
 use evenfall_feed_formats::itch::Symbols;
-use evenfall_store_engine::{Listed, RecordSource, StoreError};
+use evenfall_store_engine::{FileListing, RecordSource, StoreError};
 
 use self::batches::MessageTable;
 use self::books::{BookSnapshot, BookTable};
@@ -394,7 +394,7 @@ impl StoreTables {
         Self { books, ..self }
     }
 
-    fn file(&self, file: &Listed) -> Result<FileSnapshot, TableError> {
+    fn file(&self, file: &FileListing) -> Result<FileSnapshot, TableError> {
         Ok(FileSnapshot::open(&self.source, file)?)
     }
 

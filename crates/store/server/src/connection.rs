@@ -29,7 +29,7 @@ use evenfall_store_engine::protocol::{
 };
 use evenfall_store_engine::wire_socket::SocketReader;
 use evenfall_store_engine::{
-    Entry, Level, Listed, ReadableFile, Store, StoreError, StoreFile, shorten_name,
+    Entry, FileListing, Level, ReadableFile, Store, StoreError, StoreFile, shorten_name,
 };
 use evenfall_store_recording::Catalog;
 
@@ -119,7 +119,7 @@ pub(super) struct Connection {
     /// Subscriptions and waits, and their thread, from the first of them on.
     pushes: Option<PushThread>,
     /// The list of files that the client reads part by part.
-    listing: Vec<Listed>,
+    listing: Vec<FileListing>,
     is_greeted: bool,
     state: Arc<ConnectionState>,
     /// The user whose key the client has named. The first record that opens proves the key.

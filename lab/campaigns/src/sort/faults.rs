@@ -16,7 +16,7 @@ use evenfall_query_burst::partition::{
 use evenfall_query_burst::pivots::{KEY_BYTES, Naive, SplitterRule, Tag, Weighted};
 use evenfall_query_burst::rows::{KeyDraw, make_records};
 use evenfall_query_burst::sort::{
-    MilliSort, Records, SortConfig, SortedRecords, VALUE_BYTES, sorted,
+    MilliSort, SortConfig, SortRecords, SortedRecords, VALUE_BYTES, sorted,
 };
 use evenfall_sim::campaign::{Outline, Trap};
 use evenfall_sim::{Alteration, Campaign, Run, SimTime, named_variants};
@@ -171,7 +171,7 @@ fn is_empty_group(head: &[u8]) -> bool {
         && step % LEVEL_STEPS == PIVOT_SHUFFLE
 }
 
-fn drop_last_record(records: &mut Records) {
+fn drop_last_record(records: &mut SortRecords) {
     if !records.is_empty() {
         records.keys.truncate(records.keys.len() - KEY_BYTES);
         records.values.truncate(records.values.len() - VALUE_BYTES);
@@ -179,7 +179,7 @@ fn drop_last_record(records: &mut Records) {
 }
 
 /// Puts the values of the first and the last record in each other's place.
-fn swap_ends(records: &mut Records) {
+fn swap_ends(records: &mut SortRecords) {
     let (mut values, count) = (records.values.to_vec(), records.len());
     for at in 0..VALUE_BYTES.min(values.len()) {
         values.swap(at, (count - 1) * VALUE_BYTES + at);
@@ -219,7 +219,7 @@ impl SortLoad {
         }
     }
 
-    fn records(&self, rank: usize) -> Records {
+    fn records(&self, rank: usize) -> SortRecords {
         make_records(self.keys, self.seed, rank, self.counts[rank])
     }
 
@@ -355,7 +355,7 @@ fn judge(scene: &Scene<SortLoad>, played: Played<BurstEvent<SortedRecords>>) -> 
 
 /// The parts that there are, beside the definition and a plain sort.
 fn check_parts(load: &SortLoad, parts: &[Option<SortedRecords>], run: &mut Run<SortCheck>) {
-    let inputs: Vec<Records> = (0..parts.len()).map(|rank| load.records(rank)).collect();
+    let inputs: Vec<SortRecords> = (0..parts.len()).map(|rank| load.records(rank)).collect();
     let lists: Vec<Vec<Tag>> =
         inputs.iter().zip(0..).map(|(input, rank)| sorted(&input.keys, rank).to_vec()).collect();
     let sizes = part_sizes(&lists, load.is_weighted, load.per_rank).expect("all splitters");

@@ -17,7 +17,7 @@ use std::time::Duration;
 use evenfall_core::Timestamp;
 use evenfall_host::clock::MonotonicClock;
 
-use super::Update;
+use super::FeedUpdate;
 
 /// How much may wait between a receiver and its program.
 ///
@@ -46,14 +46,14 @@ impl Default for QueueLimits {
 #[non_exhaustive]
 pub struct UpdateBatch {
     /// The updates, in order within each tree. Empty when nothing came in the time of the wait.
-    pub updates: Vec<Update>,
+    pub updates: Vec<FeedUpdate>,
     /// How long the first update had waited for the program.
     pub waited: Duration,
 }
 
 /// An update that waits.
 struct WaitingUpdate {
-    update: Update,
+    update: FeedUpdate,
     since: Timestamp,
 }
 
@@ -90,8 +90,8 @@ impl UpdateQueue {
 
     /// Moves all of these updates into the queue. When they do not fit, drops them and returns
     /// what waits.
-    pub fn push(&self, updates: &mut Vec<Update>) -> Result<(), QueueLimits> {
-        let bytes: usize = updates.iter().map(Update::bytes_len).sum();
+    pub fn push(&self, updates: &mut Vec<FeedUpdate>) -> Result<(), QueueLimits> {
+        let bytes: usize = updates.iter().map(FeedUpdate::bytes_len).sum();
         let since = MonotonicClock::now();
         let mut state = self.lock();
         let (messages, bytes_after) = (state.waiting.len() + updates.len(), state.bytes + bytes);
@@ -168,7 +168,7 @@ impl UpdateQueue {
     }
 
     /// Takes the next update; `None` once the queue is closed and empty.
-    pub fn take(&self) -> Option<Update> {
+    pub fn take(&self) -> Option<FeedUpdate> {
         let mut state = self.wait_locked(None);
         let WaitingUpdate { update, .. } = state.waiting.pop_front()?;
         state.bytes -= update.bytes_len();
@@ -186,7 +186,7 @@ impl UpdateQueue {
         let count = state.waiting.len().min(most.max(1));
         let mut updates = Vec::with_capacity(count);
         updates.extend(state.waiting.drain(..count).map(|waiting| waiting.update));
-        state.bytes -= updates.iter().map(Update::bytes_len).sum::<usize>();
+        state.bytes -= updates.iter().map(FeedUpdate::bytes_len).sum::<usize>();
         drop(state);
         Some(UpdateBatch { updates, waited: MonotonicClock::now().since(since) })
     }

@@ -19,7 +19,7 @@ use super::wire::{
 use super::{
     MissingReason, QuestionPlan, RankPlace, StandingConfig, Waiting, WorkMachine, question_of,
 };
-use crate::burst::{Burst, BurstEvent, BurstProgram, DoneWork, Phases, Work};
+use crate::burst::{Burst, BurstEvent, BurstProgram, DoneWork, SortPhases, Work};
 
 /// Ended attempts that are remembered, so that ranks which still run them are told the end.
 const PAST_MAX: usize = 16;
@@ -45,7 +45,7 @@ pub struct AskedAnswer<O> {
     /// Time from the question to the answer, with roll calls and failed attempts.
     pub took: Duration,
     /// The phases of the last attempt at rank 0.
-    pub phases: Phases,
+    pub phases: SortPhases,
     /// The workers that have a part in the answer, as places in the asker's list. Their ranks are
     /// 1, 2 and so on.
     pub workers: Vec<usize>,

@@ -14,7 +14,7 @@ use super::StoreEngine;
 use crate::append_watch::FileSignals;
 use crate::publisher::PackedFile;
 use crate::uploads::UploadedChunks;
-use crate::{Entry, Listed, StoreError, lock};
+use crate::{Entry, FileListing, StoreError, lock};
 
 /// How long retention waits for a reader. A client that has stopped reading keeps old chunks on the
 /// disk no longer than this.
@@ -151,9 +151,9 @@ impl StoreFile {
     }
 
     /// The file as a list of files shows it.
-    pub(crate) fn as_listed(&self) -> Listed {
+    pub(crate) fn as_listed(&self) -> FileListing {
         let (name, schema) = (self.name.clone(), (*self.schema).clone());
-        Listed { name, schema, records: self.records() }
+        FileListing { name, schema, records: self.records() }
     }
 
     /// First record that is kept.

@@ -9,7 +9,7 @@ use evenfall_store_format::{Error, FileId, Schema};
 
 use super::non_primary::NonPrimaryFile;
 use super::{Store, StoreFile};
-use crate::{Freshness, Listed, StoreError};
+use crate::{FileListing, Freshness, StoreError};
 
 /// A file that readers of this node may read.
 #[derive(Clone, Debug)]
@@ -74,13 +74,13 @@ impl Store {
     /// # Errors
     /// The errors of the names and of the objects, and for fresh numbers
     /// [`StoreError::PrimarySilent`]. [`Freshness::Primary`] asks for the files of this node alone.
-    pub fn readable_files(&self, freshness: Freshness) -> Result<Vec<Listed>, StoreError> {
+    pub fn readable_files(&self, freshness: Freshness) -> Result<Vec<FileListing>, StoreError> {
         // A copy has the records that were copied, and no fresh ones.
         let takes_copies = freshness == Freshness::Published
             || (freshness == Freshness::Fresh && self.member().is_none());
         let ours = self.files().into_iter();
         let ours = ours.filter(|file| takes_copies || file.check_ours().is_ok());
-        let mut all: Vec<Listed> = ours.map(|file| file.as_listed()).collect();
+        let mut all: Vec<FileListing> = ours.map(|file| file.as_listed()).collect();
         if freshness != Freshness::Published {
             self.shared.names.check_lease()?;
         }

@@ -38,7 +38,7 @@ use crate::archive::{PublishedEnd, block_of, node_in, node_of};
 use crate::names::membership::Membership;
 use crate::parts::Parts;
 use crate::{
-    Bucket, Client, ConnectOptions, Entry, Freshness, Listed, NamesError, StoreError, lock,
+    Bucket, Client, ConnectOptions, Entry, FileListing, Freshness, NamesError, StoreError, lock,
 };
 
 /// How long a published end counts as the newest. Primaries publish every ten seconds.
@@ -126,7 +126,7 @@ fn look_due() -> Instant {
 }
 
 /// The list of all files of the cluster: when it was made, and each file with its entry.
-type KeptListing = Option<(Instant, Arc<Vec<(Listed, Entry)>>)>;
+type KeptListing = Option<(Instant, Arc<Vec<(FileListing, Entry)>>)>;
 
 /// The life of a primary: number of the node, and token.
 type PrimaryLife = (u32, u32);
@@ -571,7 +571,7 @@ impl StoreEngine {
 
     /// Every file of the cluster with its published records, a second old at most. While the names
     /// do not answer, the last list.
-    fn list_published(&self) -> Result<Arc<Vec<(Listed, Entry)>>, StoreError> {
+    fn list_published(&self) -> Result<Arc<Vec<(FileListing, Entry)>>, StoreError> {
         let mut kept = lock(&self.others.listing);
         let is_new = |(at, _): &&(Instant, _)| *at >= look_due();
         if let Some((_, listing)) = kept.as_ref().filter(is_new) {
@@ -607,7 +607,7 @@ impl StoreEngine {
             }
             let records = node.map_or(0, |node| node.records);
             let schema = entry.schema.clone();
-            listing.push((Listed { name, schema, records }, entry));
+            listing.push((FileListing { name, schema, records }, entry));
         }
         let listing = Arc::new(listing);
         *kept = Some((Instant::now(), Arc::clone(&listing)));
@@ -615,7 +615,7 @@ impl StoreEngine {
     }
 
     /// The files of which this node has neither the original nor a copy.
-    pub(super) fn list_others(&self, freshness: Freshness) -> Result<Vec<Listed>, StoreError> {
+    pub(super) fn list_others(&self, freshness: Freshness) -> Result<Vec<FileListing>, StoreError> {
         if self.names.member().is_none() || self.bucket.is_none() {
             return Ok(Vec::new());
         }
@@ -641,7 +641,7 @@ impl StoreEngine {
                 }
             };
             let records = of_primary.get(&file.name).copied().unwrap_or(0).max(file.records);
-            listed.push(Listed { records, ..file.clone() });
+            listed.push(FileListing { records, ..file.clone() });
         }
         Ok(listed)
     }

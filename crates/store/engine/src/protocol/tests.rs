@@ -42,7 +42,8 @@ fn opened(is_published: bool) -> Reply<'static> {
 }
 
 fn replies() -> Vec<Reply<'static>> {
-    let listed = |name: &str| Listed { name: name.into(), schema: Schema::opaque(9), records: 3 };
+    let listed =
+        |name: &str| FileListing { name: name.into(), schema: Schema::opaque(9), records: 3 };
     vec![
         Reply::Hello { version: VERSION, requests_max: 4 },
         opened(false),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_schema::ArrowError;
 use evenfall_store_engine::columns::{Columns, arrow_schema, record_batch};
-use evenfall_store_engine::{FieldColumns, Listed, RecordSource, StoreError};
+use evenfall_store_engine::{FieldColumns, FileListing, RecordSource, StoreError};
 use evenfall_store_format::{Field, Schema};
 
 use super::{
@@ -20,12 +20,15 @@ use crate::snapshot::{ALL_TIMES, RowSelection};
 pub(super) struct FileSnapshot {
     pub(super) info: TableInfo,
     source: Arc<dyn RecordSource>,
-    file: Listed,
+    file: FileListing,
     numbers: std::ops::Range<u64>,
 }
 
 impl FileSnapshot {
-    pub(super) fn open(source: &Arc<dyn RecordSource>, file: &Listed) -> Result<Self, StoreError> {
+    pub(super) fn open(
+        source: &Arc<dyn RecordSource>,
+        file: &FileListing,
+    ) -> Result<Self, StoreError> {
         let numbers = source.between(&file.name, i64::MIN, i64::MAX)?;
         let time = |number: u64| -> Result<i64, StoreError> {
             let record = source.numbers(&file.name, number..number + 1)?;

@@ -226,7 +226,7 @@ fn a_reader_that_begins_in_the_middle_knows_the_symbols_of_before() {
 struct Counted(Arc<Store>, AtomicU64, AtomicU64);
 
 impl RecordSource for Counted {
-    fn listed(&self) -> Result<Vec<Listed>, StoreError> {
+    fn listed(&self) -> Result<Vec<FileListing>, StoreError> {
         self.2.fetch_add(1, Relaxed);
         self.0.listed()
     }

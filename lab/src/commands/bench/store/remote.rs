@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use evenfall_host::process;
 use evenfall_store_engine::{
-    Client, Completion, ConnectOptions, RemoteFile, Store, StoreConfig, StoreError, read_user_key,
+    AppendCompletion, Client, ConnectOptions, RemoteFile, Store, StoreConfig, StoreError,
+    read_user_key,
 };
 use evenfall_store_format::Schema;
 use serde_json::{Value, json};
@@ -191,7 +192,7 @@ pub(super) fn is_refusal(error: &StoreError) -> bool {
 }
 
 impl Flow {
-    fn done(&mut self, completion: Completion, bytes: u64) -> Result<(), Failure> {
+    fn done(&mut self, completion: AppendCompletion, bytes: u64) -> Result<(), Failure> {
         let (begun, file) = self.starts[completion.request as usize % STARTS];
         self.bytes -= bytes;
         match completion.first {

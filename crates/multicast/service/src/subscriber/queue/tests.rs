@@ -4,13 +4,13 @@ use bytes::Bytes;
 use evenfall_core::{Format, SyncTime};
 
 use super::*;
-use crate::subscriber::Message;
+use crate::subscriber::ReleasedMessage;
 
 const SHORT: Duration = Duration::from_millis(1);
 
 /// Updates with the numbers of this range, of ten bytes each.
-fn release(numbers: core::ops::Range<u64>) -> Vec<Update> {
-    let message = |number| Message {
+fn release(numbers: core::ops::Range<u64>) -> Vec<FeedUpdate> {
+    let message = |number| ReleasedMessage {
         stream: 0,
         number,
         deadline: None,
@@ -18,12 +18,12 @@ fn release(numbers: core::ops::Range<u64>) -> Vec<Update> {
         format: Format::OPAQUE,
         bytes: Bytes::from_static(b"ten bytes!"),
     };
-    numbers.map(|number| Update::Message(message(number))).collect()
+    numbers.map(|number| FeedUpdate::Message(message(number))).collect()
 }
 
-fn numbers(updates: &[Update]) -> Vec<u64> {
-    let number = |update: &Update| match update {
-        Update::Message(message) => message.number,
+fn numbers(updates: &[FeedUpdate]) -> Vec<u64> {
+    let number = |update: &FeedUpdate| match update {
+        FeedUpdate::Message(message) => message.number,
         update => panic!("{update:?}"),
     };
     updates.iter().map(number).collect()
