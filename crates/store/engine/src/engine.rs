@@ -14,6 +14,7 @@ mod occupancy;
 mod orphans;
 mod replication;
 mod segments;
+mod settlement;
 #[cfg(test)]
 mod tests;
 
@@ -385,6 +386,7 @@ impl Store {
         let mut appender = lock(&file.appender);
         shared.check_kept(file)?;
         file.check_ours()?;
+        file.check_end()?;
         if level.any(Wait::needs_second_node) {
             shared.admit_replica(file)?;
         }

@@ -253,7 +253,8 @@ impl StoreEngine {
         let is_leaving = |pack: u32| leaving.contains(&pack);
         let is_due =
             |file: &&Arc<StoreFile>| is_changed(file) || lock(&file.packed).end.is_in(&is_leaving);
-        let mut due: Vec<_> = files.iter().filter(is_due).cloned().collect();
+        let settled = files.iter().filter(|file| file.check_settled().is_ok());
+        let mut due: Vec<_> = settled.filter(is_due).cloned().collect();
         // Files of one block are published together.
         due.sort_by_key(|file| file.entry.slot);
         let mut done = Ok(());
@@ -310,6 +311,7 @@ impl StoreEngine {
         leaving: &BTreeSet<u32>,
     ) -> Result<PartDraft, StoreError> {
         let bucket = self.bucket.as_ref().ok_or(StoreError::NoObjects)?;
+        file.check_settled()?;
         self.check_objects(file)?;
         self.check_kept(file)?;
         // The chunks are counted before the end is taken, so that the end is behind all of them.

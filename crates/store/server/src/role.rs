@@ -24,6 +24,10 @@ use crate::{ClientLimits, Server, ServerCounts};
 /// How often the process looks for a signal.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
+/// How often a store whose files wait for the objects asks whether they answer. Such a question may
+/// take seconds.
+const SETTLE_EVERY: Duration = Duration::from_secs(5);
+
 /// Files that a process opens beside its connections: chunks and journals of its store, and the
 /// connections to objects, names and other nodes.
 const FILES_BESIDE_CONNECTIONS: u64 = 256;
@@ -247,11 +251,12 @@ pub fn serve(
         served.set(None);
         let counts = stop(server);
         close(store)?;
-        if matches!(end, Ok(End::NewLife)) {
-            (voice.say)("taking over: the store is opened again");
-            continue;
-        }
-        return Ok(end.map(|_| counts)?);
+        let why = match end {
+            Ok(End::NewLife) => "taking over",
+            Ok(End::Settled) => "the objects answer",
+            end => return Ok(end.map(|_| counts)?),
+        };
+        (voice.say)(&format!("{why}: the store is opened again"));
     }
 }
 
@@ -359,6 +364,8 @@ enum End {
     Signal,
     /// Some files can only be taken over by a new life of the store.
     NewLife,
+    /// Some files have waited for the objects, and the objects answer.
+    Settled,
 }
 
 /// Waits until a signal comes or the lease is over. Meanwhile it takes over files of nodes that are
@@ -372,6 +379,7 @@ fn attend(
     occupancy_every: Option<Duration>,
 ) -> Result<End, StoreError> {
     let (mut looked_at, mut printed_at) = (Instant::now(), Instant::now());
+    let mut settled_at = Instant::now();
     let mut said = BTreeSet::new();
     let mut has_stepped = false;
     while !interrupt::raised() {
@@ -383,6 +391,12 @@ fn attend(
             let mut sizes = serde_json::to_value(store.occupancy()).unwrap_or_default();
             sizes["sent_bytes"] = server.counts().sent_bytes.into();
             (voice.say)(&sizes.to_string());
+        }
+        if settled_at.elapsed() >= SETTLE_EVERY {
+            settled_at = Instant::now();
+            if store.can_settle() {
+                return Ok(End::Settled);
+            }
         }
         let Some(member) = store.member() else { continue };
         match member.check_lease() {

@@ -18,6 +18,7 @@ use evenfall_store_format::{
     Appender, Error, Kind, Reader, Resumption, Schema, Sealed, Snapshot, TailRecords,
 };
 
+use super::settlement::{Awaited, Need, is_away};
 use super::{FLUSH_SEGMENTS, StoreEngine, StoreFile, TakenOver, origin};
 use crate::names::Claimed;
 use crate::{Entry, StoreError, archive, lock};
@@ -39,6 +40,7 @@ pub(super) struct Adopted {
 impl StoreEngine {
     /// Takes every file of this node, from the disk or from the objects.
     pub(super) fn adopt_all(&self, found: &mut Recovered) -> Result<(), StoreError> {
+        self.recall_lost(found)?;
         let read = |(name, entry)| Claimed { name, entry, was_ours: true };
         let take_over = self.config.cluster.as_ref().is_some_and(|cluster| cluster.take_over);
         // Entries that this directory had before the claim, which states the present entries.
@@ -72,6 +74,7 @@ impl StoreEngine {
             self.install_many(&mut adopted)?;
         }
         self.install_all(adopted)?;
+        self.keep_unsettled()?;
         lock(&self.blocks_before).clear();
         self.adopt_copies(&before, found)?;
         self.put_strays_aside(&before, found)?;
@@ -222,15 +225,28 @@ impl StoreEngine {
     ) -> Result<Adopted, StoreError> {
         let schema = Arc::new(entry.schema.clone());
         let on_disk = recovered.as_ref().filter(|_| old_token.is_none());
-        let published = self.published(&entry, on_disk.map_or(0, |file| file.records))?;
+        // Files of this node can be opened with what its disk has.
+        let may_wait = was_ours && old_token.is_none();
+        let (published, mut need) =
+            match self.published(&entry, on_disk.map_or(0, |file| file.records)) {
+                Err(error) if may_wait && is_away(&error) => (None, Some(Need::End)),
+                published => (published?, None),
+            };
         entry.first = entry.first.max(published.map_or(0, |node| node.first));
         if let (Some(token), Some(old)) = (old_token, &recovered) {
             self.put_aside(&name, &entry, old, token, losses)?;
             recovered = None;
         }
         if let (Some(node), Some(found)) = (published, &mut recovered) {
-            self.heal(&name, node, &schema, found, losses)?;
+            match self.heal(&name, node, &schema, found, losses) {
+                Err(error) if may_wait && is_away(&error) => need = Some(Need::Middle),
+                healed => {
+                    healed?;
+                    self.drop_index_behind(&entry, &schema, found)?;
+                }
+            }
         }
+        let awaited = need.map(|need| Awaited::new(need, recovered.as_ref()));
         let (records, tail) =
             recovered.map_or((0, TailRecords::default()), |f| (f.records, f.tail));
         let ahead = published.filter(|node| node.records > records);
@@ -244,7 +260,9 @@ impl StoreEngine {
             entry.fork(start.records);
         }
         let appender = Appender::resume(entry.id, entry.token, schema.clone(), start)?;
-        let file = StoreFile::new(&name, entry, schema, appender, published);
+        losses.extend(awaited.as_ref().map(|awaited| awaited.loss(&name, records)));
+        let mut file = StoreFile::new(&name, entry, schema, appender, published);
+        file.awaited = awaited;
         Ok(Adopted { file, tail })
     }
 

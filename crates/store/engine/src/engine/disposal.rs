@@ -73,6 +73,7 @@ impl Store {
     pub fn retain(&self, file: &StoreFile, retention: Retention) -> Result<u64, StoreError> {
         self.shared.check_writing(&file.name)?;
         file.check_ours()?;
+        file.check_settled()?;
         let has_no_date = file.last_ns().is_some_and(|newest| newest < TIMES_OF_DAY_END_NS);
         if retention.age_ns_max.is_some() && has_no_date {
             return Err(Error::Ageless { file: file.name.clone() }.into());
@@ -148,6 +149,9 @@ impl StoreEngine {
     /// Deletes what the file's retention lets go. Nothing goes for its age without the time by
     /// which ages count.
     fn trim(&self, file: &StoreFile, now_ns: Option<i64>) -> Result<(), StoreError> {
+        if file.check_settled().is_err() {
+            return Ok(());
+        }
         let retention = file.retention();
         let at = self.snapshot(file);
         let horizon_ns = |now_ns: i64| retention.horizon_ns(file.last_ns()?, now_ns);

@@ -11,6 +11,7 @@ use evenfall_store_format::retention::Retention;
 use evenfall_store_format::{Appender, FileId, Schema};
 
 use super::StoreEngine;
+use super::settlement::Awaited;
 use crate::append_watch::FileSignals;
 use crate::publisher::PackedFile;
 use crate::uploads::UploadedChunks;
@@ -89,6 +90,8 @@ pub struct StoreFile {
     pub durable: AtomicU64,
     /// Whether the file has records that no append waits for, and the disk thread knows.
     pub(super) is_lagging: AtomicBool,
+    /// What the file waits for until the objects answer.
+    pub(super) awaited: Option<Awaited>,
     /// For a copy, the token of the primary whose records it takes; zero for a file of this node.
     pub(super) copies: AtomicU32,
 }
@@ -125,6 +128,7 @@ impl StoreFile {
             is_listed: AtomicBool::new(false),
             token_before: entry.listed,
             is_lagging: AtomicBool::new(false),
+            awaited: None,
             copies: AtomicU32::new(entry.copies.unwrap_or(0)),
             entry,
         }

@@ -1,0 +1,179 @@
+//! Stores that are opened after rot while their objects do not answer.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::*;
+use crate::engine::Opened;
+use crate::names::{self, Names};
+use crate::{Archive, Bucket, ChunkForm, DiskDirectory, Level, RecordSource as _, StoreConfig};
+
+fn records(numbers: Range<u64>) -> Vec<u8> {
+    numbers.flat_map(|n| [(n as i64).to_le_bytes(), (n * 7).to_le_bytes()].concat()).collect()
+}
+
+/// A directory of objects in whose place a file stands, so that every request fails.
+struct AwayObjects {
+    objects: PathBuf,
+    elsewhere: PathBuf,
+}
+
+impl AwayObjects {
+    fn begin(objects: &Path) -> Self {
+        let elsewhere = objects.with_extension("away");
+        std::fs::rename(objects, &elsewhere).unwrap();
+        std::fs::write(objects, b"").unwrap();
+        Self { objects: objects.to_owned(), elsewhere }
+    }
+
+    fn end(self) {
+        std::fs::remove_file(&self.objects).unwrap();
+        std::fs::rename(&self.elsewhere, &self.objects).unwrap();
+    }
+}
+
+/// A store, and the place of its objects.
+struct Scratch {
+    disk: tempfile::TempDir,
+    place: tempfile::TempDir,
+}
+
+impl Scratch {
+    fn new() -> Self {
+        Self { disk: tempfile::tempdir().unwrap(), place: tempfile::tempdir().unwrap() }
+    }
+
+    fn objects(&self) -> PathBuf {
+        self.place.path().join("objects")
+    }
+
+    fn config(&self) -> StoreConfig {
+        StoreConfig {
+            objects: Some(self.objects().display().to_string()),
+            publish_every: Duration::from_secs(3_600),
+            chunks: ChunkForm::Raw,
+            ..StoreConfig::new(self.disk.path())
+        }
+    }
+
+    fn open(&self) -> Store {
+        Store::open(self.config()).unwrap().store
+    }
+
+    fn open_away(&self) -> (Opened, AwayObjects) {
+        let bucket = Bucket::directory(&self.objects()).unwrap();
+        let away = AwayObjects::begin(&self.objects());
+        let disk = DiskDirectory::open(self.disk.path()).unwrap();
+        let names = Names::open(&self.disk.path().join(names::FILE), 1, None).unwrap();
+        (Store::start(self.config(), disk, names, Some(bucket)).unwrap(), away)
+    }
+
+    /// The files of the store's disk whose names begin with one of these letters.
+    fn files(&self, kinds: &[&str]) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(self.disk.path()).unwrap().map(|entry| entry.unwrap());
+        let is_wanted = |entry: &std::fs::DirEntry| {
+            let name = entry.file_name().into_string().unwrap();
+            kinds.iter().any(|kind| name.starts_with(kind))
+        };
+        entries.filter(is_wanted).map(|entry| entry.path()).collect()
+    }
+
+    fn remove(&self, kinds: &[&str]) {
+        self.files(kinds).iter().for_each(|path| std::fs::remove_file(path).unwrap());
+    }
+
+    /// Flips a bit of this record in the journals.
+    fn flip_record(&self, number: u64) {
+        let record = records(number..number + 1);
+        for path in self.files(&["J-"]) {
+            let mut bytes = std::fs::read(&path).unwrap();
+            let places = bytes.windows(record.len()).enumerate();
+            let places = places.filter(|(_, there)| *there == record).map(|(at, _)| at);
+            for at in places.collect::<Vec<_>>() {
+                bytes[at] ^= 1;
+            }
+            std::fs::write(&path, bytes).unwrap();
+        }
+    }
+}
+
+fn said(losses: &[Loss]) -> String {
+    losses.iter().map(|loss| format!("{loss}\n")).collect()
+}
+
+#[test]
+fn lost_records_come_from_the_objects_when_these_answer_again() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    let file = store.create("a", &Schema::opaque(16)).unwrap();
+    for first in (0..3_000).step_by(500) {
+        store.append(&file, &records(first..first + 500), Level::Local).unwrap();
+    }
+    store.publish(&file).unwrap();
+    drop((file, store));
+    // Records 1,000 to 1,499 were in one commit, and in chunks that were not synced.
+    scratch.flip_record(1_200);
+    scratch.remove(&["D-", "I-"]);
+
+    let (Opened { store, losses }, away) = scratch.open_away();
+    let said = said(&losses);
+    assert!(said.contains("file a: records 1000 to 1499 are lost"), "{said}");
+    assert!(said.contains("do not answer, and may have its lost records"), "{said}");
+    let file = store.file("a").unwrap();
+    assert!(store.numbers("a", 0..1_000).unwrap() == records(0..1_000));
+    assert!(store.numbers("a", 1_500..3_000).unwrap() == records(1_500..3_000));
+    store.numbers("a", 0..1_100).unwrap_err();
+    store.append(&file, &records(3_000..3_100), Level::Local).unwrap();
+    let error = store.publish(&file).unwrap_err().to_string();
+    assert!(error.contains("open it again while they answer"), "{error}");
+    assert!(!store.can_settle());
+    away.end();
+    assert!(store.can_settle());
+    drop(file);
+    store.close().unwrap();
+
+    let store = scratch.open();
+    assert!(!store.can_settle());
+    let file = store.file("a").unwrap();
+    assert!(store.numbers("a", 0..3_100).unwrap() == records(0..3_100));
+    // The index has them too.
+    let summary = store.summary(&file, i64::MIN, i64::MAX).unwrap().unwrap();
+    assert_eq!((summary.count, summary.min_ns, summary.max_ns), (3_100, 0, 3_099));
+    assert_eq!(store.find(&file, 1_100, 1_200).unwrap(), 1_100..1_201);
+    store.publish(&file).unwrap();
+    let archive = Archive::open(scratch.objects().to_str().unwrap()).unwrap();
+    assert!(archive.numbers("a", 0..3_100).unwrap() == records(0..3_100));
+    let kept = store.shared.names.local().setting(LOST).unwrap();
+    assert_eq!(kept.as_deref(), Some("[]"));
+}
+
+#[test]
+fn a_file_whose_end_is_not_known_takes_no_records_until_the_objects_answer() {
+    let scratch = Scratch::new();
+    let store = scratch.open();
+    let file = store.create("a", &Schema::opaque(16)).unwrap();
+    store.append(&file, &records(0..2_000), Level::Object).unwrap();
+    let other = store.create("b", &Schema::opaque(16)).unwrap();
+    store.append(&other, &records(0..10), Level::Local).unwrap();
+    drop((file, other, store));
+    scratch.remove(&["J-", "D-", "I-"]);
+
+    let (Opened { store, losses }, away) = scratch.open_away();
+    let said = said(&losses);
+    assert!(said.contains("may have more than the 0 records on this disk"), "{said}");
+    let file = store.file("a").unwrap();
+    let error = store.append(&file, &records(0..10), Level::Local).unwrap_err();
+    assert!(error.is_retryable(), "{error}");
+    // A file that was never published needs no objects.
+    let other = store.file("b").unwrap();
+    store.append(&other, &records(0..10), Level::Local).unwrap();
+    assert!(!store.can_settle());
+    away.end();
+    assert!(store.can_settle());
+    drop((file, other));
+    store.close().unwrap();
+
+    let store = scratch.open();
+    assert!(store.numbers("a", 0..2_000).unwrap() == records(0..2_000));
+    assert!(store.numbers("b", 0..10).unwrap() == records(0..10));
+}
