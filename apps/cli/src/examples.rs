@@ -89,6 +89,7 @@ evenfall burst nbbo --workers workers.txt --own 10.0.0.9:0 --key-file evenfall.k
     ("files mv", "evenfall files mv /days/monday.itch /days/2026-11-23.itch"),
     ("files fsck", "evenfall files fsck"),
     ("files status", "evenfall files status"),
+    ("files leases", "evenfall files leases"),
     ("files decommission", "evenfall files decommission 2"),
     ("files forget", "evenfall files forget 2"),
     ("files balance", "evenfall files balance"),

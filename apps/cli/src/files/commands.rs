@@ -135,6 +135,8 @@ enum FilesCommand {
     Fsck,
     /// Show the dataservers.
     Status,
+    /// Show who writes which file: the leases of writers, since when and until when.
+    Leases,
     /// Move all copies away from a dataserver, so that the dataserver can be removed.
     Decommission {
         /// The name, the address or the disk of the dataserver, as `evenfall files status` shows
@@ -327,6 +329,7 @@ pub fn files(args: &FilesArgs) -> Outcome {
         FilesCommand::Mv { from, to, force } => mv(&client, from, to, *force)?,
         FilesCommand::Fsck => return fsck(&client.report("fsck")?, args.json),
         FilesCommand::Status => print_status(&client.report("status")?, args.json),
+        FilesCommand::Leases => print_leases(&client.report("leases")?, args.json),
         FilesCommand::Decommission { server, undo } => {
             let order = if *undo { "stay" } else { "leave" };
             client.order(order, &[("server", server)])?;
@@ -449,6 +452,20 @@ fn fsck(report: &Value, json: bool) -> Outcome {
         0 => Ok(()),
         count => Err(format!("files that lack copies or bytes: {count}").into()),
     }
+}
+
+/// Prints a line for each file that has a writer.
+fn print_leases(report: &Value, json: bool) {
+    if json {
+        return println!("{report}");
+    }
+    let all = report["leases"].as_array().map_or(&[][..], Vec::as_slice);
+    for one in all {
+        let word = |name: &str| printable(one[name].as_str().unwrap_or_default());
+        let end = if one["state"] == "ending" { "; it ends now" } else { "" };
+        println!("{}: {}{end}", word("path"), word("words"));
+    }
+    println!("{} files have a writer", all.len());
 }
 
 fn print_status(report: &Value, json: bool) {

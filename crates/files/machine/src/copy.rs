@@ -12,10 +12,12 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
+use evenfall_core::Timestamp;
 use evenfall_core::durable::Change;
 
 use crate::chunk::{self, ChunkScan, HEAD_BYTES, Mark};
 use crate::config::{CHUNK_APPENDS_MAX, WINDOW_APPENDS_MAX, WINDOW_BYTES_MAX};
+use crate::leases::WriterLease;
 use crate::primary::PrimaryState;
 use crate::wire::{DataserverPlace, FileAssignment};
 use crate::{DiskId, FileId};
@@ -77,6 +79,12 @@ pub struct Copy {
     /// Flushes that wait for the nameserver: token, and length.
     pub flushes: Vec<(u64, u64)>,
     pub primary: Option<PrimaryState>,
+    /// The lease of the file's writer, as the nameserver last told it.
+    pub lease: WriterLease,
+    /// When the nameserver is told next that the writer lives.
+    pub renew_at: Timestamp,
+    /// The generation of the lease that the last writer gave back. Flushes tell it.
+    pub closing: Option<u64>,
 }
 
 impl Copy {
@@ -105,6 +113,9 @@ impl Copy {
             waiting: VecDeque::new(),
             flushes: Vec::new(),
             primary: None,
+            lease: WriterLease::default(),
+            renew_at: Timestamp::ZERO,
+            closing: None,
         }
     }
 
@@ -245,6 +256,7 @@ impl Copy {
             is_primary: self.primary.is_some() && self.promised <= self.epoch,
             chunks: self.chunks.iter().map(|chunk| chunk.start).collect(),
             members: self.members.clone(),
+            lease: self.lease.clone(),
         }
     }
 }
@@ -265,6 +277,8 @@ pub struct CopyView {
     pub chunks: Vec<u64>,
     /// All members of the file, the primary first.
     pub members: Vec<DataserverPlace>,
+    /// The lease of the file's writer, as the nameserver last told it.
+    pub lease: WriterLease,
 }
 
 /// Appends as a primary keeps them: where each begins, and its bytes.

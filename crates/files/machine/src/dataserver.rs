@@ -385,8 +385,8 @@ impl Dataserver {
     pub(crate) fn tell_length(&mut self, file: FileId) {
         let Some(copy) = self.copies.get(&file) else { return };
         if copy.primary.is_some() {
-            let (epoch, length) = (copy.epoch, copy.committed());
-            self.tell(FilesControl::Length { file, epoch, length });
+            let (epoch, length, closes) = (copy.epoch, copy.committed(), copy.closing);
+            self.tell(FilesControl::Length { file, epoch, length, closes });
         }
     }
 
@@ -525,8 +525,19 @@ impl Dataserver {
         let is_ill = self.is_ill();
         let (disk, http) = (self.disk, self.http);
         let (used, free) = (self.used(), self.free);
-        let ((name, rack), proof) = (self.labels.clone(), self.proof);
-        self.tell(FilesControl::Beat { disk, http, name, rack, is_ill, used, free, page, proof });
+        let ((name, rack), proof, checks_leases) = (self.labels.clone(), self.proof, true);
+        self.tell(FilesControl::Beat {
+            disk,
+            http,
+            name,
+            rack,
+            is_ill,
+            used,
+            free,
+            page,
+            proof,
+            checks_leases,
+        });
     }
 
     /// Whether the disk refuses writes.

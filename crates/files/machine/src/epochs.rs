@@ -107,6 +107,9 @@ impl Dataserver {
         copy.is_member = assignment.members.iter().any(|place| place.disk == disk);
         (copy.epoch, copy.promised, copy.start) = (epoch, epoch, assignment.start);
         (copy.is_fresh, copy.is_promise_written) = (true, false);
+        // A later epoch is a later word, also where the nameserver has lost a grant that it never
+        // acknowledged.
+        copy.lease = assignment.lease.clone();
         // An earlier primary may have told of bytes that its disk lost before any copy here had
         // them. Other bytes take their places in this epoch, and are not committed yet.
         copy.told = copy.told.min(assignment.start);
@@ -137,6 +140,10 @@ impl Dataserver {
         let (file, round, disk) = (assignment.file, assignment.round, self.disk);
         let Some(copy) = self.copies.get_mut(&file) else { return };
         copy.members = assignment.members;
+        // Assignments of one epoch may overtake each other, and an old lease must not come back.
+        if assignment.lease.generation > copy.lease.generation {
+            (copy.lease, copy.renew_at) = (assignment.lease, Timestamp::ZERO);
+        }
         let epoch = copy.epoch;
         if copy.promised == epoch && copy.leads(disk) {
             if !copy.is_fresh || copy.is_broken {
@@ -179,6 +186,7 @@ mod tests {
     use evenfall_core::{Arrival, Machine as _, StampedBy};
 
     use super::*;
+    use crate::leases::WriterLease;
     use crate::wire::{DataserverPlace, FilesMessage};
     use crate::{DataConfig, DiskId, ValidLength};
 
@@ -205,7 +213,9 @@ mod tests {
         let place = |disk, port| DataserverPlace { disk, address: at(port), http: at(port) };
         let members = vec![place(DiskId(u64::from(port)), port)];
         let joiners = vec![(place(data.disk(), 9), ValidLength::up_to(valid))];
-        let assignment = FileAssignment { file: FILE, epoch, round: 1, start: 4, members, joiners };
+        let (round, start, lease) = (1, 4, WriterLease::default());
+        let assignment =
+            FileAssignment { file: FILE, epoch, round, start, members, joiners, lease };
         take(data, 1, FilesMessage::Control(FilesControl::Assign(assignment)));
     }
 

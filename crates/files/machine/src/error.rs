@@ -52,6 +52,16 @@ pub enum FilesRefusal {
     /// of the dataservers that changes wait for. Once an operator has given these up, changes go
     /// on.
     SilentKeepers(Vec<String>),
+    /// Another writer holds the lease of the file. The text says who, since when and until when.
+    LeaseHeld(String),
+    /// The lease of another writer ends now. The caller may try again.
+    Recovering(String),
+    /// The writer has lost its lease. The text says who holds the lease now, since when and until
+    /// when.
+    LeaseLost(String),
+    /// The dataserver that leads the file is of a build that does not check leases. The text names
+    /// the dataserver.
+    OldServer(String),
 }
 
 impl fmt::Display for FilesRefusal {
@@ -63,7 +73,17 @@ impl fmt::Display for FilesRefusal {
             Self::IsDirectory(path) => write!(f, "{path} is a directory and not a file"),
             Self::Changed(path) => write!(f, "{path} has changed meanwhile"),
             Self::NotEmpty(path) => write!(f, "{path} is not empty: delete it recursively"),
-            Self::Invalid(what) | Self::Limit(what) | Self::Denied(what) => f.write_str(what),
+            Self::Invalid(what)
+            | Self::Limit(what)
+            | Self::Denied(what)
+            | Self::LeaseHeld(what)
+            | Self::Recovering(what)
+            | Self::LeaseLost(what) => f.write_str(what),
+            Self::OldServer(name) => write!(
+                f,
+                "the dataserver {name} is of an earlier build, which does not check the leases of \
+                 writers: start the build of the nameserver there"
+            ),
             Self::TooFewServers(needed, live) => {
                 write!(f, "the file needs {needed} dataservers, and {live} are alive: start more")
             }

@@ -250,7 +250,7 @@ impl Nameserver {
     ) {
         let Some(file) = self.namespace.file(id) else { return };
         let (wanted, noted) = (usize::from(file.replication), file.length);
-        let moving = self.moving(id, &group);
+        let (moving, primary) = (self.moving(id, &group), group.members.first().copied());
         let length = |disk: &DiskId| replies[disk].0;
         // The greatest length that was acknowledged, as far as the log and the asked disks know. A
         // shorter copy is damaged.
@@ -296,8 +296,10 @@ impl Nameserver {
         if let Some(range) = lost.filter(|lost| group.lost != Some(*lost)) {
             self.events.push_back(Event::Lost { file: id, range });
         }
+        let has_moved = primary != members.first().copied();
         let group = CopyGroup { epoch, start: common, members, former, adopted: None, lost };
-        self.record(NamespaceChange::Group { id, group }, [Effect::Publish(id, epoch)]);
+        let record = self.with_lease_end(id, has_moved, NamespaceChange::Group { id, group });
+        self.record(record, [Effect::Publish(id, epoch)]);
         if common < noted {
             let at_ms = self.at_ms;
             self.record(NamespaceChange::Length { id, length: common, at_ms }, None);
@@ -342,8 +344,8 @@ impl Nameserver {
         }
         let joiners = self.works.get(&id).map_or(&[][..], |work| &work.joiners);
         let joiners = joiners.iter().filter_map(|j| Some((place(&j.disk)?, j.valid))).collect();
-        let (epoch, start) = (file.group.epoch, file.group.start);
-        let assignment = FileAssignment { file: id, epoch, round, start, members, joiners };
+        let (epoch, start, lease) = (file.group.epoch, file.group.start, file.lease.clone());
+        let assignment = FileAssignment { file: id, epoch, round, start, members, joiners, lease };
         self.tell(to, FilesControl::Assign(assignment));
     }
 
@@ -505,8 +507,19 @@ pub(crate) mod tests {
         let (name, rack, is_ill) = (String::new(), String::new(), false);
         let disk = DiskId(disk);
         let proof = names.proof(disk, http);
-        let beat =
-            FilesControl::Beat { disk, http, name, rack, is_ill, used: 0, free: 0, page, proof };
+        let (used, free, checks_leases) = (0, 0, true);
+        let beat = FilesControl::Beat {
+            disk,
+            http,
+            name,
+            rack,
+            is_ill,
+            used,
+            free,
+            page,
+            proof,
+            checks_leases,
+        };
         say(names, now, n, beat);
     }
 

@@ -18,6 +18,7 @@
 //! | [`nameserver`] | [`Nameserver`]: calls of clients, beats, the log |
 //! | `groups` | epochs and joiners, as the nameserver sees them |
 //! | `last_copy_recovery` | files whose members have all lost their disks |
+//! | [`leases`] | one writer of a file at a time |
 //! | `placing` | racks, free room, disks that leave, balance |
 //! | `valid_length` | [`ValidLength`]: how many bytes are right in a copy whose disk is not a member |
 //! | [`log_replication`], [`log_replica`] | copies of the nameserver's log on dataservers, and rebuilding it |
@@ -49,10 +50,9 @@
 //! the last flush, and bytes that a remaining copy knows to be committed. A file without any copy
 //! keeps its name, and takes no appends.
 //!
-//! **Deliberately absent.** Writing in the middle of a file, single appends longer than a datagram,
-//! and leases that outlive a request are missing. This is no general file system. Rights are
-//! enforced ([`namespace::rights`]), and a user is who the request says, as in HDFS without
-//! Kerberos.
+//! **Deliberately absent.** Writing in the middle of a file and single appends longer than a
+//! datagram are missing. This is no general file system. Rights are enforced
+//! ([`namespace::rights`]), and a user is who the request says, as in HDFS without Kerberos.
 #![forbid(unsafe_code)]
 
 pub mod chunk;
@@ -63,6 +63,7 @@ mod epochs;
 mod error;
 mod groups;
 mod last_copy_recovery;
+pub mod leases;
 pub mod log_replica;
 pub mod log_replication;
 pub mod nameserver;
@@ -83,6 +84,7 @@ pub use config::{DataConfig, NameConfig};
 pub use copy::CopyView;
 pub use dataserver::Dataserver;
 pub use error::{FilesError, FilesRefusal};
+pub use leases::{HeldLease, LeaseHolder, WriterLease};
 pub use nameserver::Nameserver;
 pub use valid_length::ValidLength;
 

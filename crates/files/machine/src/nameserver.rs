@@ -34,6 +34,7 @@ use crate::config::{
     FORGET_AFTER, LABEL_BYTES_MAX, LOOKS_MAX, NameConfig, OWED_MAX, REPLACED_PARTS, SERVERS_MAX,
 };
 use crate::groups::FileWork;
+use crate::leases::{LeaseClock, clocks_of};
 use crate::log_replication::LogReplication;
 use crate::namespace::{
     Caller, CopyGroup, FIRST_EPOCH, File, Namespace, NamespaceCall, NamespaceChange,
@@ -99,6 +100,8 @@ pub struct KnownDataserver {
     pub used: u64,
     /// Bytes that its disk has left.
     pub free: u64,
+    /// Whether the dataserver checks the leases of writers. Earlier builds do not.
+    pub checks_leases: bool,
     /// Whether the nameserver has noticed that the dataserver is silent.
     pub(crate) is_given_up: bool,
     /// Files whose assignment the dataserver has not confirmed, each with the number of the last
@@ -123,6 +126,7 @@ pub struct Nameserver {
     pub(crate) balanced: u64,
     pub(crate) journal: Journal<(u64, Effect)>,
     pub(crate) log_replication: LogReplication,
+    pub(crate) leases: BTreeMap<FileId, LeaseClock>,
     pub(crate) outbox: Outbox,
     pub(crate) events: VecDeque<Event>,
     started: Option<Timestamp>,
@@ -161,6 +165,7 @@ impl Nameserver {
         }
         let files = namespace.inodes().keys().filter(|id| namespace.file(**id).is_some());
         let dirty: BTreeSet<FileId> = files.copied().collect();
+        let leases = clocks_of(&namespace);
         let mut server = Self {
             config,
             namespace,
@@ -172,6 +177,7 @@ impl Nameserver {
             balanced: 0,
             journal,
             log_replication: LogReplication::default(),
+            leases,
             outbox: Outbox::default(),
             events: VecDeque::new(),
             started: None,
@@ -267,6 +273,7 @@ impl Nameserver {
         call: &NamespaceCall,
     ) -> Result<(), FilesRefusal> {
         self.check_changes()?;
+        self.check_writers(now, caller, call)?;
         self.at_ms = at_ms;
         let members = match call {
             NamespaceCall::Create { replication, writer, .. } => {
@@ -274,7 +281,7 @@ impl Nameserver {
             }
             _ => Vec::new(),
         };
-        let mut records = self.namespace.decide(call, caller, at_ms, &members)?;
+        let records = self.namespace.decide(call, caller, at_ms, &members)?;
         let mut effects = vec![Effect::Done(token)];
         match (call, records.last()) {
             (NamespaceCall::Create { .. }, _) if members.is_empty() => {
@@ -293,11 +300,7 @@ impl Nameserver {
         }
         // A call that changes nothing is done when all earlier changes are in the log.
         // A crash leaves all records of a call, or none of them.
-        let record = match records.len() {
-            0 | 1 => records.pop().unwrap_or(NamespaceChange::NOTHING),
-            _ => NamespaceChange::All { records },
-        };
-        self.record(record, effects);
+        self.record(NamespaceChange::together(records), effects);
         Ok(())
     }
 
@@ -348,6 +351,7 @@ impl Nameserver {
         for (file, group) in self.namespace.apply(record) {
             self.works.remove(&file);
             self.dirty.remove(&file);
+            self.leases.remove(&file);
             effects.push(Effect::Drop(file, group));
         }
         let count = self.namespace.changes();
@@ -390,7 +394,14 @@ impl Nameserver {
             FilesControl::Caught { file, epoch, joiner } => self.caught(file, epoch, joiner),
             FilesControl::Bad { file, epoch, disk } => self.bad(now, file, epoch, disk),
             FilesControl::Dropped { file, epoch, disk } => self.former_dropped(file, epoch, disk),
-            FilesControl::Length { file, epoch, length } => self.length(from, file, epoch, length),
+            FilesControl::Length { file, epoch, length, closes } => {
+                self.length(from, file, epoch, length, closes);
+            }
+            FilesControl::Renew { file, epoch, generation }
+                if self.namespace.file(file).is_some_and(|f| f.group.epoch == epoch) =>
+            {
+                self.lease_renewed(now, file, generation);
+            }
             FilesControl::Kept { disk, generation, life, length } => {
                 self.kept_by(now, disk, (generation, life), length);
             }
@@ -398,26 +409,51 @@ impl Nameserver {
         }
     }
 
-    fn length(&mut self, from: SocketAddr, id: FileId, epoch: u64, length: u64) {
+    /// Takes the length that a primary tells. A writer that has ended also gives back the lease of
+    /// the generation `closes`.
+    fn length(
+        &mut self,
+        from: SocketAddr,
+        id: FileId,
+        epoch: u64,
+        length: u64,
+        closes: Option<u64>,
+    ) {
         let Some(file) = self.namespace.file(id).filter(|file| file.group.epoch == epoch) else {
             return;
         };
+        let known = file.length;
         // A primary repeats its length. While changes are refused, a record for each repetition
         // would fill the memory.
         if self.check_changes().is_err() {
             return;
         }
         // The record of a known length may still be on its way to the disk. The answer then has to
-        // wait for that record.
-        let record = match length > file.length {
-            true => NamespaceChange::Length { id, length, at_ms: self.at_ms },
-            false => NamespaceChange::NOTHING,
-        };
-        self.record(record, [Effect::Noted(id, length, from)]);
+        // wait for that record, behind a record that changes nothing.
+        let (mut records, mut effects) = (Vec::new(), vec![Effect::Noted(id, length, from)]);
+        if length > known {
+            records.push(NamespaceChange::Length { id, length, at_ms: self.at_ms });
+        }
+        if let Some(closed) = self.closed_lease(id, closes) {
+            records.push(closed);
+            effects.push(Effect::Publish(id, epoch));
+        }
+        self.record(NamespaceChange::together(records), effects);
     }
 
     fn beat(&mut self, now: Timestamp, beat: FilesControl) {
-        let FilesControl::Beat { disk, http, name, rack, is_ill, used, free, page, proof } = beat
+        let FilesControl::Beat {
+            disk,
+            http,
+            name,
+            rack,
+            is_ill,
+            used,
+            free,
+            page,
+            proof,
+            checks_leases,
+        } = beat
         else {
             return;
         };
@@ -443,24 +479,8 @@ impl Nameserver {
         let is_new = old.is_none_or(|old| old.place != place || old.rack != rack);
         let was_live = old.is_some() && self.is_live(now, disk);
         let was_ill = old.is_some_and(|old| old.is_ill);
-        if is_new {
-            let is_same = |(other, server): &(&DiskId, &KnownDataserver)| {
-                **other != disk && server.place.address == place.address
-            };
-            let present = self.servers.iter().filter(is_same);
-            let is_heard = |(_, server): (&DiskId, &KnownDataserver)| {
-                now < server.heard + self.config.dead_after / REPLACED_PARTS
-            };
-            if present.clone().any(is_heard) {
-                return;
-            }
-            // A beat names another disk at the same address, and the old disk is silent, so the
-            // old disk is gone.
-            let gone: Vec<DiskId> = present.map(|(disk, _)| *disk).collect();
-            for disk in gone {
-                self.servers.remove(&disk);
-                self.disk_is_gone(disk);
-            }
+        if is_new && !self.make_room_at(now, place) {
+            return;
         }
         let owed = self.servers.remove(&disk).map(|server| server.owed).unwrap_or_default();
         let server = KnownDataserver {
@@ -471,6 +491,7 @@ impl Nameserver {
             is_ill,
             used,
             free,
+            checks_leases,
             is_given_up: false,
             owed,
         };
@@ -486,6 +507,27 @@ impl Nameserver {
         for file in owed {
             self.assign_to(disk, file);
         }
+    }
+
+    /// Gives up the other disk at the address of a new one, because a beat names another disk there
+    /// and the old one is silent. Returns false when the old disk was heard a moment ago.
+    fn make_room_at(&mut self, now: Timestamp, place: DataserverPlace) -> bool {
+        let is_same = |(other, server): &(&DiskId, &KnownDataserver)| {
+            **other != place.disk && server.place.address == place.address
+        };
+        let present = self.servers.iter().filter(is_same);
+        let is_heard = |(_, server): (&DiskId, &KnownDataserver)| {
+            now < server.heard + self.config.dead_after / REPLACED_PARTS
+        };
+        if present.clone().any(is_heard) {
+            return false;
+        }
+        let gone: Vec<DiskId> = present.map(|(disk, _)| *disk).collect();
+        for disk in gone {
+            self.servers.remove(&disk);
+            self.disk_is_gone(disk);
+        }
+        true
     }
 
     /// The state of a disk has changed. A disk at a new address is sent the assignments of its
@@ -540,6 +582,7 @@ impl Nameserver {
         for disk in dead {
             self.look_at_files_of(disk, false);
         }
+        self.end_old_leases(now);
         let after = self.looked.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
         let range = (after, std::ops::Bound::Unbounded);
         let files: Vec<FileId> = self.dirty.range(range).take(LOOKS_MAX).copied().collect();

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::config::BLOCK_BYTES;
+use crate::leases::WriterLease;
 use crate::valid_length::ValidLength;
 use crate::{DiskId, FileId, FilesRefusal};
 
@@ -53,6 +54,9 @@ pub struct File {
     pub block_bytes: u64,
     /// The disks that have the bytes.
     pub group: CopyGroup,
+    /// The lease of its writer. Logs of earlier versions have none.
+    #[serde(default, skip_serializing_if = "WriterLease::is_new")]
+    pub lease: WriterLease,
 }
 
 /// Logs of earlier versions name no block size.
@@ -139,6 +143,13 @@ pub enum NamespaceChange {
         /// When.
         at_ms: u64,
     },
+    /// The lease of a file was granted, or has ended.
+    Lease {
+        /// The file.
+        id: FileId,
+        /// The lease from now on.
+        lease: WriterLease,
+    },
     /// A disk will never come back.
     DiskGone {
         /// The disk.
@@ -196,6 +207,14 @@ impl NamespaceChange {
     /// A record that changes nothing. A call without a change writes this record, so that its
     /// effects wait for all earlier records.
     pub(crate) const NOTHING: Self = Self::Next { next: FileId(0) };
+
+    /// Several changes as one record, of which a crash leaves all or none.
+    pub(crate) fn together(mut records: Vec<Self>) -> Self {
+        match records.len() {
+            0 | 1 => records.pop().unwrap_or(Self::NOTHING),
+            _ => Self::All { records },
+        }
+    }
 }
 
 /// All names.
@@ -433,6 +452,11 @@ impl Namespace {
             NamespaceChange::Group { id, group } => {
                 if let Some(file) = self.file_mut(id) {
                     file.group = group;
+                }
+            }
+            NamespaceChange::Lease { id, lease } => {
+                if let Some(file) = self.file_mut(id) {
+                    file.lease = lease;
                 }
             }
             NamespaceChange::Length { id, length, at_ms } => {

@@ -18,7 +18,8 @@ use crate::{DiskId, FileId, FilesRefusal};
 
 impl Dataserver {
     /// Appends to a file. [`Event::Appended`] or [`Event::Refused`] follows. With `at`, the append
-    /// is taken only if it begins at that place in the file.
+    /// is taken only if it begins at that place in the file. `lease` is the generation of the
+    /// writer's lease. Without a lease, the append is taken while nobody holds one.
     ///
     /// # Errors
     /// The reason for which the append is not taken. No event follows.
@@ -28,6 +29,7 @@ impl Dataserver {
         token: u64,
         file: FileId,
         at: Option<u64>,
+        lease: Option<u64>,
         bytes: Bytes,
     ) -> Result<(), FilesRefusal> {
         if bytes.is_empty() || bytes.len() > APPEND_BYTES_MAX {
@@ -38,6 +40,7 @@ impl Dataserver {
         if !(copy.promised <= copy.epoch && copy.switch.is_none() && !copy.is_broken) {
             return Err(FilesRefusal::NotPrimary);
         }
+        copy.lease.check_append(lease)?;
         if at.is_some_and(|at| at != copy.queued) {
             return Err(FilesRefusal::Again);
         }
@@ -51,6 +54,7 @@ impl Dataserver {
         copy.waiting.push_back((token, copy.queued + bytes.len() as u64));
         self.store(file, &bytes);
         self.pump(now, file);
+        self.renew_lease(now, file);
         Ok(())
     }
 

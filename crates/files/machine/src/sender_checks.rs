@@ -9,7 +9,7 @@
 //! |---|---|
 //! | a sign of life | the address that it names |
 //! | what a disk says of its copies | the dataserver with this disk |
-//! | the length of a file, or that a joiner has caught up | the file's primary |
+//! | the length of a file, that its writer lives, or that a joiner has caught up | the file's primary |
 //! | trouble in a file | a member of the file |
 //! | everything of the nameserver | the nameserver |
 //! | appends, and their acknowledgements | the file's primary, and its followers |
@@ -77,7 +77,9 @@ impl Nameserver {
             FilesControl::Trouble { file, .. } => {
                 members(file).iter().any(|member| self.is_at(*member, from))
             }
-            FilesControl::Caught { file, .. } | FilesControl::Length { file, .. } => {
+            FilesControl::Caught { file, .. }
+            | FilesControl::Length { file, .. }
+            | FilesControl::Renew { file, .. } => {
                 members(file).first().is_some_and(|primary| self.is_at(*primary, from))
             }
             _ => false,
@@ -124,7 +126,19 @@ mod tests {
 
     fn beat(http: SocketAddr, proof: u64) -> FilesControl {
         let (disk, name, rack, page) = (DiskId(9), String::new(), String::new(), Vec::new());
-        FilesControl::Beat { disk, http, name, rack, is_ill: false, used: 0, free: 1, page, proof }
+        let (is_ill, used, free, checks_leases) = (false, 0, 1, true);
+        FilesControl::Beat {
+            disk,
+            http,
+            name,
+            rack,
+            is_ill,
+            used,
+            free,
+            page,
+            proof,
+            checks_leases,
+        }
     }
 
     #[test]
@@ -153,7 +167,7 @@ mod tests {
         let file = create(&mut names, "/a", 2);
         let members = names.namespace().file(file).expect("a file").group.members.clone();
         let length = |names: &Nameserver| names.namespace().file(file).expect("a file").length;
-        let told = FilesControl::Length { file, epoch: 1, length: 1 << 50 };
+        let told = FilesControl::Length { file, epoch: 1, length: 1 << 50, closes: None };
         let others = (1..=4).filter(|n| DiskId(u64::from(*n)) != members[0]);
         for n in others {
             say(&mut names, Timestamp::ZERO, n, told.clone());

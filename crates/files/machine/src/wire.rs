@@ -22,6 +22,7 @@ use bytes::Bytes;
 use evenfall_core::{Malformed, Reader};
 use serde::{Deserialize, Serialize};
 
+use crate::leases::WriterLease;
 use crate::log_replica::LogStream;
 use crate::valid_length::ValidLength;
 use crate::{DiskId, FileId};
@@ -60,6 +61,9 @@ pub struct FileAssignment {
     pub members: Vec<DataserverPlace>,
     /// The dataservers that copy the file, each with the bytes of its copy that are right.
     pub joiners: Vec<(DataserverPlace, ValidLength)>,
+    /// The lease of the file's writer. Appends under another lease are refused.
+    #[serde(default, skip_serializing_if = "WriterLease::is_new")]
+    pub lease: WriterLease,
 }
 
 /// A copy that a dataserver names in its beat.
@@ -99,6 +103,10 @@ pub enum FilesControl {
         /// The last proof of the nameserver that the dataserver hears at its address.
         #[serde(default)]
         proof: u64,
+        /// It checks the leases of writers. A dataserver of an earlier build says nothing here, and
+        /// its files get no writer.
+        #[serde(default)]
+        checks_leases: bool,
     },
     /// The nameserver answers a sign of life that has not the right proof.
     Proof {
@@ -194,6 +202,18 @@ pub enum FilesControl {
         epoch: u64,
         /// The length.
         length: u64,
+        /// The generation of the lease that its writer gives back.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        closes: Option<u64>,
+    },
+    /// A primary says that the writer of the file has appended.
+    Renew {
+        /// The file.
+        file: FileId,
+        /// The epoch.
+        epoch: u64,
+        /// The generation of the writer's lease.
+        generation: u64,
     },
     /// A keeper has this many bytes of a copy of the nameserver's log on its disk.
     Kept {
@@ -359,7 +379,9 @@ mod tests {
         };
         let (file, epoch) = (FileId(u64::MAX), 9);
         let (members, joiners) = (vec![place], vec![(place, ValidLength::up_to(4))]);
-        let assignment = FileAssignment { file, epoch, round: 2, start: 1, members, joiners };
+        let lease = WriterLease { generation: 1, holder: None };
+        let assignment =
+            FileAssignment { file, epoch, round: 2, start: 1, members, joiners, lease };
         let all = [
             FilesMessage::Relay { file, epoch, offset: 1, committed: 2, bytes: Bytes::from("x") },
             FilesMessage::Ack { file, epoch, disk: DiskId(1), length: NO_COPY },

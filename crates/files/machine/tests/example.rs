@@ -89,6 +89,24 @@ impl Cluster {
         self.names.namespace().find(&path).expect("it was made").0
     }
 
+    fn lease(&mut self, file: FileId, writer: &str) -> Result<u64, FilesRefusal> {
+        let (caller, at_ms) = (Caller::superuser("ann"), self.now.nanos() / 1_000_000);
+        self.names.grant_lease(self.now, at_ms, 8, &caller, file, writer)
+    }
+
+    /// A writer appends at the primary, under the lease of this generation.
+    fn append(&mut self, file: FileId, lease: u64, text: &'static str) -> Result<(), FilesRefusal> {
+        let (first, now) = (self.primary(file), self.now);
+        self.data[first].append(
+            now,
+            9,
+            file,
+            None,
+            Some(lease),
+            Bytes::from_static(text.as_bytes()),
+        )
+    }
+
     fn primary(&self, file: FileId) -> usize {
         let leads = |server: &Dataserver| server.view(file).is_some_and(|view| view.is_primary);
         let mut at = (0..self.data.len()).filter(|n| self.silent != Some(*n));
@@ -135,10 +153,10 @@ fn an_append_is_acknowledged_when_both_have_it_and_survives_the_primary() {
     let (first, now) = (cluster.primary(file), cluster.now);
     let hello = Bytes::from_static(b"hello");
     assert_eq!(
-        cluster.data[1 - first].append(now, 1, file, None, hello.clone()),
+        cluster.data[1 - first].append(now, 1, file, None, None, hello.clone()),
         Err(FilesRefusal::NotPrimary)
     );
-    cluster.data[first].append(now, 1, file, None, hello).expect("the primary takes it");
+    cluster.data[first].append(now, 1, file, None, None, hello).expect("the primary takes it");
     cluster.run(300);
     assert_eq!(cluster.told, [(first, Event::Appended { token: 1, end: 5 })]);
     let committed = |c: &Cluster, n: usize| c.data[n].view(file).expect("a copy").committed;
@@ -151,7 +169,7 @@ fn an_append_is_acknowledged_when_both_have_it_and_survives_the_primary() {
     assert_eq!((second, committed(&cluster, second)), (1 - first, 5));
     let now = cluster.now;
     let more = Bytes::from_static(b" more");
-    cluster.data[second].append(now, 2, file, None, more).expect("the new primary takes it");
+    cluster.data[second].append(now, 2, file, None, None, more).expect("the new primary takes it");
     cluster.run(300);
     assert_eq!(cluster.told.last(), Some(&(second, Event::Appended { token: 2, end: 10 })));
 
@@ -161,4 +179,40 @@ fn an_append_is_acknowledged_when_both_have_it_and_survives_the_primary() {
     assert_eq!((committed(&cluster, 0), committed(&cluster, 1)), (10, 10));
     let group = &cluster.names.namespace().file(file).expect("the file").group;
     assert_eq!((group.members.len(), group.former.len()), (2, 0));
+}
+
+#[test]
+fn a_writer_that_slept_past_its_lease_cannot_append_beside_the_next_one() {
+    let mut cluster = Cluster::new();
+    cluster.run(600);
+    let file = cluster.create("/a/b");
+    cluster.run(300);
+    let old = cluster.lease(file, "old").expect("nobody has it");
+    cluster.run(300);
+    cluster.append(file, old, "old ").expect("it has the lease");
+    cluster.run(300);
+    assert!(matches!(cluster.lease(file, "new"), Err(FilesRefusal::LeaseHeld(_))));
+
+    // The old writer sleeps longer than the soft limit.
+    cluster.run(61_000);
+    assert!(matches!(cluster.lease(file, "new"), Err(FilesRefusal::Recovering(_))));
+    cluster.run(500);
+    let new = cluster.lease(file, "new").expect("the old lease has ended");
+    cluster.run(300);
+    let Err(FilesRefusal::LeaseLost(words)) = cluster.append(file, old, "late") else {
+        panic!("the old writer is not refused");
+    };
+    assert!(words.contains("new holds the lease since 1970-01-01T00:01:"), "{words}");
+    cluster.append(file, new, "new").expect("it has the lease");
+    cluster.run(300);
+
+    let first = cluster.primary(file);
+    cluster.data[first].flush_and_release(10, file, new).expect("it leads");
+    cluster.run(300);
+    assert_eq!(cluster.told.last(), Some(&(first, Event::Flushed { token: 10 })));
+    assert_eq!(
+        (cluster.names.held_leases(), cluster.append(file, new, "more").is_err()),
+        (vec![], true)
+    );
+    assert_eq!(cluster.names.namespace().file(file).expect("the file").length, 7);
 }

@@ -7,6 +7,7 @@ mod dataserver;
 mod facts;
 mod fetching;
 mod flows;
+mod leases;
 mod listing;
 mod logs;
 mod nameserver;

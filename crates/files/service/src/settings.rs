@@ -21,6 +21,9 @@ pub const FLOWSERVER: &str = "flowserver";
 const RACK_BYTES_MAX: usize = 128;
 /// Shortest silence after which a dataserver counts as dead: four of its signs of life.
 const DEAD_AFTER_MIN: Duration = Duration::from_secs(1);
+/// Shortest soft limit of a lease. A dataserver tells four times in the limit that a writer lives,
+/// and some of these messages may be lost.
+const LEASE_MIN: Duration = Duration::from_secs(1);
 
 /// Most connections over which a client reads one file. Each of them may have one more beside it,
 /// while a part is hedged or another path is tried.
@@ -88,6 +91,12 @@ pub struct FilesSettings {
     pub room_bytes_min: u64,
     /// Number of dataservers that keep copies of the nameserver's log.
     pub log_copies: u16,
+    /// Time without bytes after which another writer may take over the lease of a file.
+    #[serde(with = "humantime_serde")]
+    pub lease_soft_limit: Duration,
+    /// Time without bytes after which a writer loses its lease, although nobody asks for it.
+    #[serde(with = "humantime_serde")]
+    pub lease_hard_limit: Duration,
     /// Bytes that a dataserver reads in a second to look for damage. Zero turns this reading off.
     pub scrub_bytes_per_second: u64,
     /// Connections over which a client reads one file.
@@ -115,6 +124,9 @@ impl Default for FilesSettings {
             dead_after: Duration::from_secs(5),
             room_bytes_min: 1 << 30,
             log_copies: 3,
+            // The limits of HDFS.
+            lease_soft_limit: Duration::from_secs(60),
+            lease_hard_limit: Duration::from_secs(20 * 60),
             scrub_bytes_per_second: 4_000_000,
             // More than two connections take bandwidth from others and gain little.
             read_connections: 2,
@@ -155,6 +167,19 @@ impl FilesSettings {
                 let (own, other) = (&path.name, &other.name);
                 return wrong(format!("{own} and {other} have the same ports"));
             }
+        }
+        Ok(())
+    }
+
+    /// Refuses limits of leases that cannot work.
+    fn check_leases(&self) -> Result<(), Mistake> {
+        let wrong = |key: &str, why: String| Err(Mistake::new(key, format!("{key}: {why}")));
+        if self.lease_soft_limit < LEASE_MIN {
+            return wrong("files.lease_soft_limit", format!("must be {LEASE_MIN:?} at least"));
+        }
+        if self.lease_hard_limit < self.lease_soft_limit {
+            let why = "must be files.lease_soft_limit at least".to_owned();
+            return wrong("files.lease_hard_limit", why);
         }
         Ok(())
     }
@@ -303,6 +328,7 @@ impl Settings {
             let why = "files.host_bytes_per_second and files.rack_bytes_per_second: above 0";
             return Err(refuse(Mistake::new("files.host_bytes_per_second", why)));
         }
+        files.check_leases().map_err(refuse)?;
         files.check_reading().map_err(refuse)?;
         files.check_paths().map_err(refuse)?;
         let mut run: Run = document.part("run")?;

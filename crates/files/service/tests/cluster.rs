@@ -19,10 +19,13 @@ use evenfall_runtime::address::SourcePorts;
 use tempfile::TempDir;
 
 /// Tells a process which server it is: its address, that of the nameserver, its directory, its rack
-/// and, in a cluster with a key, the word `keyed`, or the address of the flowserver.
+/// and, in a cluster with a key, the word `keyed`, in a cluster of short leases `short-leases`, or
+/// the address of the flowserver.
 const SERVER: &str = "EVENFALL_TEST_FILES";
 /// Fast enough that a test need not wait for damage to be found.
 const SCRUB_BYTES_PER_SECOND: u64 = 100_000_000;
+/// A writer of a test sleeps longer than this.
+const SHORT_LEASE: Duration = Duration::from_secs(1);
 /// A machine may stop this process for minutes.
 pub const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -41,6 +44,7 @@ fn server() {
     // Paths that a flowserver takes for set up: here their ports change nothing.
     options.files.paths = [20_000, 21_000].map(path_from).into();
     match words.next() {
+        Some("short-leases") => options.files.lease_soft_limit = SHORT_LEASE,
         Some("keyed") => {
             // The servers listen on all interfaces, and say where they are reached.
             options.key = Some(key());
@@ -78,6 +82,7 @@ pub struct Cluster {
     pub addresses: Vec<SocketAddr>,
     children: Vec<Option<Child>>,
     is_keyed: bool,
+    has_short_leases: bool,
     flowserver: Option<SocketAddr>,
     /// The directories on which small disks are mounted.
     mounted: Vec<PathBuf>,
@@ -93,6 +98,13 @@ impl Cluster {
     pub fn with_flowserver(dataservers: usize) -> Self {
         let mut cluster = Self::prepared(dataservers + 1, false);
         cluster.flowserver = cluster.addresses.last().copied();
+        cluster.start_all()
+    }
+
+    /// As [`new`](Self::new), where a writer that sends nothing for a second may lose its lease.
+    pub fn with_short_leases(dataservers: usize) -> Self {
+        let mut cluster = Self::prepared(dataservers, false);
+        cluster.has_short_leases = true;
         cluster.start_all()
     }
 
@@ -131,8 +143,8 @@ impl Cluster {
         let addresses: Vec<SocketAddr> = (0..=others).map(|number| free(host(number))).collect();
         let directory = tempfile::tempdir().expect("a directory");
         let children = addresses.iter().map(|_| None).collect();
-        let (flowserver, mounted) = (None, Vec::new());
-        Self { directory, addresses, children, is_keyed, flowserver, mounted }
+        let (flowserver, mounted, has_short_leases) = (None, Vec::new(), false);
+        Self { directory, addresses, children, is_keyed, has_short_leases, flowserver, mounted }
     }
 
     /// Starts a server in its directory.
@@ -142,6 +154,7 @@ impl Cluster {
         let more = match self.flowserver {
             Some(flowserver) => format!(" {flowserver}"),
             None if self.is_keyed => " keyed".into(),
+            None if self.has_short_leases => " short-leases".into(),
             None => String::new(),
         };
         let child = Command::new(std::env::current_exe().expect("this program"))

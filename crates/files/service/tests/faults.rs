@@ -114,6 +114,45 @@ fn a_second_writer_of_a_file_is_refused_until_the_first_has_ended() {
 }
 
 #[test]
+fn a_writer_that_slept_past_its_lease_is_refused_by_name() {
+    let cluster = Cluster::with_short_leases(2);
+    let client = cluster.client();
+    let source = BytesSource::Stream(Box::new(&b"begin "[..]));
+    client.put(source, "/a", false, Some(2), &mut |_| {}).expect("servers live");
+    let answer = ask(cluster.addresses[0], "POST /webhdfs/v1/a?op=APPEND&user.name=ann");
+    let to = answer.lines().find_map(|line| line.strip_prefix("location: http://"));
+    let (host, path) = to.expect("a redirect").split_once('/').expect("a path");
+    let mut first = TcpStream::connect(host).expect("it lives");
+    let head = format!(
+        "POST /{path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 12\r\n\
+         Connection: close\r\n\r\nfirst "
+    );
+    first.write_all(head.as_bytes()).expect("it lives");
+    let leases = || client.report("leases").expect("it lives")["leases"].clone();
+    until("nobody holds the lease", || leases()[0]["path"] == "/a");
+    let words = leases()[0]["words"].as_str().unwrap_or_default().to_owned();
+    assert!(words.starts_with("ann@127.") && words.contains(" since "), "{words}");
+
+    // A client that makes the file anew is refused too, unless it overwrites. The client that
+    // appends waits until the soft limit is over, and then until the lease has ended.
+    let create = ask(cluster.addresses[0], "PUT /webhdfs/v1/a?op=CREATE");
+    let classes = ["AlreadyBeingCreatedException", "RecoveryInProgressException"];
+    assert!(classes.iter().any(|class| create.contains(class)), "{create}");
+    let second = BytesSource::Stream(Box::new(&b"second"[..]));
+    client.append(second, "/a", &mut |_| {}).expect("the first writer sleeps");
+
+    first.write_all(b"writer").expect("the server waits for the rest");
+    let mut answer = String::new();
+    first.read_to_string(&mut answer).expect("an answer");
+    let exception = "\"exception\":\"LeaseExpiredException\"";
+    assert!(answer.starts_with("HTTP/1.1 403 ") && answer.contains(exception), "{answer}");
+    let all = read(&client, "/a");
+    let text = String::from_utf8_lossy(&all);
+    assert!(["begin second", "begin first second"].contains(&&*text), "{text}");
+    assert_eq!(leases(), serde_json::json!([]));
+}
+
+#[test]
 fn two_clients_that_append_at_once_never_mix_their_bytes() {
     let cluster = Cluster::new(2);
     let place = tempfile::tempdir().expect("a directory");

@@ -77,8 +77,19 @@ fn a_cluster_with_a_key_takes_nothing_that_is_not_sealed_under_it() {
     // A plain datagram changes nothing: no further dataserver is known.
     let (name, rack, page) = (String::new(), String::new(), Vec::new());
     let (disk, http, is_ill) = (DiskId(5), cluster.addresses[1], false);
-    let beat =
-        FilesControl::Beat { disk, http, name, rack, is_ill, used: 0, free: 0, page, proof: 0 };
+    let (used, free, proof, checks_leases) = (0, 0, 0, true);
+    let beat = FilesControl::Beat {
+        disk,
+        http,
+        name,
+        rack,
+        is_ill,
+        used,
+        free,
+        page,
+        proof,
+        checks_leases,
+    };
     let (head, body) = FilesMessage::Control(beat).encode(0);
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
     socket.send_to(&[&head[..], &body].concat(), cluster.addresses[0]).expect("it leaves");

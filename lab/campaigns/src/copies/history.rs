@@ -43,6 +43,8 @@ struct Append {
     begun: SimTime,
     ended: Option<SimTime>,
     is_excused: bool,
+    /// The generation of the lease that the writer believed to have.
+    lease: Option<u64>,
 }
 
 /// A file as clients know it.
@@ -78,6 +80,8 @@ pub struct History {
     pub failed: u64,
     /// Nameservers that lost their disks and were rebuilt.
     pub rebuilt: u64,
+    /// Appends that were refused, because the writer had slept past its lease.
+    pub slept: u64,
     violations: Vec<Violation<Check>>,
 }
 
@@ -120,8 +124,15 @@ impl History {
     }
 
     /// A dataserver took an append.
-    pub fn append_begin(&mut self, seen: Seen, file: FileId, token: u64, length: usize) {
-        let append = Append { file, length, begun: seen.at, ended: None, is_excused: false };
+    pub fn append_begin(
+        &mut self,
+        seen: Seen,
+        file: FileId,
+        token: u64,
+        length: usize,
+        lease: Option<u64>,
+    ) {
+        let append = Append { file, length, begun: seen.at, ended: None, is_excused: false, lease };
         self.appends.insert(token, append);
     }
 
@@ -256,6 +267,7 @@ impl History {
         run.counts.push(("leaves", self.leaves.values().filter(|(_, done)| *done).count() as u64));
         run.counts.push(("balanced", names.balanced()));
         run.counts.push(("rebuilt", self.rebuilt));
+        run.counts.push(("slept", self.slept));
     }
 
     fn judge_file(
@@ -364,6 +376,10 @@ impl History {
                 format!("{file:?}: append {token} of {} bytes is gone", append.length)
             });
         }
+        let leases = blocks.iter().filter_map(|(token, _)| self.appends.get(token)?.lease);
+        run.expect(Check::Leases, leases.is_sorted(), || {
+            format!("{file:?}: an append of an earlier lease stands behind one of a later lease")
+        });
         // Walking backwards: nothing stands behind an append that began after its end.
         let mut earliest_end = SimTime::from_nanos(u64::MAX);
         for (token, _) in blocks.iter().rev() {

@@ -2,12 +2,14 @@
 //!
 //! A seed draws the number of dataservers and of copies, the length of chunks, whether disks get
 //! full or lose everything, and the faults. Clients make, move and delete files at the nameserver,
-//! append at the primaries, and read at any dataserver. Checks look at what clients were told and
-//! at the disks.
+//! append at the primaries, and read at any dataserver. In half of the runs, writers take leases,
+//! sleep, and append under leases that they have lost. Checks look at what clients were told and at
+//! the disks.
 
 mod history;
 mod node;
 mod operations;
+mod writers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -30,6 +32,7 @@ use evenfall_sim::{
 use history::History;
 use node::{Node, NodeEvent};
 use operations::{Kind, Operation, operations};
+use writers::Writers;
 
 /// Time that a packet takes from one node to another.
 const DELAY: Duration = Duration::from_micros(300);
@@ -83,6 +86,8 @@ named_variants! {
         /// When the faults are over, no copy is on a disk that all copies shall leave, and the
         /// copies of a file are in several racks where there are several.
         Places,
+        /// No append of an earlier lease stands behind an append of a later lease.
+        Leases,
     }
     /// What may be wrong.
     pub enum Mutant {
@@ -114,18 +119,17 @@ named_variants! {
         RebuildsFromOldest,
         /// The nameserver hears of half of each length, and writers are told that it noted all.
         ForgetsLengths,
+        /// A dataserver takes appends of a writer that has lost its lease.
+        OldWriterAppends,
     }
 }
 
 /// A beat of a dataserver that has no rack.
-fn without_rack(beat: FilesControl) -> FilesControl {
-    match beat {
-        FilesControl::Beat { disk, http, name, is_ill, used, free, page, proof, .. } => {
-            let rack = String::new();
-            FilesControl::Beat { disk, http, name, rack, is_ill, used, free, page, proof }
-        }
-        other => other,
+fn without_rack(mut beat: FilesControl) -> FilesControl {
+    if let FilesControl::Beat { rack, .. } = &mut beat {
+        rack.clear();
     }
+    beat
 }
 
 /// A mutant on one node of a world.
@@ -165,8 +169,11 @@ impl Alteration<Node> for Wrong {
             (
                 Mutant::ForgetsLengths,
                 Node::Name(_),
-                FilesMessage::Control(FilesControl::Length { file, epoch, length }),
-            ) => FilesMessage::Control(FilesControl::Length { file, epoch, length: length / 2 }),
+                FilesMessage::Control(FilesControl::Length { file, epoch, length, closes }),
+            ) => {
+                let length = length / 2;
+                FilesMessage::Control(FilesControl::Length { file, epoch, length, closes })
+            }
             (
                 Mutant::ForgetsLengths,
                 Node::Data(..),
@@ -227,6 +234,7 @@ struct Owner {
     lives: BTreeMap<NodeIndex, u64>,
     operations: Vec<Operation>,
     history: History,
+    writers: Writers,
     /// Chooses the restarts in which a dataserver has lost its disk.
     wipes: Prng,
     /// Chooses the restarts in which the nameserver has lost its disk.
@@ -252,6 +260,9 @@ fn name_config(mutant: Option<Mutant>) -> NameConfig {
         full_retry: Duration::from_millis(30),
         room_bytes_min: 0,
         keepers: 3,
+        // Writers sleep longer than both limits.
+        lease_soft: Duration::from_millis(60),
+        lease_hard: Duration::from_millis(300),
     }
 }
 
@@ -276,6 +287,7 @@ fn data_config(plan: &Plan) -> DataConfig {
         resend: Duration::from_millis(8),
         log_bytes: 4 << 10,
         full_retry: Duration::from_millis(30),
+        renew: Duration::from_millis(15),
     }
 }
 
@@ -486,6 +498,9 @@ impl Owner {
 impl Observer<Subject, Wire> for Owner {
     fn event(&mut self, seen: Seen, event: NodeEvent) {
         match event {
+            NodeEvent::Name(nameserver::Event::Done { token }) if self.writers.knows(token) => {
+                self.writers.lease_granted(token);
+            }
             NodeEvent::Name(nameserver::Event::Done { token }) => self.history.names_end(token),
             NodeEvent::Name(nameserver::Event::Lost { file, range }) => {
                 self.history.lost(seen, file, range);
@@ -503,6 +518,8 @@ impl Observer<Subject, Wire> for Owner {
         let operation = self.operations[token as usize].clone();
         match operation.kind {
             Kind::Leave => return self.leave(seen, token, operation.pick, subject),
+            Kind::Lease => return self.ask_for_lease(seen, token, operation.pick, subject),
+            Kind::Close => return self.close(seen, token, operation.pick, subject),
             Kind::Balance(is_on) => {
                 return subject.input(seen.local, |node| {
                     if let Node::Name(server) = node {
@@ -530,24 +547,26 @@ impl Observer<Subject, Wire> for Owner {
             }
             _ => return self.read(seen, file, subject),
         };
-        let bytes = history::block(token, length);
+        let (bytes, lease) = (history::block(token, length), self.lease_of(token, file, subject));
         if self.mutant == Some(Mutant::HoldsBack) && self.held.is_none() {
             self.held = Some((seen.node, file, token, bytes));
-            self.history.append_begin(seen, file, token, length);
+            self.history.append_begin(seen, file, token, length, lease.believed);
             return self.history.append_end(seen, token);
         }
         let is_same = |held: &mut Held| (held.0, held.1) == (seen.node, file);
         let held = &mut self.held;
         let taken = subject.input(seen.local, |node| {
             let Node::Data(server, ..) = node else { return Ok(()) };
-            server.append(seen.local, token, file, None, bytes)?;
+            server.append(seen.local, token, file, None, lease.claimed, bytes)?;
             if let Some((_, _, token, bytes)) = held.take_if(is_same) {
-                server.append(seen.local, token, file, None, bytes)?;
+                server.append(seen.local, token, file, None, lease.claimed, bytes)?;
             }
             Ok::<(), FilesRefusal>(())
         });
-        if taken.is_ok() {
-            self.history.append_begin(seen, file, token, length);
+        match taken {
+            Ok(()) => self.history.append_begin(seen, file, token, length, lease.believed),
+            Err(FilesRefusal::LeaseLost(_)) => self.history.slept += 1,
+            Err(_) => {}
         }
     }
 
@@ -660,6 +679,8 @@ impl Campaign for Copies {
                 ("leaves", 50),
                 ("balanced", 100),
                 ("rebuilt", 50),
+                ("leases", 1_000),
+                ("slept", 100),
             ],
             mutants: &[
                 (Mutant::AcksEarly, Check::Kept, 20..100),
@@ -676,6 +697,7 @@ impl Campaign for Copies {
                 (Mutant::TakesFirstHeir, Check::Kept, 2_600..4_000),
                 (Mutant::RebuildsFromOldest, Check::Names, 0..400),
                 (Mutant::ForgetsLengths, Check::Fresh, 0..20),
+                (Mutant::OldWriterAppends, Check::Leases, 0..100),
             ],
         }
     }
@@ -709,6 +731,7 @@ impl Campaign for Copies {
             lives: BTreeMap::new(),
             operations: operations(plan.seed, nodes.end),
             history: History::default(),
+            writers: Writers::default(),
             wipes: Prng::new(plan.seed).fork(0x7769_7065),
             rebuilds: Prng::new(plan.seed).fork(0x7265_6275),
             is_asked: false,
@@ -734,6 +757,7 @@ impl Campaign for Copies {
         let nodes: Vec<NodeIndex> = nodes.map(NodeIndex).collect();
         let live = nodes.iter().filter(|node| world.is_up(**node));
         let live: Vec<&Node> = live.map(|node| world.machine(*node).machine()).collect();
+        run.counts.push(("leases", owner.writers.granted));
         owner.history.judge(&live, &mut run);
         run
     }

@@ -4,7 +4,11 @@ use evenfall_core::Prng;
 use evenfall_sim::{NodeIndex, SimTime};
 
 use super::history::FILES_MAX;
+use super::writers::is_leased;
 use super::{BALANCE_AT, BALANCED_AT, CLIENTS_UNTIL, FLUSH_AT, LAST_AT, NAMES, OPERATIONS};
+
+/// Times that writers ask for leases or give them back, in a run with leases.
+const LEASE_OPERATIONS: u64 = 200;
 
 /// What a client does.
 #[derive(Clone, Debug)]
@@ -19,6 +23,10 @@ pub enum Kind {
     Flush,
     /// All copies shall leave a disk.
     Leave,
+    /// A writer asks for the lease of a file.
+    Lease,
+    /// A writer gives the lease of a file back.
+    Close,
     /// Copies move from full disks to empty ones, or move no more.
     Balance(bool),
 }
@@ -70,5 +78,23 @@ pub fn operations(seed: u64, nodes: u32) -> Vec<Operation> {
     };
     at_every_file(FLUSH_AT, Kind::Flush);
     LAST_AT.into_iter().for_each(|at| at_every_file(at, Kind::Append(100)));
+    if is_leased(seed) {
+        all.extend(lease_operations(seed, servers));
+    }
     all
+}
+
+/// What the writers of a run do beside their appends.
+fn lease_operations(seed: u64, servers: u64) -> Vec<Operation> {
+    let mut prng = Prng::new(seed).fork(0x7772_6974);
+    let mut operation = |_| {
+        let at = SimTime::from_nanos(prng.below(CLIENTS_UNTIL.nanos()));
+        let (is_close, pick) = (prng.chance(0.3), prng.next_u64());
+        let (kind, node) = match is_close {
+            true => (Kind::Close, NodeIndex(prng.below(servers) as u32 + 1)),
+            false => (Kind::Lease, NAMES),
+        };
+        Operation { at, node, pick, kind }
+    };
+    (0..LEASE_OPERATIONS).map(&mut operation).collect()
 }

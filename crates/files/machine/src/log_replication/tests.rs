@@ -138,7 +138,7 @@ fn silent_keepers_are_named_in_an_error_and_an_operator_gives_them_up() {
     assert_eq!(names.check_changes(), Err(silent));
     // A primary that repeats its length adds no records.
     let changes = names.namespace().changes();
-    let length = FilesControl::Length { file: id, epoch: 1, length: 5 };
+    let length = FilesControl::Length { file: id, epoch: 1, length: 5, closes: None };
     let (head, body) = FilesMessage::Control(length).encode(names.namespace.cluster);
     let datagram = Bytes::from([&head[..], &body].concat());
     let from = ([127, 0, 0, 1], 7_001).into();

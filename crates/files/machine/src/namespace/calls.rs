@@ -9,6 +9,7 @@ use crate::config::{
     BLOCK_BYTES_MIN, CHECKSUM_PIECE_BYTES, DEPTH_MAX, ENTRIES_MAX, INODES_MAX, NAME_BYTES_MAX,
     PATH_BYTES_MAX, REPLICATION_MAX,
 };
+use crate::leases::WriterLease;
 use crate::{DiskId, FileId, FilesRefusal};
 
 /// A change that a client asks for.
@@ -196,6 +197,7 @@ impl Namespace {
                         members: members.to_vec(),
                         ..CopyGroup::default()
                     },
+                    lease: WriterLease::default(),
                 };
                 self.create(path, *overwrite, (caller, *mode, at_ms), file)
             }

@@ -18,6 +18,8 @@ use evenfall_runtime::http::{Answered, Method, RequestError, StatusCode, Upload,
 use serde_json::Value;
 
 use super::flows::FlowSteering;
+use super::leases::WRITER;
+use super::owner::random_number;
 use super::webhdfs::{ORDERS, PREFIX, escaped};
 use crate::ServiceError;
 use crate::settings::ReadLimits;
@@ -36,8 +38,13 @@ const ROUND: Duration = Duration::from_millis(200);
 const REDIRECTS_MAX: usize = 5;
 /// Exceptions that may be gone when the client asks again. After an `IOException` of a dataserver,
 /// the client reads back how much of the body was written.
-const PASSING: [&str; 4] =
-    ["RetriableException", "AlreadyBeingCreatedException", "IOException", "StandbyException"];
+const PASSING: [&str; 5] = [
+    "RetriableException",
+    "AlreadyBeingCreatedException",
+    "RecoveryInProgressException",
+    "IOException",
+    "StandbyException",
+];
 
 /// Hears how many bytes are done.
 pub type Tell<'a> = &'a mut dyn FnMut(u64);
@@ -69,6 +76,9 @@ pub struct FilesClient {
     key: Option<SharedKey>,
     /// Whether connections without a key may leave this host.
     is_open: bool,
+    /// The name under which one operation writes. After the death of a dataserver, the operation
+    /// gets its own lease again by this name.
+    writer: Option<String>,
     pub(crate) steering: Option<FlowSteering>,
     pub(crate) limits: ReadLimits,
 }
@@ -174,8 +184,9 @@ impl FilesClient {
     /// while it may succeed later, until nothing has succeeded for `patience`.
     pub fn new(nameserver: &str, user: &str, patience: Duration) -> Self {
         let (nameserver, user) = (nameserver.to_owned(), user.to_owned());
+        let (key, is_open, writer, steering) = (None, false, None, None);
         let limits = ReadLimits::default();
-        Self { nameserver, user, patience, key: None, is_open: false, steering: None, limits }
+        Self { nameserver, user, patience, key, is_open, writer, steering, limits }
     }
 
     /// The same client, which reads files within these limits.
@@ -253,11 +264,19 @@ impl FilesClient {
         Self { patience: left, ..self.clone() }
     }
 
+    /// The same client, for one operation that writes.
+    fn as_writer(&self) -> Result<Self, ServiceError> {
+        let (process, number) = (std::process::id(), random_number()?);
+        let writer = Some(format!("evenfall-{process}-{number:016x}"));
+        Ok(Self { writer, ..self.clone() })
+    }
+
     fn url(&self, path: &str, op: &str, arguments: &[(&str, &str)]) -> String {
         let (server, path) = (&self.nameserver, escaped(path));
         let mut url = format!("http://{server}{PREFIX}{path}?op={op}");
         let user = [("user.name", self.user.as_str())];
-        for (name, value) in arguments.iter().chain(&user) {
+        let writer = self.writer.as_deref().map(|writer| (WRITER, writer));
+        for (name, value) in arguments.iter().chain(&user).chain(&writer) {
             url += &format!("&{name}={}", escaped(value));
         }
         url
@@ -333,7 +352,7 @@ impl FilesClient {
         Ok(value_of(self.ask(&Method::DELETE, &url)?)?["boolean"] == true)
     }
 
-    /// What the nameserver says at a path of its own: `status` or `fsck`.
+    /// What the nameserver says at a path of its own: `status`, `fsck` or `leases`.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -409,14 +428,15 @@ impl FilesClient {
         let copies = copies.map(|copies| copies.to_string());
         let mut arguments = vec![("overwrite", overwrite)];
         arguments.extend(copies.as_deref().map(|copies| ("replication", copies)));
-        let url = self.url(path, "CREATE", &arguments);
+        let client = self.as_writer()?;
+        let url = client.url(path, "CREATE", &arguments);
         let old = match overwrite == "true" {
             true => self.file(path).ok().map(|(_, id)| id),
             false => None,
         };
-        let to = location(&self.ask(&Method::PUT, &url)?)?;
+        let to = location(&client.ask(&Method::PUT, &url)?)?;
         let made = Made { url, old };
-        self.write(source, path, 0, (Method::PUT, to), Some(&made), tell)
+        client.write(source, path, 0, (Method::PUT, to), Some(&made), tell)
     }
 
     /// Appends the source to a file.
@@ -429,9 +449,10 @@ impl FilesClient {
         path: &str,
         tell: Tell<'_>,
     ) -> Result<(), ServiceError> {
-        let base = self.settle(path)?;
-        let to = self.appending(path, base)?;
-        self.write(source, path, base, (Method::POST, to), None, tell)
+        let client = self.as_writer()?;
+        let base = client.settle(path)?;
+        let to = client.appending(path, base)?;
+        client.write(source, path, base, (Method::POST, to), None, tell)
     }
 
     /// Where bytes that begin at this place of a file are appended.

@@ -25,6 +25,7 @@ use evenfall_runtime::http::streams::Answer;
 use evenfall_runtime::http::{Method, StatusCode, Upload, exchange_under};
 use serde_json::json;
 
+use super::leases::WRITER;
 use super::owner::{now_ms, random_number};
 use super::reports;
 use super::webhdfs::{self, Exception, WebHdfsRequest, escaped, json_of};
@@ -110,6 +111,7 @@ impl NameserverRoutes {
         self.wait_for_dataservers(asked.replication)?;
         let (path, caller) = (request.path.clone(), self.caller(request)?);
         let places = self.inbox.ask(move |server, now| {
+            server.check_writers(now, &caller, &asked.call)?;
             asked.check_parent(server.namespace(), &caller, &path)?;
             server.namespace().decide(&asked.call, &caller, 0, &[])?;
             let place = |disk: &DiskId| server.servers().get(disk).map(|server| server.place);
@@ -119,7 +121,7 @@ impl NameserverRoutes {
         let writer = self.in_turn(request, &places, WRITERS);
         let writer = writer.ok_or(FilesRefusal::TooFewServers(1, 0))?;
         let mut query = "op=CREATE".to_owned();
-        for name in CREATE_ARGUMENTS {
+        for name in CREATE_ARGUMENTS.into_iter().chain([WRITER]) {
             if let Some(value) = request.text(name) {
                 query += &format!("&{name}={}", escaped(value));
             }
@@ -133,22 +135,36 @@ impl NameserverRoutes {
         let missing = || Exception::argument("there is no argument disk");
         let asked = Asked::read(request, Some(disk.ok_or_else(missing)?))?;
         self.wait_for_dataservers(asked.replication)?;
-        let file = self.made(self.caller(request)?, asked)?;
-        Ok(json_of(&json!({ "file": file.0 })))
+        let writer = request.text(WRITER).map(str::to_owned);
+        let (file, lease) = self.made(self.caller(request)?, asked, writer)?;
+        Ok(json_of(&json!({ "file": file.0, "lease": lease })))
     }
 
-    /// Makes a file, and waits until the log has it.
-    fn made(&self, caller: Caller, asked: Asked) -> Result<FileId, Exception> {
+    /// Makes a file, and waits until the log has it. A writer gets the lease of the file: the
+    /// number beside the file is its generation.
+    fn made(
+        &self,
+        caller: Caller,
+        asked: Asked,
+        writer: Option<String>,
+    ) -> Result<(FileId, Option<u64>), Exception> {
         let (tell, told) = sync_channel(1);
         let pending = self.inbox.begin(move |server, now, token| {
             let NamespaceCall::Create { path, .. } = &asked.call else {
                 return Err(FilesRefusal::Unknown);
             };
             asked.check_parent(server.namespace(), &caller, path)?;
-            server.call(now, now_ms(), token, &caller, &asked.call)?;
+            // The request ends with the last record. No request has the token 0.
+            let of_file = if writer.is_some() { 0 } else { token };
+            server.call(now, now_ms(), of_file, &caller, &asked.call)?;
             let (file, _) = server.namespace().find(path)?;
+            // As in HDFS, the maker of a file writes its first bytes whatever its rights say.
+            let maker = Caller::superuser(&caller.user);
+            let grant =
+                |writer: String| server.grant_lease(now, now_ms(), token, &maker, file, &writer);
+            let lease = writer.map(grant).transpose()?;
             // The request that asked waits for the log.
-            let _ = tell.send(file);
+            let _ = tell.send((file, lease));
             Ok(())
         });
         reports::logged(&self.inbox, &pending)??;
@@ -247,7 +263,8 @@ impl NameserverRoutes {
             writer,
             block_bytes,
         };
-        let file = self.made(helper.clone(), Asked { call, replication, makes_parents })?;
+        let asked = Asked { call, replication, makes_parents };
+        let (file, _) = self.made(helper.clone(), asked, None)?;
         let was = parts.iter().map(|Part(_, located, _)| (located.id, located.length)).collect();
         let sources: Vec<String> = parts[1..].iter().map(|Part(path, ..)| path.clone()).collect();
         // Sources are deleted, for which the caller needs the right.

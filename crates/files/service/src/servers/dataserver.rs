@@ -108,7 +108,9 @@ pub fn run(options: &Options, started: impl FnOnce()) -> Result<(), ServiceError
     let chunks = Logs::new(directory.clone()).scan().map_err(ServiceError::Disk)?;
     let (listen, http) = (options.listen, options.reached_at);
     let nameserver = options.nameserver_at()?;
-    let (seed, config) = (owner::random_number()?, DataConfig::default());
+    // A renewal may be lost, so several of them fit into the limit.
+    let renew = options.files.lease_soft_limit / 4;
+    let (seed, config) = (owner::random_number()?, DataConfig { renew, ..DataConfig::default() });
     let machine = Dataserver::new(config, nameserver, http, seed, &log, chunks);
     let mut machine = machine.map_err(|e| ServiceError::Log(directory.join(LOG), e))?;
     machine.set_labels(&options.name, &options.rack);

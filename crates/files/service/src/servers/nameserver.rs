@@ -43,7 +43,15 @@ pub fn run(options: &Options, started: impl FnOnce()) -> Result<(), ServiceError
     let log = writes.read(LOG).map_err(ServiceError::Disk)?;
     let (dead_after, room_bytes_min) = (options.files.dead_after, options.files.room_bytes_min);
     let keepers = usize::from(options.files.log_copies);
-    let config = NameConfig { dead_after, room_bytes_min, keepers, ..NameConfig::default() };
+    let (lease_soft, lease_hard) = (options.files.lease_soft_limit, options.files.lease_hard_limit);
+    let config = NameConfig {
+        dead_after,
+        room_bytes_min,
+        keepers,
+        lease_soft,
+        lease_hard,
+        ..NameConfig::default()
+    };
     let seed = owner::random_number()?;
     let machine = Nameserver::new(config, seed, &log);
     let mut machine = machine.map_err(|e| ServiceError::Log(options.directory.join(LOG), e))?;

@@ -79,12 +79,6 @@ impl Exception {
         let class = "org.apache.hadoop.ipc.RetriableException";
         Self::new(StatusCode::FORBIDDEN, class, message)
     }
-
-    /// Somebody else writes the file.
-    pub fn in_use(path: &str) -> Self {
-        let class = "org.apache.hadoop.hdfs.protocol.AlreadyBeingCreatedException";
-        Self::new(StatusCode::FORBIDDEN, class, format!("another client writes {path}"))
-    }
 }
 
 impl From<ForeignRequest> for Exception {
@@ -115,6 +109,18 @@ impl From<FilesRefusal> for Exception {
             }
             FilesRefusal::NotEmpty(_) => {
                 let class = "org.apache.hadoop.fs.PathIsNotEmptyDirectoryException";
+                Self::new(forbidden, class, words)
+            }
+            FilesRefusal::LeaseHeld(_) => {
+                let class = "org.apache.hadoop.hdfs.protocol.AlreadyBeingCreatedException";
+                Self::new(forbidden, class, words)
+            }
+            FilesRefusal::Recovering(_) => {
+                let class = "org.apache.hadoop.hdfs.protocol.RecoveryInProgressException";
+                Self::new(forbidden, class, words)
+            }
+            FilesRefusal::LeaseLost(_) => {
+                let class = "org.apache.hadoop.hdfs.server.namenode.LeaseExpiredException";
                 Self::new(forbidden, class, words)
             }
             FilesRefusal::Invalid(_) | FilesRefusal::Length => Self::argument(words),

@@ -1,10 +1,10 @@
 //! WebHDFS at a dataserver: the bytes of files.
 
-use std::collections::BTreeSet;
 use std::io::{self, Read as _};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -21,6 +21,7 @@ use serde_json::json;
 use super::checksums::BlockChecksum;
 use super::create_concat::{CREATE_ARGUMENTS, GATHER, MAKE};
 use super::flows::{Counts, FlowSteering};
+use super::leases::{OLD_NAMESERVER, WRITER, writer_of};
 use super::logs::Logs;
 use super::owner::OwnerInbox;
 use super::pages::{StatePages, of_dataserver};
@@ -59,23 +60,23 @@ pub struct DataserverRoutes {
     directory: PathBuf,
     /// Where this dataserver takes HTTP.
     own: SocketAddr,
-    nameserver: HostPort,
+    pub(super) nameserver: HostPort,
     key: Option<SharedKey>,
     counts: Counts,
     steering: Option<FlowSteering>,
     /// The names by which browsers may address this server.
     hosts: AllowedHosts,
     pages: StatePages,
-    /// Files that a client writes now.
-    written: Arc<Mutex<BTreeSet<FileId>>>,
+    /// Requests that write a file now.
+    writing: Arc<AtomicUsize>,
 }
 
-/// The right to write a file, which ends when the value is dropped.
-struct Writing<'a>(&'a DataserverRoutes, FileId);
+/// A request that writes a file, counted until the value is dropped.
+struct Writing<'a>(&'a AtomicUsize);
 
 impl Drop for Writing<'_> {
     fn drop(&mut self) {
-        self.0.written().remove(&self.1);
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -84,9 +85,9 @@ impl DataserverRoutes {
     pub fn new(inbox: OwnerInbox<Dataserver>, options: &Options, counts: Counts) -> Self {
         let Options { directory, reached_at: own, nameserver, key, .. } = options.clone();
         let (steering, hosts) = (options.steering(), options.allowed_hosts());
-        let (written, looked_at) = (Arc::default(), inbox.clone());
+        let (writing, looked_at) = (Arc::default(), inbox.clone());
         let pages = StatePages::new(&options.name, DATASERVER, move || of_dataserver(&looked_at));
-        Self { inbox, directory, own, nameserver, key, counts, steering, hosts, pages, written }
+        Self { inbox, directory, own, nameserver, key, counts, steering, hosts, pages, writing }
     }
 
     /// The pages of the server about itself.
@@ -97,12 +98,6 @@ impl DataserverRoutes {
     /// How requests reach the machine.
     pub fn inbox(&self) -> &OwnerInbox<Dataserver> {
         &self.inbox
-    }
-
-    /// Locks the set. A thread that panicked while it held the lock has left the set in order,
-    /// because every change of the set is one call.
-    fn written(&self) -> MutexGuard<'_, BTreeSet<FileId>> {
-        self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Answers with this dataserver's copy of the nameserver's log. The headers name the disk and
@@ -160,8 +155,8 @@ impl DataserverRoutes {
             let what = format!("a dataserver has no {method} {op:.50}: ask the nameserver");
             return Err(Exception::unsupported(what));
         }
-        let file = match request.number("file")?.map(FileId) {
-            Some(file) => file,
+        let (file, lease) = match request.number("file")?.map(FileId) {
+            Some(file) => (file, None),
             None if op == "CREATE" => self.make(request)?,
             None => {
                 let what = "there is no argument file: ask the nameserver, which gives the address";
@@ -172,7 +167,7 @@ impl DataserverRoutes {
             "OPEN" => self.open(request, file),
             "GETFILECHECKSUM" => self.checksum(request, file),
             GATHER => self.gather(request, file),
-            _ => self.write(request, file, client, body),
+            _ => self.write(request, (file, lease), client, body),
         }
     }
 
@@ -278,18 +273,25 @@ impl DataserverRoutes {
     }
 
     /// Asks another server, without a body.
-    fn ask(&self, url: &str, method: Method, patience: Duration) -> Result<Answered, RequestError> {
+    pub(super) fn ask(
+        &self,
+        url: &str,
+        method: Method,
+        patience: Duration,
+    ) -> Result<Answered, RequestError> {
         exchange_under(self.key.as_ref(), url, method, Upload::none(), patience, &mut |_| {})
     }
 
-    /// Asks the nameserver to make the file whose bytes this dataserver is about to take.
-    fn make(&self, request: &WebHdfsRequest) -> Result<FileId, Exception> {
+    /// Asks the nameserver to make the file whose bytes this dataserver is about to take. The
+    /// request gets the lease of the file.
+    fn make(&self, request: &WebHdfsRequest) -> Result<LeasedFile, Exception> {
         // Without room for one more writer, the new file would replace the old file and then get no
         // bytes.
-        expect_room(&self.written())?;
+        expect_room(self.writing.load(Ordering::Relaxed))?;
         let disk = self.inbox.ask(|server, _| server.disk())?;
         let (names, path) = (&self.nameserver, escaped(&request.path));
         let mut url = format!("http://{names}{}{path}?op={MAKE}&disk={}", webhdfs::PREFIX, disk.0);
+        url += &format!("&{WRITER}={}", escaped(&writer_of(request)?));
         for name in CREATE_ARGUMENTS.iter().chain(&["user.name"]) {
             if let Some(value) = request.text(name) {
                 url += &format!("&{name}={}", escaped(value));
@@ -308,19 +310,22 @@ impl DataserverRoutes {
             Err(error) => return Err(wrong(&error)),
         };
         let made: serde_json::Value = serde_json::from_str(&made).map_err(|e| wrong(&e))?;
-        made["file"].as_u64().map(FileId).ok_or_else(|| wrong(&"the answer has no number"))
+        let file = made["file"].as_u64().ok_or_else(|| wrong(&"the answer has no number"))?;
+        let lease = made["lease"].as_u64().ok_or_else(|| wrong(&OLD_NAMESERVER))?;
+        Ok((FileId(file), Some(lease)))
     }
 
     /// Copies the beginnings of files into a new file. Each part is a number, the address of a
     /// dataserver that has a copy, and a length.
     fn gather(&self, request: &WebHdfsRequest, file: FileId) -> Result<Answer, Exception> {
-        let _writing = self.begin_to_write(file, &request.path)?;
-        let view = self.wait_to_lead(file, PATIENCE)?;
+        // No client knows the name of the new file, so the file needs no lease.
+        let _writing = self.begin_to_write()?;
+        let view = self.wait_to_lead(file, None, PATIENCE)?;
         if view.queued > 0 {
             return Err(Exception::io(format!("{} has bytes already", request.path)));
         }
         let parts = request.text("parts").unwrap_or_default().split(',');
-        let mut pipeline = Pipeline::new(self, file, 0);
+        let mut pipeline = Pipeline::new(self, file, None, 0);
         for part in parts.filter(|part| !part.is_empty()) {
             let wrong = || Exception::argument("a part is NUMBER@ADDRESS@LENGTH");
             let mut words = part.split('@');
@@ -349,22 +354,46 @@ impl DataserverRoutes {
             push_all(&mut pipeline, next, Some(length))?;
         }
         pipeline.finish()?;
-        self.flush(file)?;
+        self.flush(file, None)?;
         Ok(webhdfs::empty(StatusCode::OK))
     }
 
     fn write(
         &self,
         request: &WebHdfsRequest,
+        (file, lease): LeasedFile,
+        client: Option<IpAddr>,
+        body: Arriving,
+    ) -> Result<Answer, Exception> {
+        let _writing = self.begin_to_write()?;
+        self.wait_to_lead(file, None, PATIENCE)?;
+        let lease = lease.map_or_else(|| self.ask_for_lease(request, file), Ok)?;
+        let written = self.write_under(request, file, lease, client, body);
+        // The nameserver learns the length, and gets the lease back, even when the body was cut.
+        let flushed = self.flush(file, Some(lease));
+        written.and(flushed)?;
+        if request.op != "CREATE" {
+            return Ok(webhdfs::empty(StatusCode::OK));
+        }
+        let mut answer = webhdfs::empty(StatusCode::CREATED);
+        let location = format!("webhdfs://{}{}", self.nameserver, escaped(&request.path));
+        answer.headers.push(("location", location));
+        Ok(answer)
+    }
+
+    /// Writes the body of a request under the lease of this generation.
+    fn write_under(
+        &self,
+        request: &WebHdfsRequest,
         file: FileId,
+        lease: u64,
         client: Option<IpAddr>,
         mut body: Arriving,
-    ) -> Result<Answer, Exception> {
-        let is_create = request.op == "CREATE";
+    ) -> Result<(), Exception> {
         let at = request.number("at")?;
-        let _writing = self.begin_to_write(file, &request.path)?;
-        let view = self.wait_to_lead(file, PATIENCE)?;
-        if is_create && view.queued > 0 {
+        // The lease comes here with the next assignment of the file.
+        let view = self.wait_to_lead(file, Some(lease), PATIENCE)?;
+        if request.op == "CREATE" && view.queued > 0 {
             let what = format!("{} has bytes already: create it anew", request.path);
             return Err(Exception::io(what));
         }
@@ -373,20 +402,13 @@ impl DataserverRoutes {
             return Err(Exception::again(what));
         }
         let flows = self.begin_flows(client, &view);
-        let written = self.write_body(file, view.queued, &mut body);
+        let mut pipeline = Pipeline::new(self, file, Some(lease), view.queued);
+        let pushed = push_all(&mut pipeline, || body.next_bytes(APPEND_BYTES_MAX), None);
+        let written = pushed.and_then(|()| pipeline.finish());
         if let Some(steering) = &self.steering {
             steering.end(&flows);
         }
-        // The nameserver learns the length even when the body was cut.
-        let flushed = self.flush(file);
-        written.and(flushed)?;
-        if !is_create {
-            return Ok(webhdfs::empty(StatusCode::OK));
-        }
-        let mut answer = webhdfs::empty(StatusCode::CREATED);
-        let location = format!("webhdfs://{}{}", self.nameserver, escaped(&request.path));
-        answer.headers.push(("location", location));
-        Ok(answer)
+        written
     }
 
     /// Tells the flowserver of the flows of a long write: one from the client, and one to each
@@ -399,19 +421,10 @@ impl DataserverRoutes {
         flows.filter_map(|(from, to)| steering.write(from, to)).collect()
     }
 
-    fn begin_to_write(&self, file: FileId, path: &str) -> Result<Writing<'_>, Exception> {
-        let mut written = self.written();
-        expect_room(&written)?;
-        match written.insert(file) {
-            true => Ok(Writing(self, file)),
-            false => Err(Exception::in_use(path)),
-        }
-    }
-
-    fn write_body(&self, file: FileId, at: u64, body: &mut Arriving) -> Result<(), Exception> {
-        let mut pipeline = Pipeline::new(self, file, at);
-        push_all(&mut pipeline, || body.next_bytes(APPEND_BYTES_MAX), None)?;
-        pipeline.finish()
+    fn begin_to_write(&self) -> Result<Writing<'_>, Exception> {
+        let writing = Writing(&self.writing);
+        expect_room(self.writing.fetch_add(1, Ordering::Relaxed))?;
+        Ok(writing)
     }
 
     /// Whether this dataserver leads the file now.
@@ -422,16 +435,22 @@ impl DataserverRoutes {
         Ok(self.view(file)?.is_some_and(|(view, _)| view.is_primary))
     }
 
-    /// Waits until this dataserver leads the file.
+    /// Waits until this dataserver leads the file, and knows the lease of this generation.
     ///
     /// # Errors
     /// When this dataserver does not lead in time, or another dataserver has led for a while.
-    pub fn wait_to_lead(&self, file: FileId, patience: Duration) -> Result<CopyView, Exception> {
+    pub fn wait_to_lead(
+        &self,
+        file: FileId,
+        lease: Option<u64>,
+        patience: Duration,
+    ) -> Result<CopyView, Exception> {
         let (begun, mut rest) = (Instant::now(), FIRST_ROUND);
         loop {
             let found = self.view(file)?;
             if let Some((view, _)) = &found
                 && view.is_primary
+                && lease <= Some(view.lease.generation)
             {
                 return Ok(view.clone());
             }
@@ -447,11 +466,14 @@ impl DataserverRoutes {
         }
     }
 
-    /// Waits until the nameserver knows the length.
-    fn flush(&self, file: FileId) -> Result<(), Exception> {
+    /// Waits until the nameserver knows the length, and has the lease back.
+    fn flush(&self, file: FileId, lease: Option<u64>) -> Result<(), Exception> {
         let begun = Instant::now();
         loop {
-            let pending = self.inbox.begin(move |server, _, token| server.flush(token, file));
+            let pending = self.inbox.begin(move |server, _, token| match lease {
+                Some(lease) => server.flush_and_release(token, file, lease),
+                None => server.flush(token, file),
+            });
             match pending.wait(PATIENCE.saturating_sub(begun.elapsed())) {
                 Some(Ok(())) => return Ok(()),
                 Some(Err(refusal @ FilesRefusal::NotHere)) => return Err(refusal.into()),
@@ -473,9 +495,12 @@ impl DataserverRoutes {
 /// The state of a copy, and its epoch.
 type Found = (CopyView, Option<u64>);
 
-/// Refuses one more file when many are written.
-fn expect_room(written: &BTreeSet<FileId>) -> Result<(), Exception> {
-    if written.len() >= WRITERS_MAX {
+/// A file, and the generation of its lease when the request has the lease already.
+type LeasedFile = (FileId, Option<u64>);
+
+/// Refuses one more file when so many are written.
+fn expect_room(writing: usize) -> Result<(), Exception> {
+    if writing >= WRITERS_MAX {
         let what = format!("{WRITERS_MAX} files are written here already");
         return Err(Exception::again(what));
     }

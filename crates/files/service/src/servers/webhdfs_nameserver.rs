@@ -17,6 +17,7 @@ use evenfall_runtime::http::{self, AllowedHosts, Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::create_concat::{MAKE, REPLACE};
+use super::leases::{self, LEASE, WRITER};
 use super::listing::{ListingPage, Sums};
 use super::owner::{OwnerInbox, now_ms};
 use super::pages::{StatePages, of_nameserver};
@@ -81,6 +82,7 @@ impl NameserverRoutes {
         let answered = match (&request.method, request.path.as_str()) {
             (&Method::GET, "/evenfall/status") => reports::servers(&self.inbox),
             (&Method::GET, "/evenfall/fsck") => reports::fsck(&self.inbox),
+            (&Method::GET, "/evenfall/leases") => leases::held_leases(&self.inbox),
             (&Method::POST, path) if path.starts_with("/evenfall/") => self.order(request),
             _ => WebHdfsRequest::read(request, "there is nothing at this path: try /webhdfs/v1")
                 .and_then(|read| self.operate(&request.method, &read)),
@@ -170,6 +172,7 @@ impl NameserverRoutes {
             "CREATE" => return self.redirect_writer(request),
             MAKE => return self.make(request),
             REPLACE => return self.replace(request),
+            LEASE => return self.grant_lease(request),
             "RENAME" => return self.rename(request),
             "MKDIRS" => (NamespaceCall::Mkdirs { path, mode: request.mode(0o755)? }, true),
             "SETREPLICATION" => {
@@ -406,9 +409,14 @@ impl NameserverRoutes {
         loop {
             let located = self.locate(request, &request.path, WRITE)?;
             if let Some(primary) = located.primary {
+                // A dataserver that checks no leases would mix the bytes of two writers.
+                self.inbox.ask(move |server, _| server.check_lease_peer(located.id))??;
                 let mut query = format!("op=APPEND&file={}", located.id.0);
                 if let Some(at) = request.number("at")? {
                     query += &format!("&at={at}");
+                }
+                if let Some(writer) = request.text(WRITER) {
+                    query += &format!("&{WRITER}={}", escaped(writer));
                 }
                 return redirect(request, &primary, &query);
             }

@@ -34,6 +34,8 @@ const PIPELINE: usize = 224;
 pub struct Pipeline<'a> {
     files: &'a DataserverRoutes,
     file: FileId,
+    /// The generation of the writer's lease, which the machine checks with each append.
+    lease: Option<u64>,
     /// Where the next append begins. The machine refuses an append that would begin elsewhere, so
     /// no append is made before an earlier append that was refused.
     next: u64,
@@ -43,9 +45,9 @@ pub struct Pipeline<'a> {
 }
 
 impl<'a> Pipeline<'a> {
-    /// Appends that begin at `next`.
-    pub fn new(files: &'a DataserverRoutes, file: FileId, next: u64) -> Self {
-        Self { files, file, next, under_way: VecDeque::new(), progress_at: Instant::now() }
+    /// Appends that begin at `next`, under the lease of this generation.
+    pub fn new(files: &'a DataserverRoutes, file: FileId, lease: Option<u64>, next: u64) -> Self {
+        Self { files, file, lease, next, under_way: VecDeque::new(), progress_at: Instant::now() }
     }
 
     /// Appends a piece. Waits for the first one when many are on their way.
@@ -61,12 +63,11 @@ impl<'a> Pipeline<'a> {
     }
 
     fn send(&mut self, bytes: Bytes) {
-        let (file, body, at) = (self.file, bytes.clone(), self.next);
+        let (file, lease, body, at) = (self.file, self.lease, bytes.clone(), self.next);
         self.next += bytes.len() as u64;
-        let pending = self
-            .files
-            .inbox()
-            .begin(move |server, now, token| server.append(now, token, file, Some(at), body));
+        let pending = self.files.inbox().begin(move |server, now, token| {
+            server.append(now, token, file, Some(at), lease, body)
+        });
         self.under_way.push_back((bytes, pending));
     }
 
@@ -98,7 +99,7 @@ impl<'a> Pipeline<'a> {
         }
         std::thread::sleep(ROUND);
         let first = self.next - again.iter().map(|bytes| bytes.len() as u64).sum::<u64>();
-        let view = self.files.wait_to_lead(self.file, PATIENCE)?;
+        let view = self.files.wait_to_lead(self.file, self.lease, PATIENCE)?;
         if view.queued != first {
             return Err(FilesRefusal::Unknown.into());
         }
