@@ -4,7 +4,7 @@ use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use evenfall_query_sql::{QUERY_STACK_BYTES, QuerySession, run_on, statement_error};
+use evenfall_query_sql::{QUERY_STACK_BYTES, QuerySession, error_words, run_on, statement_error};
 use futures_util::StreamExt as _;
 use tokio::runtime::Handle;
 
@@ -46,6 +46,9 @@ pub(crate) fn ask(args: AskArgs) -> Outcome {
         .enable_all()
         .build()?;
     let engine = open::open_engine(&args.engine, runtime.handle())?;
+    if let Some(name) = &args.engine.recording {
+        engine.check_recording(name).map_err(|error| error_words(&error))?;
+    }
     let database = args.engine.recording.as_deref().unwrap_or("evenfall");
     let session = engine.session(args.engine.recording.as_deref(), database)?;
     let is_terminal = std::io::stdin().is_terminal() && args.out.is_none();

@@ -58,6 +58,10 @@ struct ServeCli {
     args: serve::ServeArgs,
 }
 
+/// Most threads of queries. A machine with more cores is rare, and a million threads did not start
+/// within a minute.
+const THREADS_MAX: i64 = 1_024;
+
 /// Where the tables are, and how much their queries may take.
 #[derive(clap::Args, Clone, Debug)]
 struct EngineArgs {
@@ -84,8 +88,12 @@ struct EngineArgs {
     #[arg(long, default_value = "1MiB", value_name = "BYTES", value_parser = bytes)]
     statement_bytes: u64,
     /// Parts of a query that run at once. By default as many as there are cores.
-    #[arg(long, value_name = "COUNT")]
-    threads: Option<std::num::NonZeroUsize>,
+    #[arg(
+        long,
+        value_name = "COUNT",
+        value_parser = clap::value_parser!(u16).range(1..=THREADS_MAX)
+    )]
+    threads: Option<u16>,
     #[command(flatten)]
     desk: desk::DeskArgs,
 }
@@ -97,7 +105,7 @@ impl EngineArgs {
             memory_bytes: usize::try_from(self.memory).unwrap_or(usize::MAX),
             spill_dir: self.spill.clone(),
             spill_bytes: self.spill_bytes,
-            threads: self.threads.map_or(default.threads, std::num::NonZero::get),
+            threads: self.threads.map_or(default.threads, usize::from),
             statement_bytes: usize::try_from(self.statement_bytes).unwrap_or(usize::MAX),
         }
     }

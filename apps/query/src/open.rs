@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use evenfall_query_sql::QueryEngine;
 use evenfall_query_sql::datafusion::catalog::TableProvider;
 use evenfall_query_sql::datafusion::datasource::file_format::options::ArrowReadOptions;
 use evenfall_query_sql::datafusion::prelude::{CsvReadOptions, ParquetReadOptions, SessionContext};
+use evenfall_query_sql::{QueryEngine, error_words};
 use evenfall_store_engine::RecordSource;
 use evenfall_store_recording::{StoreTables, open_source};
 use tokio::runtime::Handle;
@@ -42,8 +42,13 @@ fn open_place(place: &str) -> Result<Arc<dyn RecordSource>, Failure> {
 
 async fn file_table(table: &NamedFile) -> Result<Arc<dyn TableProvider>, Failure> {
     let path = table.file.to_str().ok_or("--table takes a file whose name is UTF-8")?;
-    if !Path::new(path).is_file() {
-        return Err(format!("--table {}={path}: there is no such file", table.name).into());
+    let refused = |why: &str| Failure::from(format!("--table {}={path}: {why}", table.name));
+    match std::fs::metadata(path) {
+        Ok(about) if !about.is_file() => return Err(refused("this is no file")),
+        // The engine takes an empty file for a table without columns.
+        Ok(about) if about.len() == 0 => return Err(refused("the file is empty")),
+        Ok(_) => {}
+        Err(_) => return Err(refused("there is no such file")),
     }
     let ending = table.file.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
     let context = SessionContext::new();
@@ -51,14 +56,8 @@ async fn file_table(table: &NamedFile) -> Result<Arc<dyn TableProvider>, Failure
         "csv" => context.read_csv(path, CsvReadOptions::new()).await,
         "parquet" => context.read_parquet(path, ParquetReadOptions::default()).await,
         "arrow" => context.read_arrow(path, ArrowReadOptions::default()).await,
-        _ => {
-            return Err(format!(
-                "--table {}={path}: the name must end in .csv, .parquet or .arrow",
-                table.name
-            )
-            .into());
-        }
+        _ => return Err(refused("the name must end in .csv, .parquet or .arrow")),
     };
-    let rows = rows.map_err(|error| format!("--table {}={path}: {error}", table.name))?;
+    let rows = rows.map_err(|error| refused(&error_words(&error)))?;
     Ok(rows.into_view())
 }

@@ -18,11 +18,14 @@ type Failure = Box<dyn std::error::Error>;
 /// Rows of a printed table at most. A table has columns of equal width, so that all its rows are
 /// held before the first one is printed.
 const TABLE_ROWS: usize = 10_000;
+/// Bytes of the rows of a printed table at most. Its text takes some times as much, and a single
+/// value may have a gigabyte.
+const TABLE_BYTES: usize = 64 << 20;
 
 /// A format of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum OutputFormat {
-    /// A table for people; 10,000 rows at most.
+    /// A table for people; 10,000 rows and 64 MiB at most.
     Table,
     /// Lines of CSV, with a header.
     Csv,
@@ -43,7 +46,7 @@ pub(crate) struct Output {
 }
 
 enum Writer {
-    Table { batches: Vec<RecordBatch>, rows: usize, left_out: usize, out: Sink },
+    Table { batches: Vec<RecordBatch>, rows: usize, bytes: usize, left_out: usize, out: Sink },
     Csv(Box<arrow::csv::Writer<Sink>>),
     Json(arrow::json::LineDelimitedWriter<Sink>),
     Arrow(Box<StreamWriter<Sink>>),
@@ -193,7 +196,7 @@ impl Writer {
             OutputFormat::Table => {
                 // An answer without rows has a header as well.
                 let batches = vec![RecordBatch::new_empty(schema.clone())];
-                Self::Table { batches, rows: 0, left_out: 0, out: sink }
+                Self::Table { batches, rows: 0, bytes: 0, left_out: 0, out: sink }
             }
             OutputFormat::Csv => Self::Csv(Box::new(arrow::csv::Writer::new(sink))),
             OutputFormat::Json => Self::Json(arrow::json::LineDelimitedWriter::new(sink)),
@@ -206,8 +209,10 @@ impl Writer {
 
     fn write(&mut self, batch: &RecordBatch) -> Result<(), Failure> {
         match self {
-            Self::Table { batches, rows, left_out, .. } => {
-                let taken = batch.num_rows().min(TABLE_ROWS - *rows);
+            Self::Table { batches, rows, bytes, left_out, .. } => {
+                *bytes = bytes.saturating_add(batch.get_array_memory_size());
+                let room = if *bytes > TABLE_BYTES { 0 } else { TABLE_ROWS - *rows };
+                let taken = batch.num_rows().min(room);
                 batches.push(batch.slice(0, taken));
                 *rows += taken;
                 *left_out += batch.num_rows() - taken;

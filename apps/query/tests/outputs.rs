@@ -66,3 +66,27 @@ fn reader_that_has_seen_enough_ends_a_statement_quietly_and_a_full_disk_is_named
         assert!(errors.contains(wanted), "{format}: {errors}");
     }
 }
+
+#[test]
+fn arguments_that_fit_nothing_are_refused_by_name() {
+    let (dir, out) = (record_day(), tempfile::tempdir().unwrap());
+    let empty = out.path().join("empty.csv");
+    fs::write(&empty, "").unwrap();
+    let table = |path: &Path| format!("a={}", path.display());
+    for (arguments, words) in [
+        (["--recording", "dya"], "there is no recording dya; the nearest are day"),
+        (["--threads", "1000000"], "1..=1024"),
+        (["--table", table(&empty).as_str()], "empty.csv: the file is empty"),
+        (["--table", table(out.path()).as_str()], "this is no file"),
+    ] {
+        let said = asking(dir.path(), &[&["SELECT 1"][..], &arguments].concat()).output().unwrap();
+        let errors = String::from_utf8(said.stderr).unwrap();
+        assert!(!said.status.success() && errors.contains(words), "{arguments:?}: {errors}");
+    }
+    // One value of 100 MB makes no table, and all of it is in CSV.
+    let sql = "SELECT repeat('x', 100000000) AS x";
+    let said = asking(dir.path(), &[sql]).output().unwrap();
+    let errors = String::from_utf8(said.stderr).unwrap();
+    assert!(said.status.success() && errors.contains("1 rows are not shown"), "{errors}");
+    assert!(said.stdout.len() < 1_000);
+}

@@ -13,10 +13,20 @@ use datafusion::common::{DataFusionError, Result};
 
 use crate::faults::table_error;
 use crate::scan::SnapshotTable;
+use evenfall_store_recording::names::near_names;
 use evenfall_store_recording::tables::{TableError, TableName, Tables};
 
 /// The schema of users' files.
 pub(crate) const PUBLIC: &str = "public";
+
+/// Tables of a name that an error lists: more would not be read.
+const NAMES_SHOWN: usize = 5;
+
+/// The name in DataFusion's words about a table that nobody has.
+fn unknown_table(words: &str) -> Option<&str> {
+    let (name, _) = words.strip_prefix("table '")?.split_once("' not found")?;
+    Some(name)
+}
 
 /// All tables of a store, and those that a user added by a file.
 pub(crate) struct StoreCatalog {
@@ -56,6 +66,43 @@ impl StoreCatalog {
     /// The tables that a user added by a file.
     pub(crate) fn added_tables(&self) -> &Arc<BTreeMap<String, Arc<dyn TableProvider>>> {
         &self.added
+    }
+
+    /// An error of an unknown table with the tables that the statement may mean; any other error
+    /// as it is. In a store of several recordings, most names need the recording in front.
+    pub(crate) fn name_tables(&self, error: DataFusionError) -> DataFusionError {
+        match error {
+            DataFusionError::Diagnostic(place, error) => {
+                DataFusionError::Diagnostic(place, Box::new(self.name_tables(*error)))
+            }
+            DataFusionError::Context(words, error) => {
+                DataFusionError::Context(words, Box::new(self.name_tables(*error)))
+            }
+            DataFusionError::Plan(words) => {
+                let meant = unknown_table(&words).map(|name| self.meant_tables(name));
+                DataFusionError::Plan(format!("{words}{}", meant.unwrap_or_default()))
+            }
+            other => other,
+        }
+    }
+
+    /// The tables that a name may mean, as the end of a sentence.
+    fn meant_tables(&self, name: &str) -> String {
+        // The words of an error about a wrong name are no place for an error of the store.
+        let tables = self.tables.names().unwrap_or_default();
+        let table = name.rsplit('.').next().unwrap_or(name);
+        let named: Vec<String> = tables
+            .iter()
+            .filter(|known| known.table == table)
+            .map(ToString::to_string)
+            .take(NAMES_SHOWN)
+            .collect();
+        if !named.is_empty() {
+            return format!("; name one of {}", named.join(", "));
+        }
+        let added = self.added.keys().cloned();
+        let known: Vec<String> = tables.iter().map(ToString::to_string).chain(added).collect();
+        near_names(table, &known)
     }
 
     /// The recordings of a store, by name.

@@ -19,7 +19,7 @@ use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 
 use crate::asof::{self, PlanTimeJoins, PushFiltersBelowTimeJoins};
 use crate::book::BookFunction;
-use crate::catalog::{PUBLIC, StoreCatalog};
+use crate::catalog::{PUBLIC, StoreCatalog, store_error};
 use crate::desk::DeskSource;
 use crate::growing::{CountConstants, GrowingOperators, growing_functions};
 use crate::nesting::check_nesting;
@@ -27,7 +27,7 @@ use crate::running::{RunningQuery, StopAtDrop};
 use crate::stop::{QueryStop, hear_stops};
 use crate::values_at::ValuesAtTimes;
 use crate::{functions, syntax};
-use evenfall_store_recording::tables::Tables;
+use evenfall_store_recording::tables::{TableError, Tables};
 
 /// Limits of an engine.
 #[derive(Clone, Debug)]
@@ -115,6 +115,20 @@ impl QueryEngine {
     /// The limits.
     pub fn limits(&self) -> &EngineLimits {
         &self.limits
+    }
+
+    /// Refuses a recording that a person names and the store does not have.
+    ///
+    /// # Errors
+    /// The error of an unknown recording, and those of listing the tables.
+    pub fn check_recording(&self, name: &str) -> Result<()> {
+        let known = StoreCatalog::recordings(&*self.tables)?;
+        match known.iter().any(|known| known == name) {
+            true => Ok(()),
+            false => {
+                Err(store_error(TableError::UnknownRecording { name: name.to_owned(), known }))
+            }
+        }
     }
 
     /// A session that searches the recording of this name first. An unknown name is no error: then
@@ -264,7 +278,8 @@ impl QuerySession {
     /// The errors of the plan, and a statement that would change something.
     pub async fn plan(&self, mut statement: Statement) -> Result<LogicalPlan> {
         rewrite_statement(&mut statement)?;
-        let plan = self.state_of_moment().statement_to_plan(statement).await?;
+        let planned = self.state_of_moment().statement_to_plan(statement).await;
+        let plan = planned.map_err(|error| self.catalog.name_tables(error))?;
         check_reads_only(&plan)?;
         Ok(plan)
     }
@@ -330,11 +345,12 @@ fn check_reads_only(plan: &LogicalPlan) -> Result<()> {
     let options =
         SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
     options.verify_plan(plan).map_err(|error| match error {
-        DataFusionError::Plan(_) => DataFusionError::Plan(format!(
-            "{}: only statements that read are taken. Tables of the store are made by `evenfall \
-             store create`, and other files are added by --table NAME=FILE",
-            plan.display()
-        )),
+        // The words of the engine are the debug output of its plan.
+        DataFusionError::Plan(_) => DataFusionError::Plan(
+            "only statements that read are taken. Tables of the store are made by `evenfall store \
+             create`, and other files are added by --table NAME=FILE"
+                .to_owned(),
+        ),
         other => other,
     })
 }

@@ -354,6 +354,29 @@ async fn a_wrong_book_is_answered_with_what_there_is() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn mistake_in_a_statement_is_answered_with_what_is_right_in_plain_words() {
+    let store = empty_store();
+    store.record("day", 0..9);
+    store.record("night", 0..9);
+    let session = store.session();
+    for (sql, words) in [
+        ("SELECT * FROM trades", ["name one of ", "night.trades"]),
+        ("SELECT * FROM trades", ["'evenfall.public.trades' not found", "day.trades"]),
+        ("SELECT * FROM day.tradez", ["not found", "the nearest are day.trades"]),
+        ("SELEC 1", ["an SQL statement, found: SELEC", "Line: 1, Column: 1"]),
+        ("SELECT 'one", ["Unterminated string literal", "Line: 1"]),
+        ("DROP TABLE day.trades", ["only statements that read are taken", "store create"]),
+    ] {
+        let error = session.run(sql).await.err().unwrap_or_else(|| panic!("{sql} is answered"));
+        let said = crate::error_words(&error);
+        assert!(words.iter().all(|word| said.contains(word)), "{sql}: {said}");
+        for debug in ["Error during", "ParserError", "TokenizerError", "Bare {"] {
+            assert!(!said.contains(debug), "{sql}: {said}");
+        }
+    }
+}
+
 /// Files of the store have no nulls and no text: time, key and value.
 fn stored_file(store: &TestStore, name: &str, rows: &[(i64, u32)]) {
     let fields = [("time", FieldType::Time), ("key", FieldType::U32), ("value", FieldType::U32)];

@@ -1,6 +1,7 @@
 //! Words around statements: what went wrong, and where an error points.
 
 use datafusion::common::{DataFusionError, Result};
+use datafusion::sql::sqlparser::parser::ParserError;
 
 use crate::placeholders;
 
@@ -9,6 +10,14 @@ pub fn error_words(error: &DataFusionError) -> String {
     match error.find_root() {
         // The store says by itself what went wrong, and where.
         DataFusionError::External(cause) => cause.to_string(),
+        DataFusionError::Plan(words) => {
+            let end = words.find(DataFusionError::BACK_TRACE_SEP).unwrap_or(words.len());
+            words[..end].to_owned()
+        }
+        DataFusionError::SQL(error, _) => match error.as_ref() {
+            ParserError::ParserError(words) | ParserError::TokenizerError(words) => words.clone(),
+            other => other.to_string(),
+        },
         root => root.strip_backtrace(),
     }
 }
