@@ -146,6 +146,11 @@ pub fn of_nameserver(inbox: &OwnerInbox<Nameserver>) -> Result<ServerReport, Fil
                 "Files on dataservers that the log never named.",
                 server.strangers().len() as u64,
             ),
+            (
+                "files_leased",
+                "Files whose lease a writer holds.",
+                server.held_leases().len() as u64,
+            ),
             ("used_bytes", "Bytes of files on live disks.", sum(|one| one.used)),
             ("free_bytes", "Bytes that live disks have left.", sum(|one| one.free)),
             ("log_copies", "Dataservers that keep the log.", namespace.keepers().len() as u64),
