@@ -120,6 +120,19 @@ impl ClusterSource {
         lock(&self.connections).insert(address, client);
         Ok(answer)
     }
+
+    /// The error for a primary that does not say how many records a file has: the published ones
+    /// are known.
+    fn name_silent(&self, name: &str, entry: &Entry, why: StoreError) -> StoreError {
+        let (file, primary, why) = (name.to_owned(), entry.primary, Box::new(why));
+        match self.published(name) {
+            Ok((_, known)) => {
+                let published = known.map_or(0, |file| file.records());
+                StoreError::PrimarySilent { file, primary, published, why }
+            }
+            Err(_) => *why,
+        }
+    }
 }
 
 impl RecordSource for ClusterSource {
@@ -131,10 +144,9 @@ impl RecordSource for ClusterSource {
             }
             let records = match self.freshness {
                 Freshness::Published => self.published(&name)?.1.map_or(0, |file| file.records()),
-                Freshness::Fresh | Freshness::Primary => self.ask(&name, &entry, |client| {
-                    let file = client.open(&name)?;
-                    Ok(file.numbers.end)
-                })?,
+                Freshness::Fresh | Freshness::Primary => self
+                    .ask(&name, &entry, |client| Ok(client.open(&name)?.numbers.end))
+                    .map_err(|why| self.name_silent(&name, &entry, why))?,
             };
             all.push(FileListing { name, schema: entry.schema, records });
         }

@@ -1,3 +1,4 @@
+mod copies;
 mod subscriptions;
 
 use std::io::{Read as _, Write as _};

@@ -636,7 +636,8 @@ impl StoreEngine {
                 Place::Occupied(known) => known.into_mut(),
                 Place::Vacant(place) => {
                     let one = self.other_file(&file.name)?;
-                    let (files, _) = self.ask_primary(&one, Client::list)?;
+                    let asked = self.ask_primary(&one, Client::list);
+                    let (files, _) = asked.map_err(|error| known_up_to(file.records, error))?;
                     place.insert(files.into_iter().map(|file| (file.name, file.records)).collect())
                 }
             };
@@ -644,6 +645,17 @@ impl StoreEngine {
             listed.push(FileListing { records, ..file.clone() });
         }
         Ok(listed)
+    }
+}
+
+/// The error for a silent primary, to a reader who knows how many records are published.
+fn known_up_to(known: u64, error: StoreError) -> StoreError {
+    match error {
+        StoreError::PrimarySilent { file, primary, published, why } => {
+            let published = published.max(known);
+            StoreError::PrimarySilent { file, primary, published, why }
+        }
+        other => other,
     }
 }
 

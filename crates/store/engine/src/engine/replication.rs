@@ -8,7 +8,8 @@
 //! records only, so the second node never has more records than this node. The thread reads the
 //! records from the files themselves, so there is no queue that could fill. A second node that was
 //! away for a moment or for a day catches up in the same way. A file is copied from its first
-//! append at `replica` on, from the file's beginning.
+//! append at `replica` on, from the file's beginning. Where this node has lost records of a file,
+//! its copy ends in front of them, and appends to it at `replica` are refused by the lost numbers.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,9 +19,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use evenfall_core::UserKey;
-use evenfall_store_format::FileId;
-use evenfall_store_format::Reader;
 use evenfall_store_format::cache::Interest;
+use evenfall_store_format::{Error, FileId, Reader};
 
 use super::{StoreEngine, StoreFile, TICK};
 use crate::client::{Client, ConnectOptions, RemoteFile};
@@ -327,13 +327,23 @@ impl StoreEngine {
         let is_behind = |link: &&mut Link| link.file.durable.load(Relaxed) > link.sent;
         let behind: Vec<&mut Link> = links.values_mut().filter(is_behind).collect();
         let share = (ROUND_BYTES / behind.len().max(1)).max(BODY_BYTES_MAX / 4);
-        let mut was_sent = Vec::new();
+        let (mut was_sent, mut stopped) = (Vec::new(), Vec::new());
         for link in behind {
-            self.send(client, link, share)?;
-            was_sent.push(link.file.id);
+            match self.send(client, link, share) {
+                Ok(()) => was_sent.push(link.file.id),
+                // Records that this disk has lost delay no other file.
+                Err(StoreError::Store(error @ Error::Damaged { .. })) => {
+                    stopped.push((link.file.id, error.to_string()));
+                }
+                Err(error) => return Err(error),
+            }
         }
         while let Some(completion) = client.completion()? {
             completion.first?;
+        }
+        for (id, why) in stopped {
+            links.remove(&id);
+            to.note(id, |copied| copied.refused = Some((why, Instant::now())));
         }
         for id in &was_sent {
             let Some(link) = links.get(id) else { continue };
@@ -364,7 +374,8 @@ impl StoreEngine {
         Ok(())
     }
 
-    /// Sends the next records of a file, about `bytes` bytes, from memory or from the disk.
+    /// Sends the next records of a file, about `bytes` bytes, from memory or from the disk. Of lost
+    /// records, those in front are sent.
     fn send(&self, client: &mut Client, link: &mut Link, bytes: usize) -> Result<(), StoreError> {
         let size = usize::from(link.file.schema.record_bytes);
         let end = link.file.durable.load(Relaxed).min(link.sent + (bytes / size).max(1) as u64);
@@ -378,16 +389,17 @@ impl StoreEngine {
             part.clear();
             failed = failed.take().or(done.err());
         };
-        Reader::new(&at, &mut segments).records(link.sent..end, &mut |bytes: Bytes| {
+        let read = Reader::new(&at, &mut segments).records(link.sent..end, &mut |bytes: Bytes| {
             if part.len() + bytes.len() > most {
                 send(&mut part);
             }
             part.extend_from_slice(&bytes);
             Ok(())
-        })?;
+        });
         if !part.is_empty() {
             send(&mut part);
         }
+        read?;
         link.sent = end;
         failed.map_or(Ok(()), Err)
     }

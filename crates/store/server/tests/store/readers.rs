@@ -66,6 +66,9 @@ fn old_records_come_from_objects_and_recent_ones_from_the_primary() {
         Arc::into_inner(store).expect("alone").close().expect("a clean stop");
         let unreached = said(fresh.between("a", 0, i64::MAX));
         assert!(unreached.contains("serves nowhere now"), "{unreached}");
+        let unlisted = said(fresh.listed());
+        assert!(unlisted.contains("a is known up to record 500700 (excluded)"), "{unlisted}");
+        assert!(unlisted.contains("serves nowhere now"), "{unlisted}");
         assert!(all_of(&source(Freshness::Published), "a") == records(0..500_700));
     });
 }
