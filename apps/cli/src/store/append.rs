@@ -11,6 +11,8 @@ use evenfall_feed_formats::codec;
 use evenfall_feed_formats::source::PacketOrigin;
 use evenfall_feed_formats::{Date, Format, Message, Source};
 use evenfall_feed_service::input;
+use evenfall_host::interrupt;
+use evenfall_runtime::program::Stopped;
 use evenfall_store_engine::import::StampUnit;
 use evenfall_store_engine::{Freshness, Level, Store};
 use evenfall_store_format::schema::{Arrival, Sides};
@@ -132,6 +134,8 @@ pub fn append(args: &Append) -> Outcome {
         "there is nothing to append: give --feed FILE for a recording, or --csv FILE for the \
          records of a file that `store create` made",
     )?;
+    // A recording that a signal cuts short looks like a whole one, so that it is named.
+    interrupt::install()?;
     let config = args.appends.config(&args.dir)?;
     let format = input::format_named(args.format.as_deref())?;
     let messages = input::open_file(feed, format)?.source;
@@ -167,6 +171,14 @@ fn record(
     }
     let stopped = |place: usize, error: Failure| unfinished(args, &names[place], &*error);
     let taken = take_all(first, &mut *messages, day, &mut imports, &stopped);
+    // The advice is printed as after any other stop, and the exit code is that of the signal.
+    let taken = taken.map_err(|error| match Stopped::by_signal() {
+        Some(signal) => {
+            eprintln!("evenfall: {error}");
+            signal.into()
+        }
+        None => error,
+    });
     // The messages before a damage are recorded, and the damage is reported.
     let mut windows: Outcome = Ok(());
     for (name, import) in names.iter().zip(&mut imports) {
@@ -297,6 +309,9 @@ fn take_all(
     let mut sides = SidesApart::default();
     let mut next = first;
     while let Some(message) = next {
+        if interrupt::raised() {
+            return Err(stopped(0, "stopped by a signal".into()));
+        }
         let (mut sequence, mut time_ns) = (message.index, day.epoch_ns(&message)?);
         let mut place = 0;
         if imports.len() > 1 {

@@ -2,11 +2,12 @@
 //! from objects alone, and by other programs.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use super::common::{
-    Said, Scratch, data, evenfall, eventually, feed_file, finish, is_root, say, start_demo,
+    Said, Scratch, data, evenfall, eventually, feed_file, finish, is_root, say, signal, start_demo,
 };
 
 const MESSAGES: u64 = 1_500;
@@ -153,6 +154,34 @@ fn recording_that_was_killed_holds_the_beginning_of_the_feed() {
     let said = recorded.verify(&["--name", "later"]);
     assert!(said.ok && said.out.contains("later equals the feed"), "{}{}", said.out, said.err);
     assert_eq!(recorded.store(&["read", "feed"]).out.lines().count(), rows);
+}
+
+#[test]
+fn recording_that_a_signal_cuts_short_says_so_and_how_to_begin_again() {
+    let scratch = Scratch::beside();
+    let dir = scratch.path("store").display().to_string();
+    let feed = feed_file(20_000).0;
+    let append = ["store", "append", &dir, "day", "--feed", "-", "--date", "2026-11-20"];
+    let mut child = evenfall(&append).stdin(Stdio::piped()).spawn().expect("the program");
+    let mut pipe = child.stdin.take().expect("a pipe");
+    // A pipe holds a part of the first half, so that the program has begun to read.
+    let (first, second) = feed.split_at(feed.len() / 2);
+    pipe.write_all(first).expect("a reader");
+    signal(child.id(), "INT");
+    // The program may be gone before it has read the rest.
+    pipe.write_all(second).ok();
+    drop(pipe);
+    let said = finish(child);
+    assert_eq!(said.code, Some(130), "{}{}", said.out, said.err);
+    for words in ["day has only the first messages", "evenfall store delete", "stopped by a signal"]
+    {
+        assert!(said.err.contains(words), "{words}: {}", said.err);
+    }
+    let again = scratch.path("20261120.itch50");
+    fs::write(&again, &feed).expect("a feed");
+    let again = again.display().to_string();
+    let said = say(&["store", "append", &dir, "day", "--feed", &again]);
+    assert!(!said.ok && said.err.contains("delete that one first"), "{}", said.err);
 }
 
 #[test]

@@ -31,6 +31,7 @@ use evenfall_store_format::retention::Retention;
 use evenfall_store_format::{FileId, Schema};
 use serde::{Deserialize, Serialize};
 
+use crate::DiskDirectory;
 use embedded::Embedded;
 use membership::Membership;
 
@@ -335,7 +336,7 @@ impl Names {
     /// # Errors
     /// When the file cannot be read.
     pub fn objects_of(directory: &Path) -> Result<Option<String>, NamesError> {
-        Embedded::open_to_read(&directory.join(FILE))?.setting(OBJECTS)
+        Self::look_into(directory)?.setting(OBJECTS)
     }
 
     /// The cluster that a store in this directory belongs to, as the directory remembers.
@@ -343,7 +344,19 @@ impl Names {
     /// # Errors
     /// When the file cannot be read.
     pub fn cluster_of(directory: &Path) -> Result<Option<String>, NamesError> {
-        Embedded::open_to_read(&directory.join(FILE))?.setting(CLUSTER)
+        Self::look_into(directory)?.setting(CLUSTER)
+    }
+
+    /// The file of a directory that this process has not opened.
+    fn look_into(directory: &Path) -> Result<Embedded, NamesError> {
+        let path = directory.join(FILE);
+        Embedded::open_to_read(&path).or_else(|_| {
+            // A copy of a file that another process is writing looks damaged. Under the lock of the
+            // directory nobody writes.
+            let locked = DiskDirectory::open_to_read(directory);
+            let _locked = locked.map_err(|error| NamesError::Failed(error.to_string()))?;
+            Embedded::open_to_read(&path)
+        })
     }
 
     /// Remembers where the objects are. A cluster has all objects in one place.
@@ -590,5 +603,22 @@ impl Names {
         if let Some(member) = &self.member {
             member.leave();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_that_another_process_is_writing_is_not_called_damaged() {
+        let place = tempfile::tempdir().unwrap();
+        std::fs::write(place.path().join(FILE), "half a page").unwrap();
+        let said = || Names::objects_of(place.path()).unwrap_err().to_string();
+        let busy = "another process has the store open";
+        assert!(!said().contains(busy), "{}", said());
+        // The lock belongs to an opened directory, and is refused within a process as well.
+        let _writer = DiskDirectory::open(place.path()).unwrap();
+        assert!(said().contains(busy) && !said().contains("damaged"), "{}", said());
     }
 }

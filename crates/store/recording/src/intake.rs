@@ -38,7 +38,10 @@ impl fmt::Display for IntakeFailure {
         match self {
             Self::UnknownDay => f.write_str("its messages say times of day and not the day"),
             Self::NameTaken(name) => {
-                write!(f, "there is a recording {name} already: choose a name")
+                write!(
+                    f,
+                    "there is a recording {name} already: choose a name, or delete that one first"
+                )
             }
             Self::WrongTime { index, time_ns } => {
                 write!(f, "message {index}: its time, {time_ns} ns, is no time")
