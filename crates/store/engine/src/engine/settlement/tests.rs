@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::*;
-use crate::engine::Opened;
+use crate::engine::OpenedStore;
 use crate::names::{self, Names};
 use crate::{Archive, Bucket, ChunkForm, DiskDirectory, Level, RecordSource as _, StoreConfig};
 
@@ -60,7 +60,7 @@ impl Scratch {
         Store::open(self.config()).unwrap().store
     }
 
-    fn open_away(&self) -> (Opened, AwayObjects) {
+    fn open_away(&self) -> (OpenedStore, AwayObjects) {
         let bucket = Bucket::directory(&self.objects()).unwrap();
         let away = AwayObjects::begin(&self.objects());
         let disk = DiskDirectory::open(self.disk.path()).unwrap();
@@ -115,7 +115,7 @@ fn lost_records_come_from_the_objects_when_these_answer_again() {
     scratch.flip_record(1_200);
     scratch.remove(&["D-", "I-"]);
 
-    let (Opened { store, losses }, away) = scratch.open_away();
+    let (OpenedStore { store, losses }, away) = scratch.open_away();
     let said = said(&losses);
     assert!(said.contains("file a: records 1000 to 1499 are lost"), "{said}");
     assert!(said.contains("do not answer, and may have its lost records"), "{said}");
@@ -158,7 +158,7 @@ fn a_file_whose_end_is_not_known_takes_no_records_until_the_objects_answer() {
     drop((file, other, store));
     scratch.remove(&["J-", "D-", "I-"]);
 
-    let (Opened { store, losses }, away) = scratch.open_away();
+    let (OpenedStore { store, losses }, away) = scratch.open_away();
     let said = said(&losses);
     assert!(said.contains("may have more than the 0 records on this disk"), "{said}");
     let file = store.file("a").unwrap();
