@@ -6,7 +6,7 @@
 
 use evenfall_feed_formats::sharding::ContentHash;
 use evenfall_feed_formats::synthetic::{Config, Generator};
-use evenfall_feed_formats::{Source, framed, itch, open};
+use evenfall_feed_formats::{MessageSource, framed, itch, open};
 use std::hint::black_box;
 use std::io::Cursor;
 use std::time::Instant;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenfall_feed_formats::{Message, open};
+use evenfall_feed_formats::{FeedMessage, open};
 use evenfall_store_engine::{ChunkForm, Level, RecordSource, Store, StoreConfig, chunk_codec};
 use evenfall_store_format::Schema;
 use evenfall_store_format::columnar::{ChunkCodec, GROUPS_PER_CHUNK, columnar_name};
@@ -37,7 +37,7 @@ fn cpu_seconds() -> Result<f64, Failure> {
 
 fn record(feed: &Path, days: i64, directory: &Path) -> Result<u64, Failure> {
     let mut source = open(Box::new(File::open(feed)?), &feed.display().to_string())?;
-    let mut messages: Vec<Message> = Vec::new();
+    let mut messages: Vec<FeedMessage> = Vec::new();
     while let Some(message) = source.next_message()? {
         messages.push(message);
     }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Subcommand;
-use evenfall_feed_formats::Source;
+use evenfall_feed_formats::MessageSource;
 use evenfall_feed_formats::file::FileShape;
 use evenfall_feed_formats::framed::{write_end, write_frame};
 use evenfall_feed_formats::sharding::ContentHash;
@@ -344,7 +344,7 @@ fn make(args: &Make) -> Outcome {
 /// Writes every message after its length, and the mark that ends a session. Returns the number of
 /// messages.
 fn write_all(
-    source: &mut dyn Source,
+    source: &mut dyn MessageSource,
     out: &mut impl Write,
 ) -> Result<u64, Box<dyn std::error::Error>> {
     let mut frames = Vec::with_capacity(WRITE_BYTES);

@@ -24,7 +24,7 @@ use evenfall_campaigns::multicast::campaign::FAULTS;
 use evenfall_campaigns::multicast::{Params, Progress as Seen, Run, run_seen};
 use evenfall_core::Hedging;
 use evenfall_feed_formats::pace::{self, Pace};
-use evenfall_feed_formats::source::Source;
+use evenfall_feed_formats::source::MessageSource;
 use evenfall_multicast_machine::config::{Deadline, Rule, Scheme};
 use evenfall_multicast_machine::{Config, Mode, SharedKey};
 use evenfall_multicast_service::publisher::MESSAGE_BYTES_MAX;

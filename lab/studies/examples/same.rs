@@ -9,7 +9,7 @@ use evenfall_campaigns::CAMPAIGNS;
 use evenfall_campaigns::model::{Model, Stack};
 use evenfall_campaigns::multicast::{Params, run};
 use evenfall_core::{Prng, math, statistics};
-use evenfall_feed_formats::Source;
+use evenfall_feed_formats::MessageSource;
 use evenfall_feed_formats::synthetic::{Config, Generator};
 use evenfall_placement_planner::planner::{PlanMethod, Planner};
 use evenfall_placement_planner::qap::generator::{Family, generate};

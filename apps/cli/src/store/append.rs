@@ -9,7 +9,7 @@ use evenfall_feed_formats::arbiter::FeedSide;
 use evenfall_feed_formats::capture::CopyChoice;
 use evenfall_feed_formats::codec;
 use evenfall_feed_formats::source::PacketOrigin;
-use evenfall_feed_formats::{Date, Format, Message, Source};
+use evenfall_feed_formats::{Date, FeedMessage, Format, MessageSource};
 use evenfall_feed_service::input;
 use evenfall_host::interrupt;
 use evenfall_runtime::program::Stopped;
@@ -151,7 +151,7 @@ pub fn append(args: &Append) -> Outcome {
 fn record(
     args: &Append,
     feed: &Path,
-    mut messages: Box<dyn Source + Send>,
+    mut messages: Box<dyn MessageSource + Send>,
     date: Option<Date>,
     store: &Store,
 ) -> Outcome {
@@ -261,8 +261,8 @@ impl<'a> StreamImport<'a> {
     }
 
     /// Takes a message. Its sequence identifies copies, and orders equal times.
-    fn take(&mut self, sequence: u64, time_ns: i64, message: &Message) -> Outcome {
-        let Message { format, bytes, .. } = message;
+    fn take(&mut self, sequence: u64, time_ns: i64, message: &FeedMessage) -> Outcome {
+        let FeedMessage { format, bytes, .. } = message;
         let Some(window) = &mut self.window else { return self.push(time_ns, *format, bytes) };
         let held = [&time_ns.to_le_bytes()[..], &[format.0], bytes].concat();
         let remark =
@@ -300,8 +300,8 @@ impl<'a> StreamImport<'a> {
 
 /// Records all messages: as one feed, or in two recordings with each side as it was captured.
 fn take_all(
-    first: Option<Message>,
-    messages: &mut dyn Source,
+    first: Option<FeedMessage>,
+    messages: &mut dyn MessageSource,
     day: FeedDay,
     imports: &mut [StreamImport<'_>],
     stopped: &dyn Fn(usize, Failure) -> Failure,
@@ -332,7 +332,7 @@ fn take_all(
     Ok(())
 }
 
-fn no_number(message: &Message) -> Failure {
+fn no_number(message: &FeedMessage) -> Failure {
     let name = codec::name(message.format);
     format!("message {} ({name}) has no packet number to go by", message.index).into()
 }

@@ -314,7 +314,7 @@ pub fn data(file: &str) -> Option<PathBuf> {
 
 /// The generated feed as a file of ITCH behind 2-byte lengths: its bytes and where messages begin.
 pub fn feed_file(messages: u64) -> (Vec<u8>, Vec<usize>) {
-    use evenfall_feed_formats::Source;
+    use evenfall_feed_formats::MessageSource;
     use evenfall_feed_formats::synthetic::{Config, Generator};
     let config = Config { seed: 3, symbols: 20, messages, ..Config::default() };
     let mut generator = Generator::new(config).expect("a feed");

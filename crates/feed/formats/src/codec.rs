@@ -19,9 +19,9 @@
 //!
 //! What a codec has to know:
 //!
-//! - A [`Message`](crate::Message) of a file is what [`Codec::open`] gives. A message of a capture
-//!   is a whole UDP datagram, in which the venue may have packed several messages about several
-//!   securities. [`Codec::events`] therefore gives an [`Event`] for **each** of the venue's
+//! - A [`FeedMessage`](crate::FeedMessage) of a file is what [`Codec::open`] gives. A message of a
+//!   capture is a whole UDP datagram, in which the venue may have packed several messages about
+//!   several securities. [`Codec::events`] therefore gives an [`Event`] for **each** of the venue's
 //!   messages. A subscriber that filters by symbol gets the datagram when one of the events has a
 //!   wanted symbol, or has none. A table shows one row for the datagram, with the fields on which
 //!   all of its events agree ([`Events::read`](crate::event::Events::read)). A message whose fields
@@ -111,7 +111,7 @@ use crate::columns::{ColumnSink, MessageColumn, TYPE_COLUMNS};
 use crate::error::UnknownFormat;
 use crate::event::{EVENT_COLUMNS, Event};
 use crate::itch::Symbols;
-use crate::source::Source;
+use crate::source::MessageSource;
 
 /// NASDAQ TotalView-ITCH 5.0.
 pub const ITCH: Format = Format(1);
@@ -169,7 +169,11 @@ pub trait Codec: Sync {
 
     /// Reads a file of the format. Errors call the file `name`. `None` for a format that comes only
     /// in captures.
-    fn open(&self, _reader: Box<dyn Read + Send>, _name: &str) -> Option<Box<dyn Source + Send>> {
+    fn open(
+        &self,
+        _reader: Box<dyn Read + Send>,
+        _name: &str,
+    ) -> Option<Box<dyn MessageSource + Send>> {
         None
     }
 
@@ -197,8 +201,8 @@ pub trait Codec: Sync {
     }
 
     /// The key of the messages with which this message must stay in order, for messages that come
-    /// live ([`crate::Message::live`]). A [`Source`] of this codec sets the keys of its messages
-    /// itself, and the key of a bare datagram of a capture is its
+    /// live ([`crate::FeedMessage::live`]). A [`MessageSource`] of this codec sets the keys of its
+    /// messages itself, and the key of a bare datagram of a capture is its
     /// [`channel`](crate::pcap::channel).
     fn shard_key(&self, _message: &[u8]) -> u32 {
         0

@@ -8,7 +8,7 @@ use crate::error::{Fault, FeedError};
 use crate::foreign;
 use crate::gzip::{GzipMembers, LeftOut};
 use crate::pcap::{self, Skipped};
-use crate::source::{Message, PacketOrigin, Source};
+use crate::source::{FeedMessage, MessageSource, PacketOrigin};
 use crate::zip::{self, ZipContents};
 use std::io::{Cursor, Read, Seek, SeekFrom};
 
@@ -43,7 +43,7 @@ pub struct FeedFile {
     /// The shape that the first bytes have; `None` where only the user names the format.
     pub shape: Option<FileShape>,
     /// The messages.
-    pub source: Box<dyn Source + Send>,
+    pub source: Box<dyn MessageSource + Send>,
 }
 
 /// First bytes that are looked at, enough for the longest line or header by which a format is
@@ -82,11 +82,11 @@ pub(crate) type Stream = Box<dyn Read + Send>;
 /// KiB, never as a whole.
 ///
 /// # Errors
-/// A source that is empty, fails to be read, or has no known format. [`Source::next_message`]
-/// reports errors after the first bytes.
+/// A source that is empty, fails to be read, or has no known format.
+/// [`MessageSource::next_message`] reports errors after the first bytes.
 ///
 /// ```
-/// use evenfall_feed_formats::{Source, codec, framed, itch, open};
+/// use evenfall_feed_formats::{MessageSource, codec, framed, itch, open};
 ///
 /// let mut file = Vec::new();
 /// let event = itch::SystemEvent { event_code: itch::Code(b'O'), ..Default::default() };
@@ -97,7 +97,7 @@ pub(crate) type Stream = Box<dyn Read + Send>;
 /// assert_eq!(itch::View::decode(&message.bytes).unwrap().to_string(), "S,0,0,0.000000000,O");
 /// assert!(source.next_message().unwrap().is_none());
 /// ```
-pub fn open(reader: Reader, name: &str) -> Result<Box<dyn Source + Send>, FeedError> {
+pub fn open(reader: Reader, name: &str) -> Result<Box<dyn MessageSource + Send>, FeedError> {
     Ok(open_as(None, reader, name)?.source)
 }
 
@@ -178,7 +178,7 @@ impl Opening<'_> {
         &self,
         head: FileHead,
         rest: Stream,
-    ) -> Result<Box<dyn Source + Send>, FeedError> {
+    ) -> Result<Box<dyn MessageSource + Send>, FeedError> {
         let told = match head.shape {
             Some(FileShape::Capture) => {
                 let stream = head.before(rest);
@@ -256,7 +256,7 @@ impl Read for Failing {
 /// A source that repeats the end or the error once it was met, because a failed reader may not fail
 /// the same way twice. It also says what the wrappings around the feed left out.
 struct Fused {
-    source: Box<dyn Source + Send>,
+    source: Box<dyn MessageSource + Send>,
     end: Option<Result<(), FeedError>>,
     /// The date in the name of an archive's entry.
     date: Option<Date>,
@@ -292,7 +292,7 @@ impl TimeWatch {
 }
 
 impl Fused {
-    fn new(source: Box<dyn Source + Send>) -> Self {
+    fn new(source: Box<dyn MessageSource + Send>) -> Self {
         let (left_out, times) = (Vec::new(), TimeWatch::default());
         Self { source, end: None, date: None, left_out, times }
     }
@@ -303,8 +303,8 @@ impl Fused {
     }
 }
 
-impl Source for Fused {
-    fn next_message(&mut self) -> Result<Option<Message>, FeedError> {
+impl MessageSource for Fused {
+    fn next_message(&mut self) -> Result<Option<FeedMessage>, FeedError> {
         match &self.end {
             Some(Ok(())) => return Ok(None),
             Some(Err(error)) => return Err(error.clone()),

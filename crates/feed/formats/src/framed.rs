@@ -22,7 +22,7 @@ use crate::input::Input;
 use crate::itch::codec::Header;
 use crate::itch::{self, ItchError, Kind, Symbols, View};
 use crate::pcap::Skipped;
-use crate::source::{DayWatch, Message, Source};
+use crate::source::{DayWatch, FeedMessage, MessageSource};
 use bytes::Bytes;
 use std::io::Read;
 
@@ -231,7 +231,7 @@ fn are_messages(head: &[u8]) -> bool {
     false
 }
 
-/// A framed file of ITCH 5.0 messages as a [`Source`].
+/// A framed file of ITCH 5.0 messages as a [`MessageSource`].
 #[derive(Debug)]
 pub struct ItchSource<R> {
     frames: FrameReader<R>,
@@ -247,9 +247,9 @@ impl<R: Read> ItchSource<R> {
     }
 }
 
-impl<R: Read> Source for ItchSource<R> {
+impl<R: Read> MessageSource for ItchSource<R> {
     #[inline]
-    fn next_message(&mut self) -> Result<Option<Message>, FeedError> {
+    fn next_message(&mut self) -> Result<Option<FeedMessage>, FeedError> {
         let Some(length) = self.frames.look_frame()? else { return Ok(None) };
         let frame = self.frames.input.look(LENGTH_BYTES + length, "frame")?;
         let message = &frame[LENGTH_BYTES..];
@@ -267,7 +267,7 @@ impl<R: Read> Source for ItchSource<R> {
         let (time_ns, shard_key) = (header.time_ns, header.shard_key());
         self.days.check(time_ns).map_err(|fault| self.frames.input.error(fault))?;
         let Frame { index, bytes, .. } = self.frames.take_frame(length);
-        Ok(Some(Message { index, time_ns, shard_key, format: ITCH, bytes }))
+        Ok(Some(FeedMessage { index, time_ns, shard_key, format: ITCH, bytes }))
     }
 
     fn skipped(&self) -> Skipped {
@@ -304,7 +304,11 @@ impl Codec for ItchCodec {
         head == [0, 0] || are_messages(head) || are_zero_lengths(head)
     }
 
-    fn open(&self, reader: Box<dyn Read + Send>, name: &str) -> Option<Box<dyn Source + Send>> {
+    fn open(
+        &self,
+        reader: Box<dyn Read + Send>,
+        name: &str,
+    ) -> Option<Box<dyn MessageSource + Send>> {
         Some(Box::new(ItchSource::new(reader, name)))
     }
 

@@ -9,7 +9,7 @@ use crate::file::open;
 use crate::itch::{Symbols, View};
 use crate::mold::replay::{ReplayLimits, ReplayRing};
 use crate::mold::{COUNT_MAX, MoldError, Packet, Request, SessionId, Tracker};
-use crate::source::Source;
+use crate::source::MessageSource;
 use bytes::Bytes;
 use std::io::Cursor;
 

@@ -3,8 +3,8 @@
 //! The multicast carries bytes and never parses them. The multicast needs only three facts of a
 //! message: its place, its own time, and the messages with which it must stay in order. This crate
 //! finds these facts once, at the root, for every format that it reads, and hands the bytes on as
-//! one shared slice ([`Message`]). The rest of the crate is for code that reads messages: a symbol
-//! filter, a receiver's books, the tests.
+//! one shared slice ([`FeedMessage`]). The rest of the crate is for code that reads messages: a
+//! symbol filter, a receiver's books, the tests.
 //!
 //! All functions depend only on their input: the crate uses no socket, file, clock or thread.
 //! Readers take any `std::io::Read`, and memory does not grow with the file. Decoding is total: any
@@ -13,7 +13,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`source`] | [`Message`], [`Source`]: messages in order, wherever they come from |
+//! | [`source`] | [`FeedMessage`], [`MessageSource`]: messages in order, wherever they come from |
 //! | `file` | `open`: a file of any format, told by its content (feature `files`) |
 //! | `dates` | the days that times of day belong to (feature `files`) |
 //! | [`codec`] | the formats: tag, name, how to recognise and how to read each |
@@ -41,7 +41,7 @@
 //! use evenfall_feed_formats::pace::{Mode, Pace};
 //! use evenfall_feed_formats::sharding::{ContentHash, shard_of};
 //! use evenfall_feed_formats::synthetic::{Config, Generator};
-//! use evenfall_feed_formats::{Source, itch};
+//! use evenfall_feed_formats::{MessageSource, itch};
 //!
 //! // A feed of 2,000 messages, over two trees, four times as fast as it happened.
 //! let config = Config { symbols: 20, messages: 2_000, ..Config::default() };
@@ -98,4 +98,4 @@ pub use dates::Date;
 pub use error::{Fault, FeedError, UnknownFormat};
 #[cfg(feature = "files")]
 pub use file::open;
-pub use source::{Message, Source};
+pub use source::{FeedMessage, MessageSource};

@@ -25,7 +25,7 @@ use crate::error::{Fault, FeedError};
 use crate::event::{EVENT_COLUMNS, Event};
 use crate::input::Input;
 use crate::itch::{Mpid, Symbols};
-use crate::source::{DayWatch, Message, Source};
+use crate::source::{DayWatch, FeedMessage, MessageSource};
 use std::io::Read;
 
 /// Longest line taken; a real line has about 40 bytes.
@@ -37,7 +37,8 @@ const FIELDS: usize = 6;
 /// The mark that some editors and spreadsheets write in front of UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// A LOBSTER message file as a [`Source`]; the shard key is 0, because a file is of one symbol.
+/// A LOBSTER message file as a [`MessageSource`]; the shard key is 0, because a file is of one
+/// symbol.
 #[derive(Debug)]
 pub struct LobsterSource<R> {
     input: Input<R>,
@@ -96,8 +97,8 @@ impl<R: Read> LobsterSource<R> {
     }
 }
 
-impl<R: Read> Source for LobsterSource<R> {
-    fn next_message(&mut self) -> Result<Option<Message>, FeedError> {
+impl<R: Read> MessageSource for LobsterSource<R> {
+    fn next_message(&mut self) -> Result<Option<FeedMessage>, FeedError> {
         let Some(length) = self.line_length()? else { return Ok(None) };
         let line = text(self.input.look(length, "line")?);
         let (text_bytes, time) = (line.len(), parse_line(line));
@@ -109,7 +110,7 @@ impl<R: Read> Source for LobsterSource<R> {
         let mut bytes = self.input.take(length);
         bytes.truncate(text_bytes);
         let index = self.input.next_index();
-        Ok(Some(Message { index, time_ns, shard_key: 0, format: LOBSTER, bytes }))
+        Ok(Some(FeedMessage { index, time_ns, shard_key: 0, format: LOBSTER, bytes }))
     }
 
     fn notes(&self) -> Vec<String> {
@@ -228,7 +229,11 @@ impl Codec for LobsterCodec {
         is_message_csv(head)
     }
 
-    fn open(&self, reader: Box<dyn Read + Send>, name: &str) -> Option<Box<dyn Source + Send>> {
+    fn open(
+        &self,
+        reader: Box<dyn Read + Send>,
+        name: &str,
+    ) -> Option<Box<dyn MessageSource + Send>> {
         Some(Box::new(LobsterSource::new(reader, name)))
     }
 

@@ -5,7 +5,7 @@
 //! and never slows. A sender that falls behind sends late, and its latency counts from the due
 //! time.
 
-use crate::source::Message;
+use crate::source::FeedMessage;
 use core::fmt;
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -77,7 +77,7 @@ impl Pace {
     /// A message whose own time is before its predecessor's is due together with the predecessor.
     /// Captures of two channels cross by microseconds, and order is more important than time. A due
     /// time beyond the range of `Duration` stays at the largest value.
-    pub fn due(&mut self, message: &Message) -> Duration {
+    pub fn due(&mut self, message: &FeedMessage) -> Duration {
         let (first_index, first_ns) = *self.first.get_or_insert((message.index, message.time_ns));
         let due_at = |seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
         let due = match self.mode {
@@ -155,8 +155,8 @@ mod tests {
     use super::*;
     use bytes::Bytes;
 
-    fn message(index: u64, time_ns: u64) -> Message {
-        Message { index, time_ns, bytes: Bytes::new(), ..Message::default() }
+    fn message(index: u64, time_ns: u64) -> FeedMessage {
+        FeedMessage { index, time_ns, bytes: Bytes::new(), ..FeedMessage::default() }
     }
 
     fn own_times(speed: f64) -> Mode {

@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(trees_of(GLOBAL, 3), 0..3);
         assert_eq!(trees_of(1, 16), 5..6);
         let halt = crate::itch::MwcbStatus::default().encode();
-        let live = crate::Message::live(0, 0, crate::codec::ITCH, halt.to_vec().into());
+        let live = crate::FeedMessage::live(0, 0, crate::codec::ITCH, halt.to_vec().into());
         assert_eq!(live.shard_key, GLOBAL);
     }
 

@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 /// One message of a feed on its way to the receivers: bytes that are never parsed again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Message {
+pub struct FeedMessage {
     /// Messages of the source before this one.
     pub index: u64,
     /// The message's own time in nanoseconds: since midnight for ITCH and LOBSTER, since 1970
@@ -28,7 +28,7 @@ pub struct Message {
     pub bytes: Bytes,
 }
 
-impl Message {
+impl FeedMessage {
     /// A message that came live and not from a file. Its codec gives its key
     /// ([`codec::Codec::shard_key`]).
     pub fn live(index: u64, time_ns: u64, format: Format, bytes: Bytes) -> Self {
@@ -88,13 +88,13 @@ pub struct PacketOrigin {
 }
 
 /// A source that gives messages in order.
-pub trait Source {
+pub trait MessageSource {
     /// The next message; `None` once the source is complete.
     ///
     /// # Errors
     /// The first part that cannot be read. All messages before it have been given, and
     /// [`FeedError::index`] is their number. Asking again gives the error again.
-    fn next_message(&mut self) -> Result<Option<Message>, FeedError>;
+    fn next_message(&mut self) -> Result<Option<FeedMessage>, FeedError>;
 
     /// Packets that were skipped so far because they are no message of the feed. Only captures have
     /// such packets.
@@ -163,8 +163,8 @@ fn remark_on_copies(counts: &CopyCounts) -> String {
     )
 }
 
-impl<S: Source + ?Sized> Source for Box<S> {
-    fn next_message(&mut self) -> Result<Option<Message>, FeedError> {
+impl<S: MessageSource + ?Sized> MessageSource for Box<S> {
+    fn next_message(&mut self) -> Result<Option<FeedMessage>, FeedError> {
         (**self).next_message()
     }
 

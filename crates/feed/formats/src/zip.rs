@@ -12,7 +12,7 @@ use crate::dates::{Date, date_in_name};
 use crate::error::{Fault, FeedError};
 use crate::file::Reader;
 use crate::lobster::LobsterSource;
-use crate::source::{Message, Source};
+use crate::source::{FeedMessage, MessageSource};
 use flate2::Crc;
 use flate2::read::DeflateDecoder;
 use std::io::{Error, ErrorKind, Read, SeekFrom};
@@ -215,15 +215,15 @@ impl Days {
     }
 }
 
-impl Source for Days {
-    fn next_message(&mut self) -> Result<Option<Message>, FeedError> {
+impl MessageSource for Days {
+    fn next_message(&mut self) -> Result<Option<FeedMessage>, FeedError> {
         let given = self.given;
         while let Some(day) = self.day() {
             let next = day.next_message().map_err(|error| FeedError { index: given, ..error })?;
             if let Some(message) = next {
                 self.given += 1;
                 let time_ns = message.time_ns + self.midnight_ns;
-                return Ok(Some(Message { index: given, time_ns, ..message }));
+                return Ok(Some(FeedMessage { index: given, time_ns, ..message }));
             }
             self.notes.extend(self.day.take().map(|day| day.notes()).unwrap_or_default());
         }

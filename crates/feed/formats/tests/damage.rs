@@ -1,6 +1,6 @@
 //! Feeds that are cut, foreign or broken: every error names its place, nothing before it is lost.
 
-use evenfall_feed_formats::{Fault, FeedError, Source, framed, itch, open};
+use evenfall_feed_formats::{Fault, FeedError, MessageSource, framed, itch, open};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::io::{Cursor, Write};

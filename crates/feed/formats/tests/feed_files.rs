@@ -4,7 +4,7 @@
 
 use evenfall_feed_formats::event::{Event, Events};
 use evenfall_feed_formats::itch::{self, Code, Stock, SystemEvent};
-use evenfall_feed_formats::{Message, Source, framed, open};
+use evenfall_feed_formats::{FeedMessage, MessageSource, framed, open};
 use std::io::{Cursor, Write};
 use std::path::Path;
 
@@ -21,7 +21,7 @@ fn field(name: &str) -> Option<Vec<u8>> {
 
 /// Everything that a file gives.
 struct Reading {
-    messages: Vec<Message>,
+    messages: Vec<FeedMessage>,
     error: Option<String>,
     notes: Vec<String>,
     date: Option<String>,

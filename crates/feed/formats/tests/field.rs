@@ -6,7 +6,7 @@ use evenfall_feed_formats::arbiter::CopyCounts;
 use evenfall_feed_formats::capture::CopyChoice;
 use evenfall_feed_formats::error::Fault;
 use evenfall_feed_formats::file::open_as;
-use evenfall_feed_formats::{FeedError, Format, Message, codec};
+use evenfall_feed_formats::{FeedError, FeedMessage, Format, codec};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -23,7 +23,7 @@ fn field(file: &str) -> Option<PathBuf> {
 
 /// A feed that was read to its end.
 struct ReadFeed {
-    messages: Vec<Message>,
+    messages: Vec<FeedMessage>,
     end: Result<(), FeedError>,
     copies: Option<CopyCounts>,
     remarks: String,

@@ -8,7 +8,7 @@ use evenfall_feed_formats::event::Event;
 use evenfall_feed_formats::itch::{Symbols, View};
 use evenfall_feed_formats::pcap::PcapReader;
 use evenfall_feed_formats::sharding::ContentHash;
-use evenfall_feed_formats::{Message, Source, codec, framed, open};
+use evenfall_feed_formats::{FeedMessage, MessageSource, codec, framed, open};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ fn data(file: &str) -> Option<PathBuf> {
     None
 }
 
-fn messages(path: &Path) -> Vec<Message> {
+fn messages(path: &Path) -> Vec<FeedMessage> {
     let file = Box::new(File::open(path).unwrap());
     let mut source = open(file, &path.display().to_string()).unwrap();
     let all = core::iter::from_fn(|| source.next_message().unwrap()).collect();
@@ -144,7 +144,7 @@ fn miax_datagrams_are_all_there() {
     assert!(messages.windows(2).all(|pair| pair[0].time_ns <= pair[1].time_ns));
     assert!(messages.iter().all(|message| message.shard_key == messages[0].shard_key));
     // 51 of them have the length and the letter of an ITCH message.
-    let alike = |message: &&Message| View::decode(&message.bytes).is_ok();
+    let alike = |message: &&FeedMessage| View::decode(&message.bytes).is_ok();
     assert_eq!(messages.iter().filter(alike).count(), 51);
     let mut events = evenfall_feed_formats::event::Events::new();
     for message in &messages {

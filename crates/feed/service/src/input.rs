@@ -12,7 +12,7 @@ use evenfall_feed_formats::capture::CopyChoice;
 use evenfall_feed_formats::file::FeedFile;
 use evenfall_feed_formats::pace::{Mode, Pace};
 use evenfall_feed_formats::pcap::Skipped;
-use evenfall_feed_formats::source::{Message, Source};
+use evenfall_feed_formats::source::{FeedMessage, MessageSource};
 use evenfall_feed_formats::{Date, FeedError, Format, UnknownFormat, codec, dates, synthetic};
 
 use crate::settings::{Feed, Synthetic};
@@ -102,12 +102,12 @@ pub fn format_named(word: Option<&str>) -> Result<Option<Format>, InputError> {
 
 /// The day of a file whose messages have only times of day: the day that the user gives, else the
 /// file's own (the days of a zip), else the date in the file's name.
-pub fn date_of(path: &Path, source: &dyn Source, said: Option<Date>) -> Option<Date> {
+pub fn date_of(path: &Path, source: &dyn MessageSource, said: Option<Date>) -> Option<Date> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     said.or_else(|| source.date()).or_else(|| dates::date_in_name(&name))
 }
 
-fn generator(config: &Synthetic) -> Result<Box<dyn Source + Send>, InputError> {
+fn generator(config: &Synthetic) -> Result<Box<dyn MessageSource + Send>, InputError> {
     let Synthetic { seed, symbols, messages, mean_rate, bursts } = *config;
     let standard = synthetic::Config::default();
     let config = synthetic::Config { seed, symbols, messages, mean_rate, bursts, ..standard };
@@ -121,7 +121,7 @@ fn generator(config: &Synthetic) -> Result<Box<dyn Source + Send>, InputError> {
 ///
 /// # Errors
 /// [`InputError`].
-pub fn open(feed: &Feed) -> Result<Box<dyn Source + Send>, InputError> {
+pub fn open(feed: &Feed) -> Result<Box<dyn MessageSource + Send>, InputError> {
     match &feed.file {
         Some(path) => {
             let file = open_file(path, format_named(feed.format.as_deref())?)?;
@@ -135,9 +135,9 @@ pub fn open(feed: &Feed) -> Result<Box<dyn Source + Send>, InputError> {
 
 /// Messages and the time at which each is due, counted from the start.
 pub struct Schedule {
-    source: Box<dyn Source + Send>,
+    source: Box<dyn MessageSource + Send>,
     pace: Pace,
-    next: Option<(Duration, Message)>,
+    next: Option<(Duration, FeedMessage)>,
 }
 
 impl Schedule {
@@ -160,7 +160,7 @@ impl Schedule {
     ///
     /// # Errors
     /// When the feed is damaged at this place. All earlier messages were given.
-    pub fn peek(&mut self) -> Result<Option<&(Duration, Message)>, FeedError> {
+    pub fn peek(&mut self) -> Result<Option<&(Duration, FeedMessage)>, FeedError> {
         if self.next.is_none() {
             self.next = self.source.next_message()?.map(|m| (self.pace.due(&m), m));
         }
@@ -178,7 +178,7 @@ impl Schedule {
     }
 
     /// Takes the message that [`peek`](Self::peek) showed.
-    pub fn take(&mut self) -> Option<(Duration, Message)> {
+    pub fn take(&mut self) -> Option<(Duration, FeedMessage)> {
         self.next.take()
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use evenfall_collectives_machine::group::GroupSettings;
 use evenfall_collectives_member::{GroupSocket, GroupSocketOptions};
 use evenfall_core::SharedKey;
-use evenfall_feed_formats::Source;
+use evenfall_feed_formats::MessageSource;
 use evenfall_feed_formats::books::{BookRow, Books, BooksConfig};
 use evenfall_feed_formats::codec::ITCH;
 use evenfall_feed_formats::synthetic::{Config, Generator};

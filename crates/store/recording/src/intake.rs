@@ -5,7 +5,7 @@
 use std::fmt;
 
 use evenfall_feed_formats::codec::{self, Clock, Codec};
-use evenfall_feed_formats::{Date, FeedError, Message, Source};
+use evenfall_feed_formats::{Date, FeedError, FeedMessage, MessageSource};
 use evenfall_store_engine::{RecordSource, StoreError};
 
 use crate::catalog::Catalog;
@@ -86,7 +86,7 @@ impl FeedDay {
     ///
     /// # Errors
     /// [`IntakeFailure::UnknownDay`].
-    pub fn check(self, first: Option<&Message>) -> Result<(), IntakeFailure> {
+    pub fn check(self, first: Option<&FeedMessage>) -> Result<(), IntakeFailure> {
         let clock = first.map_or(Clock::Epoch, clock_of);
         match clock == Clock::Epoch || self.date.is_some() {
             true => Ok(()),
@@ -98,7 +98,7 @@ impl FeedDay {
     ///
     /// # Errors
     /// [`IntakeFailure::WrongTime`].
-    pub fn epoch_ns(self, message: &Message) -> Result<i64, IntakeFailure> {
+    pub fn epoch_ns(self, message: &FeedMessage) -> Result<i64, IntakeFailure> {
         let (index, time_ns) = (message.index, message.time_ns);
         let epoch_ns = clock_of(message).epoch_ns(self.date, time_ns);
         epoch_ns.ok_or(IntakeFailure::WrongTime { index, time_ns })
@@ -106,7 +106,7 @@ impl FeedDay {
 }
 
 /// The clock of a message's own time. A capture may hold messages of several formats.
-fn clock_of(message: &Message) -> Clock {
+fn clock_of(message: &FeedMessage) -> Clock {
     codec::of(message.format).map_or(Clock::Epoch, Codec::clock)
 }
 
@@ -136,7 +136,7 @@ pub fn expect_no_messages(
 /// [`IntakeFailure`].
 pub fn record_feed(
     writer: &mut RecordingWriter<'_>,
-    messages: &mut dyn Source,
+    messages: &mut dyn MessageSource,
     day: FeedDay,
     goes_on: &mut dyn FnMut() -> bool,
 ) -> Result<(), IntakeFailure> {

@@ -1,6 +1,6 @@
 //! A recording compared with its feed.
 
-use evenfall_feed_formats::Source;
+use evenfall_feed_formats::MessageSource;
 use evenfall_feed_formats::sharding::{ContentHash, trees_of};
 use evenfall_store_engine::{RecordSource, StoreError};
 
@@ -56,7 +56,7 @@ impl ComparedStream<'_> {
 pub fn compare_with_feed(
     source: &dyn RecordSource,
     name: &str,
-    feed: &mut dyn Source,
+    feed: &mut dyn MessageSource,
 ) -> Result<FeedComparison, Box<dyn std::error::Error>> {
     let catalog = Catalog::read(source)?;
     let Some(trees) = trees_of_recording(&catalog, name) else {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use arrow_array::RecordBatch;
 use evenfall_feed_formats::codec::{Clock, LOBSTER};
 use evenfall_feed_formats::synthetic::{Config, Generator};
-use evenfall_feed_formats::{Format, Message, Source, codec, open as open_feed};
+use evenfall_feed_formats::{FeedMessage, Format, MessageSource, codec, open as open_feed};
 use evenfall_store_engine::{ChunkForm, Level, RecordSource, Store, StoreConfig, clean_shutdown};
 use evenfall_store_recording::layouts::message_layouts;
 use evenfall_store_recording::{
@@ -42,7 +42,7 @@ fn config(path: &Path, sealed: Sealed) -> StoreConfig {
 }
 
 /// Records messages as stream 0, and closes the store when its whole chunks are in their form.
-fn record(path: &Path, sealed: Sealed, messages: &[(i64, Message)]) {
+fn record(path: &Path, sealed: Sealed, messages: &[(i64, FeedMessage)]) {
     let store = Store::open(config(path, sealed)).expect("a store").store;
     let mut writer = RecordingWriter::new(&store, "r", 1, Level::Memory).expect("a recording");
     for (number, (time_ns, message)) in (0..).zip(messages) {
@@ -74,7 +74,7 @@ fn sealed_bytes(path: &Path) -> u64 {
 }
 
 /// Enough ITCH for a whole chunk of each of its sizes.
-fn generated() -> Vec<(i64, Message)> {
+fn generated() -> Vec<(i64, FeedMessage)> {
     let config = Config { messages: 230_000, symbols: 200, ..Config::default() };
     let mut feed = Generator::new(config).expect("a feed");
     let next = || feed.next_message().expect("a message");
@@ -119,7 +119,7 @@ fn replayed(path: &Path) -> Vec<(u64, i64, Option<Format>, Vec<u8>)> {
 }
 
 /// Compares all that readers get from chunks in columns with what they get from raw chunks.
-fn compare(raw: &Path, columns: &Path, messages: &[(i64, Message)]) {
+fn compare(raw: &Path, columns: &Path, messages: &[(i64, FeedMessage)]) {
     let back = replayed(columns);
     assert_eq!(back.len(), messages.len());
     for (found, (number, (time_ns, message))) in back.iter().zip((0..).zip(messages)) {
@@ -154,7 +154,7 @@ struct Recorded {
     columns: TempDir,
 }
 
-fn record_all(messages: &[(i64, Message)]) -> Recorded {
+fn record_all(messages: &[(i64, FeedMessage)]) -> Recorded {
     let dir = || tempfile::tempdir().expect("a directory");
     let all = Recorded { raw: dir(), bytes: dir(), columns: dir() };
     record(all.raw.path(), Sealed::Rows, messages);
@@ -189,7 +189,7 @@ fn messages_that_no_layout_reads_stay_bytes_among_the_others() {
         let back = if number % 1_000 == 77 && number < 60_000 { 5_000_000_000 } else { 0 };
         let (index, shard_key) = (number, 0);
         let bytes = text.into_bytes().into();
-        (time_ns - back, Message { index, time_ns: 0, shard_key, format, bytes })
+        (time_ns - back, FeedMessage { index, time_ns: 0, shard_key, format, bytes })
     };
     let lines = (0..190_000u64).map(|number| {
         let day_ns = 34_200_000_000_000 + number * 1_000_003;
@@ -211,7 +211,7 @@ fn messages_that_no_layout_reads_stay_bytes_among_the_others() {
             _ => (LOBSTER, line),
         }
     });
-    let messages: Vec<(i64, Message)> = (0..).zip(lines).map(message).collect();
+    let messages: Vec<(i64, FeedMessage)> = (0..).zip(lines).map(message).collect();
     let all = record_all(&messages);
     assert!(sealed_files(all.columns.path()).len() >= 2);
     compare(all.raw.path(), all.columns.path(), &messages);
@@ -265,17 +265,19 @@ fn data(file: &str) -> Option<PathBuf> {
 }
 
 /// The messages of a file on several days before the present one, so that they fill chunks.
-fn days(path: &Path, days: i64) -> Vec<(i64, Message)> {
+fn days(path: &Path, days: i64) -> Vec<(i64, FeedMessage)> {
     let file = Box::new(File::open(path).expect("a file"));
     let mut feed = open_feed(file, &path.display().to_string()).expect("a feed");
     let next = || feed.next_message().expect("a message");
-    let messages: Vec<Message> = std::iter::from_fn(next).collect();
-    let origin = |message: &Message| match codec::of(message.format).map(|codec| codec.clock()) {
+    let messages: Vec<FeedMessage> = std::iter::from_fn(next).collect();
+    let origin = |message: &FeedMessage| match codec::of(message.format).map(|codec| codec.clock())
+    {
         Some(Clock::Midnight { .. }) => MIDNIGHT_NS,
         _ => 0,
     };
     let day = |day: i64| {
-        let at = move |message: &Message| origin(message) + message.time_ns as i64 + day * DAY_NS;
+        let at =
+            move |message: &FeedMessage| origin(message) + message.time_ns as i64 + day * DAY_NS;
         messages.iter().map(move |message| (at(message), message.clone()))
     };
     (-days..0).flat_map(day).collect()

@@ -36,7 +36,7 @@ use crate::arbiter::{CopyCounts, FeedSide};
 use crate::codec::{self, Clock, Codec, Format};
 use crate::error::{Fault, FeedError};
 use crate::pcap::{CapturedPacket, PcapReader, Skipped, channel as channel_of, packet::Transport};
-use crate::source::{Message, PacketOrigin, Source};
+use crate::source::{FeedMessage, MessageSource, PacketOrigin};
 use bytes::Bytes;
 use channel::{Channel, ChannelKind, Content, Envelope};
 use core::net::SocketAddr;
@@ -112,7 +112,7 @@ impl<R: Read> PacketWindow<R> {
     }
 }
 
-/// A capture as a [`Source`].
+/// A capture as a [`MessageSource`].
 #[derive(Debug)]
 pub struct PcapSource<R> {
     window: PacketWindow<R>,
@@ -125,7 +125,7 @@ pub struct PcapSource<R> {
     has_feed: bool,
     days: Days,
     /// Messages that wait to be given.
-    ready: VecDeque<(Message, PacketOrigin)>,
+    ready: VecDeque<(FeedMessage, PacketOrigin)>,
     /// The end, once all packets were taken.
     end: Option<Result<(), FeedError>>,
     given: u64,
@@ -430,7 +430,7 @@ impl<R: Read> PcapSource<R> {
         self.opaque += u64::from(codec.is_none());
         let sent_ns = head.map(|head| head.sent_ns);
         let origin = PacketOrigin { channel: channel.key, side: channel.side, sequence, sent_ns };
-        let message = Message { index: 0, time_ns, shard_key, format, bytes };
+        let message = FeedMessage { index: 0, time_ns, shard_key, format, bytes };
         self.ready.push_back((message, origin));
     }
 
@@ -483,14 +483,14 @@ impl<R: Read> PcapSource<R> {
     }
 }
 
-impl<R: Read> Source for PcapSource<R> {
-    fn next_message(&mut self) -> Result<Option<Message>, FeedError> {
+impl<R: Read> MessageSource for PcapSource<R> {
+    fn next_message(&mut self) -> Result<Option<FeedMessage>, FeedError> {
         loop {
             if let Some((message, origin)) = self.ready.pop_front() {
                 let index = self.given;
                 self.given += 1;
                 self.origin = origin;
-                return Ok(Some(Message { index, ..message }));
+                return Ok(Some(FeedMessage { index, ..message }));
             }
             match &self.end {
                 Some(Ok(())) => return Ok(None),

@@ -89,7 +89,7 @@ fn itch(tracking_number: u16, timestamp_ns: u64) -> Vec<u8> {
 
 /// A capture that was read to its end.
 struct ReadCapture {
-    messages: Vec<Message>,
+    messages: Vec<FeedMessage>,
     end: Result<(), FeedError>,
     copies: Option<CopyCounts>,
     remarks: String,
@@ -98,7 +98,7 @@ struct ReadCapture {
 impl ReadCapture {
     /// The numbers of MDP 3.0 packets.
     fn numbers(&self) -> Vec<u32> {
-        let number = |m: &Message| u32::from_le_bytes(*m.bytes.first_chunk().unwrap());
+        let number = |m: &FeedMessage| u32::from_le_bytes(*m.bytes.first_chunk().unwrap());
         self.messages.iter().map(number).collect()
     }
 }
@@ -277,7 +277,7 @@ fn mold(session: SessionId, sequence: u64, messages: &[Vec<u8>]) -> Vec<u8> {
 
 /// Tracking numbers of ITCH messages.
 fn tracks(read: &ReadCapture) -> Vec<u16> {
-    let track = |m: &Message| u16::from_be_bytes([m.bytes[3], m.bytes[4]]);
+    let track = |m: &FeedMessage| u16::from_be_bytes([m.bytes[3], m.bytes[4]]);
     read.messages.iter().map(track).collect()
 }
 

@@ -1,7 +1,7 @@
 use super::*;
 use crate::capture::PcapSource;
 use crate::error::Fault;
-use crate::source::Source;
+use crate::source::MessageSource;
 use proptest::prelude::*;
 
 const PAYLOAD: &[u8] = b"a market datagram";

@@ -27,7 +27,7 @@ use crate::codec::ITCH;
 use crate::error::FeedError;
 use crate::itch::codec::Header;
 use crate::itch::{self, Alpha, Code, Kind, Owned, Price4, Stock};
-use crate::source::{Message, Source};
+use crate::source::{FeedMessage, MessageSource};
 use arrivals::Arrivals;
 use book::{Book, ORDERS_MAX, UNITS_PER_CENT};
 use bytes::BytesMut;
@@ -381,8 +381,8 @@ impl Generator {
     }
 }
 
-impl Source for Generator {
-    fn next_message(&mut self) -> Result<Option<Message>, FeedError> {
+impl MessageSource for Generator {
+    fn next_message(&mut self) -> Result<Option<FeedMessage>, FeedError> {
         if self.index == self.config.messages {
             return Ok(None);
         }
@@ -396,7 +396,7 @@ impl Source for Generator {
         let (time_ns, shard_key) = (header.time_ns, header.shard_key());
         let index = self.index;
         self.index += 1;
-        Ok(Some(Message { index, time_ns, shard_key, format: ITCH, bytes }))
+        Ok(Some(FeedMessage { index, time_ns, shard_key, format: ITCH, bytes }))
     }
 }
 

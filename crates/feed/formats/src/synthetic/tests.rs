@@ -2,7 +2,7 @@ use super::*;
 use crate::itch::View;
 use std::collections::BTreeMap;
 
-fn all(config: Config) -> Vec<Message> {
+fn all(config: Config) -> Vec<FeedMessage> {
     let mut generator = Generator::new(config).unwrap();
     core::iter::from_fn(|| generator.next_message().unwrap()).collect()
 }

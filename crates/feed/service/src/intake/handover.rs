@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use evenfall_core::Timestamp;
-use evenfall_feed_formats::{FeedError, Format, Message};
+use evenfall_feed_formats::{FeedError, FeedMessage, Format};
 use evenfall_host::Waker;
 use evenfall_host::clock::MonotonicClock;
 use evenfall_port::Port;
@@ -156,7 +156,7 @@ impl Intake for Taker {
         let (shard_key, bytes, at) = self.taken.front().expect("filled above");
         let (index, shard_key, bytes) = (self.next, *shard_key, bytes.clone());
         let (time_ns, format) = (at.nanos(), Format::OPAQUE);
-        Ok(Next::Message(Message { index, time_ns, shard_key, format, bytes }, *at))
+        Ok(Next::Message(FeedMessage { index, time_ns, shard_key, format, bytes }, *at))
     }
 
     fn take(&mut self) {

@@ -29,7 +29,7 @@ pub use self::named::open;
 use std::time::Duration;
 
 use evenfall_core::Timestamp;
-use evenfall_feed_formats::{FeedError, Message};
+use evenfall_feed_formats::{FeedError, FeedMessage};
 use evenfall_port::Port;
 use serde::Serialize;
 
@@ -40,7 +40,7 @@ use evenfall_runtime::telemetry::Metrics;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// A message and its due time, which is not later than now.
-    Message(Message, Timestamp),
+    Message(FeedMessage, Timestamp),
     /// No message before this time, unless a datagram arrives.
     NotBefore(Timestamp),
     /// The end of the feed.
@@ -72,7 +72,7 @@ pub trait Intake {
 
     /// Takes the next message before it is due, with its time after the start. `None` at the end,
     /// and for a live feed.
-    fn skip(&mut self) -> Result<Option<(Message, Duration)>, FeedError> {
+    fn skip(&mut self) -> Result<Option<(FeedMessage, Duration)>, FeedError> {
         Ok(None)
     }
 

@@ -9,7 +9,7 @@ use evenfall_core::prng::Prng;
 use evenfall_core::{Arrival, Class, Destination, Head, Timestamp, Transmit};
 use evenfall_feed_formats::arbiter::{ArbiterEvent, ArbiterLimits, FeedSide};
 use evenfall_feed_formats::mold::{MoldError, Packet, Request, SessionId, Tracker};
-use evenfall_feed_formats::{FeedError, Format, Message, codec};
+use evenfall_feed_formats::{FeedError, FeedMessage, Format, codec};
 use evenfall_port::{Options, Port};
 
 use super::gaps::{Gaps, Step};
@@ -53,7 +53,7 @@ struct Ear {
 
 /// A message that waits to be taken.
 struct ReadyMessage {
-    message: Message,
+    message: FeedMessage,
     at: Timestamp,
     sequence: u64,
 }
@@ -352,7 +352,7 @@ impl Mold {
                 ArbiterEvent::Message { sequence, bytes } => {
                     let earlier = self.times.range(..=sequence).next_back();
                     let at = earlier.map_or(now, |(_, at)| *at).min(now);
-                    let message = Message::live(self.given, at.nanos(), self.format, bytes);
+                    let message = FeedMessage::live(self.given, at.nanos(), self.format, bytes);
                     self.given += 1;
                     self.ready.push_back(ReadyMessage { message, at, sequence });
                 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use evenfall_core::Timestamp;
-use evenfall_feed_formats::{FeedError, Message};
+use evenfall_feed_formats::{FeedError, FeedMessage};
 use evenfall_port::Port;
 
 use super::{Intake, News, Next};
@@ -49,7 +49,7 @@ impl Intake for Replay {
         self.schedule.take();
     }
 
-    fn skip(&mut self) -> Result<Option<(Message, Duration)>, FeedError> {
+    fn skip(&mut self) -> Result<Option<(FeedMessage, Duration)>, FeedError> {
         self.schedule.peek()?;
         Ok(self.schedule.take().map(|(due, message)| (message, due)))
     }

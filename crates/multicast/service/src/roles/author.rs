@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use evenfall_core::{Summary, Timestamp};
-use evenfall_feed_formats::Message;
+use evenfall_feed_formats::FeedMessage;
 use evenfall_feed_service::IntakeError;
 use evenfall_feed_service::intake::{FeedStatus, Intake, Next};
 use evenfall_host::clock::MonotonicClock;
@@ -295,8 +295,8 @@ impl<'a> PublisherRun<'a> {
     }
 
     /// Hands a message to the author. `false` when as many messages as may wait for their numbers.
-    fn publish(&mut self, message: &Message) -> Result<bool, RoleError> {
-        let Message { format, bytes, index, .. } = message;
+    fn publish(&mut self, message: &FeedMessage) -> Result<bool, RoleError> {
+        let FeedMessage { format, bytes, index, .. } = message;
         let is_first = self.authors[0].unanswered() == 0;
         let place = self.input(|author, now| author.publish(now, *format, bytes.clone()))?;
         let now = MonotonicClock::now();

@@ -16,7 +16,7 @@ use evenfall_feed_formats::itch::{
     AddOrder, Alpha, Code, OrderDelete, OrderExecuted, OrderExecutedWithPrice, OrderReplace,
     Price4, Stock, Trade,
 };
-use evenfall_feed_formats::{Format, Source as _};
+use evenfall_feed_formats::{Format, MessageSource as _};
 use evenfall_store_engine::{Level, RecordSource, Store};
 use tempfile::TempDir;
 
@@ -449,7 +449,7 @@ fn a_real_session_has_a_trade_for_each_execution_and_quotes_that_differ() {
     };
     let mut source = evenfall_feed_formats::open(Box::new(file), "aapl").unwrap();
     let read = std::iter::from_fn(|| source.next_message().unwrap());
-    let of = |message: evenfall_feed_formats::Message| {
+    let of = |message: evenfall_feed_formats::FeedMessage| {
         let bytes = message.bytes.to_vec();
         let ns = u64::from_be_bytes([&[0, 0], &bytes[5..11]].concat().try_into().unwrap());
         TimedMessage { format: ITCH, ns: ns - OPEN_NS, bytes }

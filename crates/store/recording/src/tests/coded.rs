@@ -8,7 +8,7 @@ use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::TimestampNanosecondType;
 use arrow_schema::DataType;
-use evenfall_feed_formats::Source as _;
+use evenfall_feed_formats::MessageSource as _;
 use evenfall_feed_formats::codec::{self, Format, ITCH, MACH, MDP3};
 use evenfall_feed_formats::itch::{AddOrder, Symbols};
 use evenfall_store_engine::{Level, RecordSource, Store};

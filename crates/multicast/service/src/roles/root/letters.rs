@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use bytes::Bytes;
 use evenfall_core::{Format, MasterKey, SharedKey, Timestamp};
-use evenfall_feed_formats::Message;
+use evenfall_feed_formats::FeedMessage;
 use evenfall_multicast_machine::Draft;
 use evenfall_multicast_sessions::{ProducerIngress, ProducerList, SessionChange};
 
@@ -59,8 +59,8 @@ pub(super) fn warn_of_open_ports(settings: &Settings, root: &Node, is_keyed: boo
 }
 
 /// A message of the feed under its number.
-fn message(index: u64, format: Format, bytes: Bytes) -> Message {
-    Message { index, time_ns: 0, shard_key: 0, format, bytes }
+fn message(index: u64, format: Format, bytes: Bytes) -> FeedMessage {
+    FeedMessage { index, time_ns: 0, shard_key: 0, format, bytes }
 }
 
 impl Run<'_> {

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use evenfall_clock_service::Standing;
 use evenfall_core::{Class, MasterKey, SyncTime, Timestamp};
-use evenfall_feed_formats::Message;
+use evenfall_feed_formats::FeedMessage;
 use evenfall_feed_formats::sharding::trees_of;
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::{interrupt, procstat};
@@ -539,7 +539,11 @@ fn listen(
 
 /// Hands a message to its tree, or to every tree when the message concerns all keys. `false` when a
 /// tree has no room. The next call continues with that tree.
-fn publish(run: &mut Run<'_>, message: &Message, scheduled: SyncTime) -> Result<bool, RoleError> {
+fn publish(
+    run: &mut Run<'_>,
+    message: &FeedMessage,
+    scheduled: SyncTime,
+) -> Result<bool, RoleError> {
     let trees = trees_of(message.shard_key, run.settings.course.trees);
     for tree in trees.skip(run.published as usize) {
         if !publish_by(run, tree as usize, message, scheduled)? {
@@ -554,7 +558,7 @@ fn publish(run: &mut Run<'_>, message: &Message, scheduled: SyncTime) -> Result<
 fn publish_by(
     run: &mut Run<'_>,
     tree: usize,
-    message: &Message,
+    message: &FeedMessage,
     scheduled: SyncTime,
 ) -> Result<bool, RoleError> {
     match run.on_root(tree, |root, now| root.publish(now, message.format, &message.bytes))? {

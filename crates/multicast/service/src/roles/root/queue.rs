@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 
 use evenfall_core::SyncTime;
-use evenfall_feed_formats::Message;
+use evenfall_feed_formats::FeedMessage;
 
 /// A message that is in no frame yet.
 #[derive(Clone, Debug)]
 pub(super) struct Queued {
-    pub(super) message: Message,
+    pub(super) message: FeedMessage,
     pub(super) scheduled: SyncTime,
 }
 
@@ -31,7 +31,7 @@ impl Queue {
     }
 
     /// The root has taken [`again`](Self::again), or else this message.
-    pub(super) fn give(&mut self, message: &Message, scheduled: SyncTime) {
+    pub(super) fn give(&mut self, message: &FeedMessage, scheduled: SyncTime) {
         if self.again().is_none() {
             self.push(message.clone(), scheduled);
         }
@@ -39,7 +39,7 @@ impl Queue {
     }
 
     /// Adds a message that the root does not have.
-    pub(super) fn push(&mut self, message: Message, scheduled: SyncTime) {
+    pub(super) fn push(&mut self, message: FeedMessage, scheduled: SyncTime) {
         self.waiting.push_back(Queued { message, scheduled });
     }
 
@@ -76,9 +76,9 @@ mod tests {
 
     use super::*;
 
-    fn message(index: u64) -> Message {
+    fn message(index: u64) -> FeedMessage {
         let (time_ns, shard_key, format) = (0, 0, Format::OPAQUE);
-        Message { index, time_ns, shard_key, format, bytes: Bytes::new() }
+        FeedMessage { index, time_ns, shard_key, format, bytes: Bytes::new() }
     }
 
     #[test]
