@@ -90,7 +90,9 @@ pub(crate) fn intake_error(error: &IntakeFailure) -> PyErr {
     let words = sentence(error);
     match error {
         IntakeFailure::Store(_) => kinds::StoreError::new_err(words),
-        IntakeFailure::UnknownDay | IntakeFailure::NameTaken(_) => wrong_argument(words),
+        IntakeFailure::UnknownDay
+        | IntakeFailure::NameTaken(_)
+        | IntakeFailure::WrongName { .. } => wrong_argument(words),
         _ => kinds::FeedError::new_err(words),
     }
 }

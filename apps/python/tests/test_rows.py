@@ -163,8 +163,10 @@ class RecordedDay(Case):
             (lambda: ev.open(self.directory / "none")["x"], ev.NotFoundError, "no such directory"),
             (lambda: ev.open("tcp://127.0.0.1:1"), ev.StoreError, "refused"),
             (lambda: self.ticks.record("aapl", AAPL), ev.SettingsError, "choose a name"),
+            (lambda: self.ticks.record("", AAPL), ev.SettingsError, 'the name "" must be 1 to'),
+            (lambda: self.ticks.record("a\nb", AAPL), ev.SettingsError, "control characters"),
             (lambda: self.ticks.record("b", "none.itch50"), ev.NotFoundError, "none.itch50"),
-            (lambda: self.ticks.record("b", __file__), ev.FeedError, "unknown format"),
+            (lambda: self.ticks.record("b", __file__), ev.FeedError, "this is "),
             (lambda: self.ticks.record("b", AAPL, format="fix"), ev.SettingsError, "fix"),
         ]:
             with self.assertRaises(kind) as raised:

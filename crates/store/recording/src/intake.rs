@@ -9,6 +9,7 @@ use evenfall_feed_formats::{Date, FeedError, FeedMessage, MessageSource};
 use evenfall_store_engine::{RecordSource, StoreError};
 
 use crate::catalog::Catalog;
+use crate::names::{NewNameError, check_new_name};
 use crate::replay::StreamReplay;
 use crate::writer::RecordingWriter;
 
@@ -20,6 +21,13 @@ pub enum IntakeFailure {
     UnknownDay,
     /// A recording of this name has messages already.
     NameTaken(String),
+    /// No new recording may have this name.
+    WrongName {
+        /// The name.
+        name: String,
+        /// What a name must be.
+        error: NewNameError,
+    },
     /// The time of a message is no time.
     WrongTime {
         /// The message's number in the feed.
@@ -43,6 +51,7 @@ impl fmt::Display for IntakeFailure {
                     "there is a recording {name} already: choose a name, or delete that one first"
                 )
             }
+            Self::WrongName { name, error } => write!(f, "the name {name:?} {error}"),
             Self::WrongTime { index, time_ns } => {
                 write!(f, "message {index}: its time, {time_ns} ns, is no time")
             }
@@ -57,6 +66,7 @@ impl std::error::Error for IntakeFailure {
         match self {
             Self::Feed(error) => error.source(),
             Self::Store(error) => error.source(),
+            Self::WrongName { error, .. } => std::error::Error::source(error),
             Self::UnknownDay | Self::NameTaken(_) | Self::WrongTime { .. } => None,
         }
     }
@@ -110,16 +120,19 @@ fn clock_of(message: &FeedMessage) -> Clock {
     codec::of(message.format).map_or(Clock::Epoch, Codec::clock)
 }
 
-/// Refuses the name of a recording that has messages.
+/// Refuses the name of a recording that has messages, and a name that no new recording may have.
 ///
 /// # Errors
-/// [`IntakeFailure::NameTaken`], and the errors of the source.
+/// [`IntakeFailure::NameTaken`], [`IntakeFailure::WrongName`], and the errors of the source.
 pub fn expect_no_messages(
     source: &dyn RecordSource,
     catalog: &Catalog,
     name: &str,
 ) -> Result<(), IntakeFailure> {
-    let Some(files) = catalog.recording(name) else { return Ok(()) };
+    let Some(files) = catalog.recording(name) else {
+        let named = check_new_name(name);
+        return named.map_err(|error| IntakeFailure::WrongName { name: name.to_owned(), error });
+    };
     for stream in files.streams() {
         let mut there = StreamReplay::new(source, name, stream, i64::MIN..=i64::MAX)?;
         if there.next_message()?.is_some() {
