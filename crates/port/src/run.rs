@@ -16,7 +16,7 @@
 
 use std::time::Duration;
 
-use evenfall_core::{Arrival, Class, ClockReading, Machine, Malformed, Timestamp};
+use evenfall_core::{Arrival, Class, ClockReading, Machine, Timestamp};
 
 use crate::cpu_meter::{CpuMeter, SpanMeter};
 use crate::{Answer, Port, Refusal, Wake};
@@ -84,7 +84,6 @@ pub struct Loop {
     arrivals: Vec<Arrival>,
     answers: Vec<Answer>,
     counters: LoopCounters,
-    last_malformed: Option<Malformed>,
     clock: Option<ClockWatch>,
     sidecar: Option<Sidecar>,
     /// Measures what the sidecar costs.
@@ -121,7 +120,6 @@ impl Loop {
             arrivals: Vec::new(),
             answers: Vec::new(),
             counters: LoopCounters::default(),
-            last_malformed: None,
             clock: None,
             sidecar: None,
             meter: None,
@@ -174,11 +172,6 @@ impl Loop {
     /// The counters of the loop.
     pub fn counters(&self) -> &LoopCounters {
         &self.counters
-    }
-
-    /// The error of the last malformed arrival, for a log line.
-    pub fn last_malformed(&self) -> Option<Malformed> {
-        self.last_malformed
     }
 
     /// One turn: arrivals, timeouts, clock and transmits, then a wait until there is work, and at
@@ -292,9 +285,8 @@ impl Loop {
                 self.take_timeouts(now, machines, port, events)?;
             }
             if self.is_for_sidecar(&arrival) {
-                if let Some(Err(malformed)) = self.input_sidecar(|m| m.handle(now, arrival)) {
+                if let Some(Err(_)) = self.input_sidecar(|m| m.handle(now, arrival)) {
                     self.counters.malformed += 1;
-                    self.last_malformed = Some(malformed);
                 }
                 continue;
             }
@@ -306,9 +298,8 @@ impl Loop {
                 continue;
             };
             self.meter.iter_mut().for_each(SpanMeter::count_other);
-            if let Err(malformed) = machine.handle(now, arrival) {
+            if machine.handle(now, arrival).is_err() {
                 self.counters.malformed += 1;
-                self.last_malformed = Some(malformed);
             }
             drain(owner, now, machine, port, events)?;
         }

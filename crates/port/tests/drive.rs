@@ -128,7 +128,6 @@ fn two_machines_share_a_socket_by_the_rule() {
     let ticks = log.iter().filter(|event| event.ends_with("tick")).count();
     assert!((8..=24).contains(&ticks), "{ticks} ticks");
     assert_eq!(drive.counters().malformed, 1);
-    assert_eq!(drive.last_malformed().map(|m| m.what), Some("short"));
     assert_eq!(drive.counters().undispatched, 2);
     assert!(machines.iter().all(|machine| machine.clock.is_some()));
     for (number, socket) in outside.iter().enumerate() {

@@ -41,7 +41,7 @@ use evenfall_collectives_machine::group::{
 };
 use evenfall_collectives_machine::wire::HEADER_BYTES;
 use evenfall_collectives_machine::{ShuffleConfig, ShuffleCounters, StartError};
-use evenfall_core::{Machine, Malformed, SharedKey, Timestamp};
+use evenfall_core::{Machine, SharedKey, Timestamp};
 use evenfall_host::Waker;
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::interrupt;
@@ -707,11 +707,6 @@ impl<M: Machine> GroupDriver<M> {
     pub fn malformed(&self) -> u64 {
         let port = self.member.port.counters();
         self.member.turn.counters().malformed + port.unopened + port.replayed
-    }
-
-    /// Why the machine did not understand the last of them.
-    pub fn last_malformed(&self) -> Option<Malformed> {
-        self.member.turn.last_malformed()
     }
 
     /// Ends a wait of [`turn`](Self::turn) from another thread.

@@ -11,7 +11,6 @@ use std::time::Duration;
 use evenfall_feed_formats::capture::CopyChoice;
 use evenfall_feed_formats::file::FeedFile;
 use evenfall_feed_formats::pace::{Mode, Pace};
-use evenfall_feed_formats::pcap::Skipped;
 use evenfall_feed_formats::source::{FeedMessage, MessageSource};
 use evenfall_feed_formats::{Date, FeedError, Format, UnknownFormat, codec, dates, synthetic};
 
@@ -165,11 +164,6 @@ impl Schedule {
             self.next = self.source.next_message()?.map(|m| (self.pace.due(&m), m));
         }
         Ok(self.next.as_ref())
-    }
-
-    /// Counts of the data that was skipped so far.
-    pub fn skipped(&self) -> Skipped {
-        self.source.skipped()
     }
 
     /// Remarks on a feed that has ended: skipped data, and dropped copies of two sides.

@@ -166,11 +166,6 @@ impl FlowModel {
         self.ids.is_empty()
     }
 
-    /// Whether the flow is known.
-    pub fn knows(&self, id: FlowId) -> bool {
-        self.ids.contains_key(&id)
-    }
-
     /// The estimated share of a flow, in bytes a second.
     pub fn share(&self, id: FlowId) -> Option<f64> {
         self.ids.get(&id).map(|&slot| self.shares[slot as usize])

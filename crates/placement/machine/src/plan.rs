@@ -275,12 +275,7 @@ impl TreeSurvey {
         self
     }
 
-    /// Removes and returns the lines since the last call, so that the caller can save them.
-    pub fn take_lines(&mut self) -> Vec<SurveyLine> {
-        core::mem::take(&mut self.lines)
-    }
-
-    /// Lines that no call of [`take_lines`](Self::take_lines) has returned yet.
+    /// The lines so far, by which the survey can be continued.
     pub fn lines(&self) -> &[SurveyLine] {
         &self.lines
     }

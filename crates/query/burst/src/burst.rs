@@ -268,12 +268,6 @@ impl<P: BurstProgram> Burst<P> {
         &self.group
     }
 
-    /// The group, for calls between bursts. All ranks make the same calls between the same two
-    /// bursts.
-    pub fn group_mut(&mut self) -> &mut ProcessGroup {
-        &mut self.group
-    }
-
     /// The group, when no more bursts follow.
     pub fn into_group(self) -> ProcessGroup {
         self.group

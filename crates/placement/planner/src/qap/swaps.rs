@@ -102,11 +102,6 @@ impl Swaps {
         self.swaps
     }
 
-    /// Returns the permutation and drops the rest.
-    pub fn into_permutation(self) -> Vec<usize> {
-        self.permutation
-    }
-
     /// The cost of the permutation, summed from the matrices.
     pub fn cost(&self) -> f64 {
         self.a.iter().zip(&self.c).map(|(a, c)| a * c).sum()

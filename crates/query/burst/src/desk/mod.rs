@@ -48,9 +48,6 @@ const REDUCE: u32 = 1;
 const SCAN: u32 = 0;
 const MERGE: u32 = 1;
 
-/// The phases that a question reports.
-pub const DESK_PHASES: [&str; 4] = ["scan", "exchange", "merge", "reduce"];
-
 /// What a table counts besides its rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableHead {
@@ -481,11 +478,6 @@ impl<S: RecentSource> DeskWorkerPlan<S> {
     /// Answers from these rows, and for these positions.
     pub fn new(source: S, positions: Vec<DeskPosition>) -> Self {
         Self { source, positions: Arc::new(PositionBook::new(positions)) }
-    }
-
-    /// The rows.
-    pub fn source_mut(&mut self) -> &mut S {
-        &mut self.source
     }
 }
 

@@ -198,19 +198,9 @@ impl<P: QuestionPlan> BurstAsker<P> {
         }
     }
 
-    /// Addresses of the workers, by place.
-    pub fn worker_addresses(&self) -> impl Iterator<Item = SocketAddr> {
-        self.workers.iter().map(|worker| worker.address)
-    }
-
     /// Datagrams that came from no worker, or belong to no question.
     pub fn foreign(&self) -> u64 {
         self.foreign
-    }
-
-    /// Whether a question has no answer yet.
-    pub fn is_asking(&self) -> bool {
-        self.pending.is_some()
     }
 
     /// Asks. The answer comes as an event.

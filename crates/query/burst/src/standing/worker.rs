@@ -124,11 +124,6 @@ impl<P: AnswerPlan> BurstWorker<P> {
         }
     }
 
-    /// What the worker answers with.
-    pub fn plan_mut(&mut self) -> &mut P {
-        &mut self.plan
-    }
-
     /// Counts so far.
     pub fn counters(&self) -> WorkerCounters {
         self.counters
