@@ -41,7 +41,7 @@ pub fn main(args: &Args) -> Outcome {
             };
             let report = report::read(&args.dir, Some(&mut each))?;
             if let Some(error) = failed {
-                return Err(format!("{}: {error}", path.display()).into());
+                return Err(error.into());
             }
             out.finish()?;
             unfinished.keep()?;

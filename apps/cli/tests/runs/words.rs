@@ -149,7 +149,7 @@ fn wrong_arguments_are_refused_with_what_is_right() {
         (&["demo", "--trees", "0"], &["--trees", "1..=64"]),
         (&["demo", "--rate=-5"], &["--rate", "above 0"]),
         (&["demo", "--set", "multicast.mood=tree", "--dir", &nowhere], &["multicast.mood=tree"]),
-        (&["run", "root", "--config", "no.toml"], &["no.toml", "--config"]),
+        (&["run", "root", "--config", "no.toml"], &["no.toml", "evenfall init"]),
         (&["report", &nowhere], &["run.json", "directory of a run"]),
         (&["stat", "--http", "127.0.0.1:1"], &["is a node running", "1 of 1 node did not answer"]),
         (&["clock", "report", "--config", &config], &["root.toml", "run.clock = \"mesh\""]),
@@ -157,7 +157,7 @@ fn wrong_arguments_are_refused_with_what_is_right() {
         (&["run", "receiver", "--config", &config], &["role = \"receiver\"", "a (root)"]),
         (&["run", "proxy", "--name", "a", "--config", &config], &["root, not proxy", "none"]),
         (&["run", "agent", "--config", &config], &["no [[node]]", "role = \"agent\""]),
-        (&["config", "check", "no.toml"], &["no.toml", "--config"]),
+        (&["config", "check", "no.toml"], &["no.toml", "name a settings file"]),
         (&["store", "append", &nowhere, "x"], &["--feed", "--csv"]),
         (
             &["store", "append", &store, "trades", "--csv", &owd],

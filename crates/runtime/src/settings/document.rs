@@ -94,11 +94,12 @@ impl Document {
     /// # Errors
     /// The file and line, or the override, and what is allowed.
     pub fn load(path: &Path, sets: &[String]) -> Result<Self, SettingsError> {
+        // Some commands take the file by --config, some by its place, and Python by an argument.
         let text = read_text_up_to(path, SETTINGS_BYTES_MAX).map_err(|error| {
-            SettingsError(format!(
-                "{}: {error}; name the settings file with --config",
-                path.display()
-            ))
+            let path = path.display();
+            let why =
+                format!("{path}: {error}; name a settings file, as `evenfall init` writes it");
+            SettingsError(why)
         })?;
         let variables = overrides()?.into_iter();
         let mut document = Self::parse(&text, &path.display().to_string(), variables, sets)?;
