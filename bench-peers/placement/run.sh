@@ -13,5 +13,5 @@ if [ ! -x "$venv/bin/python" ]; then
     python3 -m venv "$venv"
     "$venv/bin/pip" install --quiet numpy==2.4.6 scipy==1.17.1
 fi
-(cd ../.. && cargo build --release --quiet --package evenfall-cli)
+(cd ../.. && cargo build --release --quiet --package evenfall-cli --package evenfall-lab)
 exec "$venv/bin/python" qap.py --evenfall ../../target/release/evenfall "$@"

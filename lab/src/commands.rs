@@ -1,4 +1,4 @@
-//! The program `evenfall-lab`, to which `evenfall sim`, `evenfall bench` and `evenfall clock` hand
+//! The program `evenfall-lab`, to which `evenfall sim`, `bench`, `clock lab` and `plan qap` hand
 //! over.
 
 use clap::{Parser, Subcommand};
@@ -8,6 +8,7 @@ mod bench;
 mod clock;
 mod experiment;
 mod hostile;
+mod qap;
 mod rounds;
 mod sim;
 
@@ -29,6 +30,8 @@ enum Command {
     Clock(clock::Args),
     /// Attack a receiver of a feed as a subscriber can that holds the shared key.
     Hostile(hostile::Args),
+    /// Solve a quadratic assignment problem from a QAPLIB file.
+    Qap(qap::Args),
     /// Carry out a placement experiment, also on a simulated pool.
     Experiment(evenfall_placement_survey::experiment::command::Args),
 }
@@ -43,6 +46,7 @@ pub fn command(cli: Cli) -> Outcome {
         Command::Bench(args) => bench::main(&args),
         Command::Clock(args) => clock::main(&args),
         Command::Hostile(args) => hostile::main(&args),
+        Command::Qap(args) => qap::main(&args),
         Command::Experiment(args) => experiment::main(&args),
     }
 }

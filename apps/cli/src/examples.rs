@@ -30,7 +30,6 @@ evenfall plan live --config agents.toml --depth auto --receivers 20
 evenfall plan live --config agents.toml --rebuild proxy-2 --avoid proxy-2 --apply feed.toml"),
     ("plan lab", "evenfall plan lab --hosts 10 --slow 3,7"),
     ("plan tree", "evenfall plan tree --owd delays.csv --depth 1 --fanout 3"),
-    ("plan qap", "evenfall plan qap tai12a.dat"),
     ("plan run", "evenfall plan run plans/simulated.toml"),
     ("plan fetch", "evenfall plan fetch runs --config pool/agents.toml
 evenfall plan fetch runs --http 10.0.0.4:9180"),

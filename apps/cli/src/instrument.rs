@@ -1,4 +1,4 @@
-//! `evenfall sim`, `evenfall bench` and `evenfall clock lab`, which hand over to the program
+//! `evenfall sim`, `bench`, `clock lab` and `plan qap`, which hand over to the program
 //! `evenfall-lab`, and `evenfall query`, which hands over to `evenfall-query`. Both are programs of
 //! their own, so that a person who runs a feed builds no simulator and no query engine.
 

@@ -12,7 +12,6 @@ mod lab;
 mod live;
 #[cfg(feature = "agents")]
 mod model;
-mod qap;
 #[cfg(feature = "agents")]
 mod rebuild;
 #[cfg(feature = "agents")]
@@ -27,7 +26,7 @@ use clap::Subcommand;
 use evenfall_placement_planner::accuracy::LengthError;
 use evenfall_placement_planner::planner::PlanMethod;
 
-use crate::Outcome;
+use crate::{Outcome, instrument};
 
 #[cfg(not(feature = "agents"))]
 use self::absent::{deploy, fetch, lab, live, report, run};
@@ -69,7 +68,8 @@ enum Command {
     /// Choose a multicast tree from a pool whose delays are in a file.
     Tree(tree::Args),
     /// Solve a quadratic assignment problem from a QAPLIB file.
-    Qap(qap::Args),
+    #[command(disable_help_flag = true)]
+    Qap(instrument::Args),
     /// Carry out an experiment file: live, in the simulator, or on recorded delays.
     Run(run::Args),
     /// Bring the runs of an experiment home from the machine that carries it out.
@@ -99,7 +99,7 @@ pub fn main(args: &Args) -> Outcome {
         Command::Live(args) => live::main(args),
         Command::Lab(args) => lab::main(args),
         Command::Tree(args) => tree::main(args),
-        Command::Qap(args) => qap::main(args),
+        Command::Qap(args) => instrument::hand_over("qap", args.arguments.iter().cloned()),
         Command::Run(args) => run::main(args),
         Command::Fetch(args) => fetch::main(args),
         Command::Report(args) => report::main(args),

@@ -9,9 +9,8 @@ use evenfall_host::whole_file::read_up_to;
 use evenfall_placement_planner::qap::file::{self, KnownPermutation};
 use evenfall_placement_planner::qap::search::{SearchEffort, search};
 use evenfall_placement_planner::qap::{Instance, Solution, faq, printed};
+use evenfall_runtime::program::Outcome;
 use serde_json::json;
-
-use crate::Outcome;
 
 /// Bytes of the largest file: the largest instance, with 20 bytes for every cell.
 const FILE_BYTES_MAX: u64 = 4_000_000_000;
