@@ -5,7 +5,7 @@
 //! | [`time`] | [`Timestamp`] (local clock), [`SyncTime`] (synchronised clock), [`Clock`] between them |
 //! | [`prng`] | [`Prng`], seeded and passed in |
 //! | [`math`] | logarithms, powers, angles and hashes with the same bits on every computer |
-//! | [`machine`] | [`Machine`], the contract between protocols and drivers, and [`any_machine!`]; start reading here |
+//! | [`machine`] | [`Machine`], the contract between protocols and drivers; start reading here |
 //! | [`forward`] | [`Forward`]: state with which a port sends datagrams on without asking |
 //! | [`durable`] | [`Durable`]: writes that a machine asks for and does not wait for |
 //! | [`journal`] | [`Journal`](journal::Journal): a machine's log of records on its disk, with retries |

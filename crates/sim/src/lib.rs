@@ -51,6 +51,7 @@
 //! | [`objects`] | [`SimObjects`]: fails, answers late, takes effect late, lists late |
 //! | [`writes`] | [`SimWrites`]: the writes of machines, which a crash tears or loses |
 //! | [`campaign`] | [`Campaign`]: a protocol under many seeds of faults, its checks and mutants |
+//! | [`any_machine!`] | several kinds of machines in one world |
 //! | [`altered`] | [`Altered`]: a machine with altered inputs or outputs, for mutants |
 //! | [`transcript`] | a run as text |
 //! | [`strict`] | [`Strict`]: the rule of the contract, asserted |
@@ -128,6 +129,7 @@ pub mod objects;
 pub mod observer;
 pub mod quantiles;
 mod queue;
+mod several_machines;
 pub mod strict;
 mod time;
 mod timers;

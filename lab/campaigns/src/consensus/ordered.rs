@@ -9,7 +9,8 @@ use evenfall_consensus_machine::{
     DueRead, Event, LeafOnlyTree, LeaseKey, RequestSet, Requests, SecondRound, VnodeId, VnodeState,
     WriteState,
 };
-use evenfall_core::{NodeId, Timestamp, any_machine};
+use evenfall_core::{NodeId, Timestamp};
+use evenfall_sim::any_machine;
 
 use super::memory::Logged;
 use super::rivals::wire::Batch;

@@ -24,10 +24,12 @@ use evenfall_consensus_machine::{
 use evenfall_core::time::nanos;
 use evenfall_core::{
     Arrival, Class, ClockReading, Destination, Head, Install, Machine, Malformed, NodeId, Prng,
-    Reader, Timestamp, Transmit, any_machine,
+    Reader, Timestamp, Transmit,
 };
 use evenfall_sim::network::{Agenda, Divisible, Fate, Network, Packet, Rates, Verdict};
-use evenfall_sim::{Cloud, HostIndex, HostSpec, NodeIndex, Observer, Seen, SimTime, World};
+use evenfall_sim::{
+    Cloud, HostIndex, HostSpec, NodeIndex, Observer, Seen, SimTime, World, any_machine,
+};
 
 use super::ordered::{Ordered, Replicas};
 use super::rivals::Protocol;

@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use evenfall_core::{Disk as _, Machine, StorageError, any_machine};
+use evenfall_core::{Disk as _, Machine, StorageError};
 use evenfall_files_machine::chunk::{self, AppendReader};
 use evenfall_files_machine::{
     DataConfig, Dataserver, FileId, NameConfig, Nameserver, dataserver, nameserver,
 };
-use evenfall_sim::{NodeIndex, SimDisk};
+use evenfall_sim::{NodeIndex, SimDisk, any_machine};
 
 /// Appends that are read for a joiner at once. The number is small, so that copying a file takes
 /// several readings.

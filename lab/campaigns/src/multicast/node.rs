@@ -1,11 +1,11 @@
 //! One machine type for all roles, because a world has one type.
 
 use evenfall_clock_machine::Timekeeper;
-use evenfall_core::{Machine, NodeId, Timestamp, any_machine};
+use evenfall_core::{Machine, NodeId, Timestamp};
 use evenfall_multicast_machine::{Receiver, ReceiverEvent, Relay, RelayEvent, Root, RootEvent};
 
 use super::archive::Archive;
-use evenfall_sim::{NodeIndex, Prefetch, Strict};
+use evenfall_sim::{NodeIndex, Prefetch, Strict, any_machine};
 
 /// A machine of the overlay.
 pub enum Node {

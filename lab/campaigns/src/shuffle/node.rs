@@ -1,7 +1,7 @@
 //! A node of a simulated shuffle: the shuffle itself, or a rival.
 
 use evenfall_collectives_machine::{Shuffle, ShuffleEvent};
-use evenfall_core::any_machine;
+use evenfall_sim::any_machine;
 
 use super::plain::Plain;
 

@@ -5,13 +5,15 @@
 
 use core::time::Duration;
 
-use evenfall_core::{Timestamp, any_machine};
+use evenfall_core::Timestamp;
 use evenfall_placement_machine::surveyor::Welcome;
 use evenfall_placement_machine::{
     Agent, AgentConfig, HostFailure, JobOutcome, Program, SurveyStep, Surveyor, SurveyorConfig,
     SurveyorEvent,
 };
-use evenfall_sim::{ClockSpec, Cloud, HostSpec, NodeIndex, Observer, Seen, SimTime, World};
+use evenfall_sim::{
+    ClockSpec, Cloud, HostSpec, NodeIndex, Observer, Seen, SimTime, World, any_machine,
+};
 
 use crate::model::{Model, Simulated, Stack};
 

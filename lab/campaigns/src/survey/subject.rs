@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use bytes::{Bytes, BytesMut};
 use evenfall_core::{
     Arrival, Class, ClockError, ClockReading, Destination, Install, Machine, Malformed, Timestamp,
-    Transmit, any_machine,
+    Transmit,
 };
 use evenfall_placement_machine::probe::{DelayProbe, HEADER_BYTES, MAGIC as PROBE};
 use evenfall_placement_machine::surveyor::Welcome;
@@ -15,7 +15,7 @@ use evenfall_placement_machine::{
     Agent, AgentEvent, HostFailure, JobOutcome, PairDelays, Program, SurveyStep, Surveyor,
     SurveyorEvent, TreeSurvey,
 };
-use evenfall_sim::{Strict, named_variants};
+use evenfall_sim::{Strict, any_machine, named_variants};
 
 /// A program that a mutant can make deaf to failures.
 #[derive(Debug)]

@@ -1,8 +1,8 @@
 //! The machine of a node: a candidate among the roots, or any other node of the overlay.
 
-use evenfall_core::any_machine;
 use evenfall_multicast_sessions::{ProducerEvent, ProducerSession};
 use evenfall_multicast_sessions::{ReplicatedRoot, ReplicatedRootEvent};
+use evenfall_sim::any_machine;
 
 use crate::multicast::node::{Node, NodeEvent};
 
