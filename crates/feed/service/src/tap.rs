@@ -24,8 +24,6 @@ use crate::settings::Feed;
 #[cfg(test)]
 mod tests;
 
-/// Lost ranges that wait to be told. A reader that falls behind by more has other worries.
-const EVENTS_MAX: usize = 65_536;
 /// How far ahead a plain datagram may be and still be believed. One damaged or forged number would
 /// else count billions as lost.
 const JUMP_MAX: u64 = 1 << 22;
@@ -125,6 +123,8 @@ enum Source {
 pub struct Tap {
     source: Source,
     _signals: interrupt::Watch,
+    /// What one look at the source has brought: a batch of arrivals, and two events for each of
+    /// them at most.
     events: VecDeque<TapEvent>,
 }
 
@@ -307,7 +307,7 @@ impl PlainSource {
             self.status.ignored += 1;
             return;
         }
-        if head.number > next && events.len() < EVENTS_MAX {
+        if head.number > next {
             self.status.gaps += 1;
             self.status.lost += head.number - next;
             events.push_back(TapEvent::Lost(next..head.number));

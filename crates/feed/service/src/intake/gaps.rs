@@ -4,13 +4,24 @@
 //! A new hole is not requested at once, because side B or a reordered packet may fill it. Then all
 //! holes are requested in pieces that fit one packet each, because a re-request server answers a
 //! request with one packet. The next round follows when all pieces of a round have arrived, or
-//! after [`RETRY`]. The first hole is given up when it makes no progress for the patience that
-//! [`Gaps::new`] takes.
+//! after [`RETRY`]. A hole is given up after the patience that [`Gaps::new`] takes.
+//!
+//! Holes wait side by side. If the patience with a hole began only when all holes before it were
+//! gone, then a feed that loses more often than once in the time of the patience would fall behind
+//! for ever. Without a server, the patience with a hole begins when it is seen. With a server,
+//! it begins when the hole is requested, and again with each answer that fills the first hole:
+//!
+//! ```text
+//!  sequences   1 2 _ 4 _ 6 7 _ 9      holes at 3, 5 and 8
+//!  awaited     <-------------> since t   one entry: 3, 5 and 8 were missing by time t
+//!              3 given up at t + patience, and at once 5 and 8 as well
+//! ```
 
 use core::time::Duration;
+use std::collections::VecDeque;
 
 use evenfall_core::Timestamp;
-use evenfall_feed_formats::mold::{Request, Tracker};
+use evenfall_feed_formats::mold::{Request, SessionId, Tracker};
 
 /// How long an answer may take before its request is repeated.
 const RETRY: Duration = Duration::from_millis(10);
@@ -19,6 +30,9 @@ const RETRY: Duration = Duration::from_millis(10);
 const PIECE: u64 = 26;
 /// Requests of one round: their answers are some 20 KiB, far below a receive buffer.
 const ROUND: usize = 16;
+/// Parts of the patience in which holes share one beginning. A hole waits longer by such a part at
+/// most, and the list of beginnings stays short.
+const PATIENCE_PARTS: u32 = 16;
 
 /// The next action.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +52,17 @@ struct Hole {
     since: Timestamp,
 }
 
+/// Messages for which the patience began at the same time.
+#[derive(Clone, Copy, Debug)]
+struct AwaitedMessages {
+    /// When the first of them was awaited.
+    begun: Timestamp,
+    /// When the last of them was awaited, from which the patience with all of them counts.
+    since: Timestamp,
+    /// The number after the last of them.
+    end: u64,
+}
+
 /// The holes of a session.
 #[derive(Debug)]
 pub(super) struct Gaps {
@@ -46,7 +71,12 @@ pub(super) struct Gaps {
     skew: Duration,
     /// Whether a re-request server is configured.
     asking: bool,
+    /// The first hole; `None` while nothing is missing and after a hole was given up.
     hole: Option<Hole>,
+    /// From when on holes behind the first one are awaited, in order of their numbers.
+    awaited: VecDeque<AwaitedMessages>,
+    /// The session of these numbers, and how often its numbers began anew.
+    numbering: (Option<SessionId>, u64),
     ask_at: Timestamp,
     /// The number after the last message that this round requests.
     asked_end: u64,
@@ -54,15 +84,34 @@ pub(super) struct Gaps {
 
 impl Gaps {
     pub(super) fn new(patience: Duration, skew: Duration, asking: bool) -> Self {
-        Self { patience, skew, asking, hole: None, ask_at: Timestamp::MAX, asked_end: 0 }
+        Self {
+            patience,
+            skew,
+            asking,
+            hole: None,
+            awaited: VecDeque::new(),
+            numbering: (None, 0),
+            ask_at: Timestamp::MAX,
+            asked_end: 0,
+        }
     }
 
     /// The next action for the holes of the tracker.
     pub(super) fn step(&mut self, now: Timestamp, tracker: &Tracker) -> Step {
         let Some(first) = tracker.missing().next() else {
             self.hole = None;
+            self.awaited.clear();
             return Step::Wait(Timestamp::MAX);
         };
+        let numbering = (tracker.session(), tracker.counts().restarts);
+        if self.numbering != numbering {
+            // The numbers of before mean other messages.
+            (self.numbering, self.hole, self.asked_end) = (numbering, None, 0);
+            self.awaited.clear();
+        }
+        if !self.asking {
+            self.await_messages(now, tracker.known_end());
+        }
         let since = self.progress(now, first.start);
         if now >= since + self.patience {
             self.hole = None;
@@ -73,12 +122,24 @@ impl Gaps {
         }
         if now >= self.ask_at {
             self.ask_at = now + RETRY;
-            return Step::Ask(self.round(tracker));
+            let requests = self.round(tracker);
+            self.await_messages(now, self.asked_end);
+            return Step::Ask(requests);
         }
         Step::Wait(self.ask_at.min(since + self.patience))
     }
 
-    /// When the hole that starts here last made progress.
+    /// From now on the messages before this number are awaited, as far as they were not before.
+    fn await_messages(&mut self, now: Timestamp, end: u64) {
+        let part = self.patience / PATIENCE_PARTS;
+        match self.awaited.back_mut() {
+            Some(last) if end <= last.end => {}
+            Some(last) if now < last.begun + part => (last.since, last.end) = (now, end),
+            _ => self.awaited.push_back(AwaitedMessages { begun: now, since: now, end }),
+        }
+    }
+
+    /// From when on the patience with the hole that starts here counts.
     fn progress(&mut self, now: Timestamp, start: u64) -> Timestamp {
         match self.hole {
             Some(hole) if hole.start == start => return hole.since,
@@ -91,8 +152,15 @@ impl Gaps {
         if self.hole.is_some() && start == self.asked_end {
             self.ask_at = now;
         }
-        self.hole = Some(Hole { start, since: now });
-        now
+        while self.awaited.front().is_some_and(|awaited| awaited.end <= start) {
+            self.awaited.pop_front();
+        }
+        // Without a hole before it, the hole before was given up, and this one has waited as long.
+        let is_filled = self.asking && self.hole.is_some();
+        let awaited = self.awaited.front().filter(|_| !is_filled);
+        let since = awaited.map_or(now, |awaited| awaited.since);
+        self.hole = Some(Hole { start, since });
+        since
     }
 
     fn round(&mut self, tracker: &Tracker) -> Vec<Request> {
@@ -121,10 +189,12 @@ impl Gaps {
 pub(crate) fn fuzz(data: &[u8]) {
     use evenfall_feed_formats::arbiter::{ArbiterLimits, FeedSide};
     use evenfall_feed_formats::mold::{PacketBuilder, SessionId};
-    /// Most steps at one instant. The machine may give up one hole and ask for one round of
+    /// Messages that are held behind holes.
+    const HELD_MAX: usize = 64;
+    /// Most steps at one instant. The machine may give up every hole and ask for one round of
     /// messages, and a few further steps do no harm.
-    const STEPS_MAX: usize = 8;
-    let limits = ArbiterLimits { messages_max: 64, ..ArbiterLimits::default() };
+    const STEPS_MAX: usize = HELD_MAX + 8;
+    let limits = ArbiterLimits { messages_max: HELD_MAX, ..ArbiterLimits::default() };
     let mut tracker = Tracker::new(Some(1), limits);
     let mut gaps = Gaps::new(Duration::from_millis(50), Duration::from_millis(1), true);
     let mut now = Timestamp::ZERO;
@@ -218,6 +288,63 @@ mod tests {
         assert_eq!((round.len(), round[0], round[1]), (16, (1, 26), (27, 26)));
         give(&mut tracker, 1..1 + 16 * 26);
         assert_eq!(asked(gaps.step(at(2), &tracker))[0], (417, 26), "the next round, at once");
+    }
+
+    /// Gives up what is to be given up at this time, and returns the number of holes.
+    fn abandoned(gaps: &mut Gaps, tracker: &mut Tracker, now: Timestamp) -> usize {
+        let mut holes = 0;
+        loop {
+            match gaps.step(now, tracker) {
+                Step::Wait(_) => return holes,
+                Step::Ask(_) => {}
+                Step::Abandon => {
+                    tracker.abandon();
+                    while tracker.poll().is_some() {}
+                    holes += 1;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn holes_wait_side_by_side_and_not_one_behind_the_other() {
+        for asking in [false, true] {
+            let mut tracker = Tracker::new(Some(1), ArbiterLimits::default());
+            let mut gaps = Gaps::new(PATIENCE, SKEW, asking);
+            // Ten holes within 20 ms: one round of requests has them all.
+            for hole in 0..10 {
+                give(&mut tracker, 3 * hole + 1..3 * hole + 3);
+                assert_eq!(abandoned(&mut gaps, &mut tracker, at(2 * hole)), 0);
+            }
+            give(&mut tracker, 31..32);
+            for ms in 20..40 {
+                assert_eq!(abandoned(&mut gaps, &mut tracker, at(ms)), 0, "{ms} ms");
+            }
+            // No hole is given up before its time, and none waits for twice its time.
+            let before = abandoned(&mut gaps, &mut tracker, at(101));
+            assert!(before <= 1, "{before} holes at 101 ms");
+            let all =
+                (102..150).map(|ms| abandoned(&mut gaps, &mut tracker, at(ms))).sum::<usize>();
+            assert_eq!(before + all, 10, "asking {asking}");
+        }
+    }
+
+    #[test]
+    fn holes_of_a_session_that_begins_anew_wait_from_when_they_are_seen() {
+        let mut tracker = Tracker::new(None, ArbiterLimits::default());
+        let mut gaps = Gaps::new(PATIENCE, SKEW, false);
+        give(&mut tracker, 1..2);
+        give(&mut tracker, 9..10);
+        assert_eq!(gaps.step(at(0), &tracker), Step::Wait(at(100)));
+        tracker.leave();
+        let mut packet = PacketBuilder::new(SessionId(*b"     later"), 1, 1_400);
+        assert!(packet.push(b"one"));
+        tracker.datagram(FeedSide::A, &Bytes::from(packet.finish())).unwrap();
+        let mut packet = PacketBuilder::new(SessionId(*b"     later"), 3, 1_400);
+        assert!(packet.push(b"three"));
+        tracker.datagram(FeedSide::A, &Bytes::from(packet.finish())).unwrap();
+        while tracker.poll().is_some() {}
+        assert_eq!(gaps.step(at(90), &tracker), Step::Wait(at(190)));
     }
 
     #[test]

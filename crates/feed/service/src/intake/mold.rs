@@ -22,6 +22,8 @@ use crate::settings::Feed;
 
 /// Limit of events that wait to be reported. Further events only count in the counters.
 const NEWS_MAX: usize = 64;
+/// Ranges that were given up and wait to be told. A root tells nobody and keeps them: a MiB.
+const LOST_MAX: usize = 65_536;
 /// Frames that may wait to be sent: one round of requests.
 const REQUESTS_MAX: usize = 64;
 /// Number of kept arrival times above which times of messages that are no longer held are dropped.
@@ -88,7 +90,7 @@ pub(crate) struct Mold {
     has_first: bool,
     news: Vec<News>,
     /// Ranges of sequences that were given up and not told yet.
-    lost: Vec<Range<u64>>,
+    lost: VecDeque<Range<u64>>,
     losses: Option<PlannedLosses>,
     status: FeedStatus,
     given: u64,
@@ -159,7 +161,7 @@ impl Mold {
             format: crate::input::format_named(feed.format.as_deref())?.unwrap_or(codec::ITCH),
             has_first: feed.mold_from.is_some(),
             news: Vec::new(),
-            lost: Vec::new(),
+            lost: VecDeque::new(),
             losses: None,
             status: FeedStatus::default(),
             given: 0,
@@ -366,8 +368,8 @@ impl Mold {
                     self.tell("feed", text);
                 }
                 ArbiterEvent::Lost(range) => {
-                    if self.lost.len() < NEWS_MAX {
-                        self.lost.push(range.clone());
+                    if self.lost.len() < LOST_MAX {
+                        self.lost.push_back(range.clone());
                     }
                     let count = range.end - range.start;
                     let text = format!(
@@ -441,9 +443,13 @@ impl Mold {
         self.ready.front().map(|ready| ready.sequence)
     }
 
-    /// Ranges of sequences that were given up since the last call.
+    /// Ranges of sequences that were given up since the last call, and lie before the message that
+    /// [`next`](Intake::next) showed.
     pub(crate) fn take_lost(&mut self) -> Vec<Range<u64>> {
-        core::mem::take(&mut self.lost)
+        let next = self.sequence();
+        let is_before = |range: &&Range<u64>| next.is_none_or(|next| range.start < next);
+        let count = self.lost.iter().take_while(is_before).count();
+        self.lost.drain(..count).collect()
     }
 
     /// The port on which a program without another port waits: arrivals of all sockets end its

@@ -52,10 +52,11 @@ fn a_gap_is_asked_for_and_what_nobody_has_is_said() {
     side.send_to(&packet(1, &[b"one"]), settings.address).unwrap();
     side.send_to(&packet(3, &[b"three"]), settings.address).unwrap();
     side.send_to(&packet(5, &[b"five"]), settings.address).unwrap();
+    side.send_to(&packet(7, &[b"seven"]), settings.address).unwrap();
     for _ in 0..3 {
-        side.send_to(&end_of_session(SESSION, 6), settings.address).unwrap();
+        side.send_to(&end_of_session(SESSION, 8), settings.address).unwrap();
     }
-    // The server has the second message and not the fourth.
+    // The server has the second message, and neither the fourth nor the sixth.
     let serving = std::thread::spawn(move || {
         let mut buffer = [0; 100];
         loop {
@@ -74,12 +75,14 @@ fn a_gap_is_asked_for_and_what_nobody_has_is_said() {
         message(3, itch, b"three"),
         TapEvent::Lost(4..5),
         message(5, itch, b"five"),
+        TapEvent::Lost(6..7),
+        message(7, itch, b"seven"),
     ];
     assert_eq!(events(&mut tap), wanted);
     serving.join().unwrap();
     let status = tap.status();
-    assert_eq!((status.messages, status.rerequested, status.lost), (4, 1, 1), "{status:?}");
-    assert_eq!((status.session.as_str(), status.gaps), ("6512000100", 2));
+    assert_eq!((status.messages, status.rerequested, status.lost), (5, 1, 2), "{status:?}");
+    assert_eq!((status.session.as_str(), status.gaps), ("6512000100", 3));
 }
 
 #[test]

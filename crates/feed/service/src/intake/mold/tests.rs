@@ -111,3 +111,22 @@ fn a_sender_that_begins_again_with_other_messages_is_followed_and_told() {
     assert_eq!((status.restarts, status.reused, status.lost), (1, 0, 0));
     assert!(intake.news().iter().any(|(_, text)| text.contains("begins anew at sequence 1")));
 }
+
+#[test]
+fn every_range_that_is_given_up_is_told_once_and_in_its_place() {
+    let mut intake = intake();
+    for sequence in (1..402).step_by(2) {
+        let ready = send(&mut intake, OLD, 7, sequence..sequence + 1, 0);
+        assert_eq!(ready.len(), usize::from(sequence == 1));
+    }
+    intake.recover(at(0));
+    intake.recover(at(60_000));
+    assert_eq!(intake.status().unwrap().lost, 200);
+    // Message 3 is the next one, and only the message before it is missing there.
+    assert_eq!(intake.sequence(), Some(3));
+    assert_eq!(intake.take_lost(), [2..3]);
+    assert_eq!(taken(&mut intake).len(), 200);
+    let rest = intake.take_lost();
+    assert!(rest.iter().map(|range| range.start).eq((4..402).step_by(2)), "{rest:?}");
+    assert!(intake.take_lost().is_empty());
+}
