@@ -362,6 +362,9 @@ pub unsafe extern "C" fn evenfall_subscribe(
     feed: *mut *mut FeedHandle,
 ) -> CallStatus {
     run_call(|| {
+        // A program that frees what a failed call has left frees nothing.
+        // SAFETY: the caller's promise.
+        unsafe { hand_out(feed, "feed", ptr::null_mut()) }?;
         // SAFETY: the caller's promise.
         let options = unsafe { look_behind(options, "options") }?;
         expect_size::<FeedOptions>(options.size, "evenfall_feed_options")?;

@@ -1,6 +1,7 @@
 //! A publisher in a process of its own: it has the number of each message, and outlives the root.
 
 use std::ffi::c_char;
+use std::ptr;
 
 use evenfall::NodeId;
 use evenfall::publisher::{Publisher, PublisherSettings};
@@ -45,6 +46,9 @@ pub unsafe extern "C" fn evenfall_publisher_start(
     publisher: *mut *mut PublisherHandle,
 ) -> CallStatus {
     run_call(|| {
+        // A program that frees what a failed call has left frees nothing.
+        // SAFETY: the caller's promise.
+        unsafe { hand_out(publisher, "publisher", ptr::null_mut()) }?;
         // SAFETY: the caller's promise.
         let options = unsafe { look_behind(options, "options") }?;
         expect_size::<PublisherOptions>(options.size, "evenfall_publisher_options")?;

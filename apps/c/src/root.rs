@@ -1,6 +1,7 @@
 //! The root of a run in the program: it sends what the program publishes.
 
 use std::ffi::c_char;
+use std::ptr;
 
 use evenfall::NodeId;
 use evenfall::embedded_root::{EmbeddedRoot, EmbeddedRootSettings};
@@ -56,6 +57,9 @@ pub unsafe extern "C" fn evenfall_root_start(
     root: *mut *mut RootHandle,
 ) -> CallStatus {
     run_call(|| {
+        // A program that frees what a failed call has left frees nothing.
+        // SAFETY: the caller's promise.
+        unsafe { hand_out(root, "root", ptr::null_mut()) }?;
         // SAFETY: the caller's promise.
         let options = unsafe { look_behind(options, "options") }?;
         expect_size::<RootOptions>(options.size, "evenfall_root_options")?;

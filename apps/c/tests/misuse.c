@@ -57,6 +57,13 @@ static void refuse_options(void)
     expect(evenfall_subscribe(NULL, &feed), EVENFALL_WRONG_ARGUMENT, "options is a null", "no options");
     expect(evenfall_subscribe(&options, &feed), EVENFALL_WRONG_ARGUMENT, "evenfall_feed_options.size is 0",
            "options of size 0");
+    expect(evenfall_subscribe(&options, NULL), EVENFALL_WRONG_ARGUMENT, "feed is a null",
+           "no place for the feed");
+    /* A failed call leaves a null, so that the program may free what it has. */
+    feed = (evenfall_feed *)&options;
+    expect(evenfall_subscribe(NULL, &feed), EVENFALL_WRONG_ARGUMENT, "options is a null",
+           "rubbish in the place of the feed");
+    evenfall_feed_free(feed);
     options.size = sizeof options;
     expect(evenfall_subscribe(&options, &feed), EVENFALL_WRONG_ARGUMENT, "root is a null", "no root");
     options.root = "127.0.0.1";

@@ -1,9 +1,9 @@
 //! `evenfall tap`: takes a feed as a participant does, without a key.
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -114,9 +114,24 @@ impl Taking<'_> {
         if let Some(out) = self.out.as_mut().filter(|_| !message.is_empty()) {
             let mut frame = Vec::with_capacity(message.len() + 2);
             write_frame(&mut frame, message);
-            out.write_all(&frame)?;
+            out.write_all(&frame).map_err(|error| self.unwritten(&error))?;
         }
         Ok(())
+    }
+
+    /// Ends the file.
+    fn finish(&mut self) -> Outcome {
+        let Some(out) = &mut self.out else { return Ok(()) };
+        let mut end = Vec::new();
+        write_end(&mut end);
+        let ended = out.write_all(&end).and_then(|()| out.flush());
+        Ok(ended.map_err(|error| self.unwritten(&error))?)
+    }
+
+    /// An error of the file, with its name.
+    fn unwritten(&self, error: &io::Error) -> String {
+        let path = self.args.write.as_deref().unwrap_or(Path::new("")).display();
+        format!("{path}: {error}")
     }
 }
 
@@ -157,12 +172,7 @@ pub fn main(args: &Args) -> Outcome {
     let hash = ContentHash::new(1);
     let mut taking = Taking { args, hash, out: out.transpose()?, first: None, last: None };
     let ended = follow(&mut tap, &mut taking)?;
-    if let Some(out) = &mut taking.out {
-        let mut end = Vec::new();
-        write_end(&mut end);
-        out.write_all(&end)?;
-        out.flush()?;
-    }
+    taking.finish()?;
     let took = taking.first.zip(taking.last).map(|(first, last)| last.since(first));
     let tapped = Tapped {
         status: tap.status(),
