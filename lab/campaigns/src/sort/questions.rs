@@ -7,9 +7,7 @@ use std::collections::VecDeque;
 
 use evenfall_collectives_machine::ShuffleConfig;
 use evenfall_collectives_machine::group::GroupSettings;
-use evenfall_core::{
-    Arrival, ClockReading, Install, Machine, Malformed, Prng, Timestamp, Transmit,
-};
+use evenfall_core::{Arrival, ClockReading, Machine, Malformed, Prng, Timestamp, Transmit};
 use evenfall_query_burst::burst::Work;
 use evenfall_query_burst::desk::made::{MadeFeed, play_rows};
 use evenfall_query_burst::desk::plain::{PlainRows, answer_plainly};
@@ -162,10 +160,6 @@ impl Machine for StandingNode {
             NodeMachine::Asker(asker) => asker.poll_event().map(NodeEvent::Asker),
             NodeMachine::Worker(worker) => worker.poll_event().map(NodeEvent::Worker),
         }
-    }
-
-    fn poll_install(&mut self) -> Option<Install> {
-        None
     }
 
     fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {

@@ -292,21 +292,8 @@ impl Columns {
                 values[7] = (1.0 - received / sent).clamp(0.0, 1.0);
             }
         }
-        let [p25_us, p50_us, p75_us, p90_us, p99_us, mean_us, stddev_us, loss, clock_error_us] =
-            values.map(|value| value as f32);
         let count = received.unwrap_or(0.0) as u32;
-        let stats = EdgeStats {
-            p25_us,
-            p50_us,
-            p75_us,
-            p90_us,
-            p99_us,
-            mean_us,
-            stddev_us,
-            loss,
-            clock_error_us,
-            count,
-        };
+        let stats = EdgeStats::from_values(values.map(|value| value as f32), count);
         stats.flaw().map_or(Ok(stats), Err)
     }
 }

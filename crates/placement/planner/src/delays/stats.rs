@@ -165,7 +165,7 @@ impl EdgeStats {
         [a, b, c, d, e, f, g, h, self.clock_error_us]
     }
 
-    fn from_values(values: [f32; 9], count: u32) -> Self {
+    pub(super) fn from_values(values: [f32; 9], count: u32) -> Self {
         let [p25_us, p50_us, p75_us, p90_us, p99_us, mean_us, stddev_us, loss, clock_error_us] =
             values;
         Self {

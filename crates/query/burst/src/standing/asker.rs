@@ -9,7 +9,7 @@ use bytes::Bytes;
 use evenfall_collectives_machine::RankFailure;
 use evenfall_collectives_machine::group::ProcessGroup;
 use evenfall_core::{
-    Arrival, Class, ClockReading, Destination, Install, Machine, Malformed, Timestamp, Transmit,
+    Arrival, Class, ClockReading, Destination, Machine, Malformed, Timestamp, Transmit,
 };
 
 use super::wire::{
@@ -577,10 +577,6 @@ impl<P: QuestionPlan> Machine for BurstAsker<P> {
 
     fn poll_event(&mut self) -> Option<Self::Event> {
         self.events.pop_front()
-    }
-
-    fn poll_install(&mut self) -> Option<Install> {
-        None
     }
 
     fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {

@@ -9,7 +9,7 @@ use evenfall_collectives_machine::RankFailure;
 use evenfall_collectives_machine::group::{GroupSettings, ProcessGroup};
 use evenfall_collectives_machine::wire::{HEADER_BYTES, ShuffleHeader};
 use evenfall_core::{
-    Arrival, Class, ClockReading, Destination, Install, Machine, Malformed, Timestamp, Transmit,
+    Arrival, Class, ClockReading, Destination, Machine, Malformed, Timestamp, Transmit,
 };
 
 use super::wire::{
@@ -358,10 +358,6 @@ impl<P: AnswerPlan> Machine for BurstWorker<P> {
 
     fn poll_event(&mut self) -> Option<WorkerEvent> {
         self.events.pop_front()
-    }
-
-    fn poll_install(&mut self) -> Option<Install> {
-        None
     }
 
     fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
