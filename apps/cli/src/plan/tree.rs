@@ -10,6 +10,7 @@ use evenfall_placement_planner::builder::RootRule;
 use evenfall_placement_planner::delays::Delays;
 use evenfall_placement_planner::planner::{PlanError, Planner};
 use evenfall_placement_planner::tree::TreeShape;
+use evenfall_runtime::listing::printable;
 
 use crate::Outcome;
 
@@ -107,7 +108,8 @@ pub fn main(args: &Args) -> Outcome {
 /// Prints the length of the tree, the gap between that length and its lower bound, and the error of
 /// the length.
 fn print_length(args: &Args, plan: &AssessedPlan) {
-    let host = plan.worst_leaf.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
+    let leaf = plan.worst_leaf.as_ref();
+    let host = leaf.map(|name| format!(" {}", printable(name))).unwrap_or_default();
     let worst = plan.worst_leaf_us;
     let bound = match plan.bound_us.zip(plan.gap) {
         Some((bound, gap)) => {
@@ -165,7 +167,9 @@ fn print_tree(shape: TreeShape, names: &[String]) {
         while !shape.level(level).contains(&place) {
             level += 1;
         }
-        let children = names[shape.children(place)].join(" ");
-        println!("{}{} -> {children}", "  ".repeat(level as usize), names[place]);
+        // Other people choose the names in a table of delays.
+        let children = names[shape.children(place)].iter().map(|name| printable(name));
+        let children = children.collect::<Vec<_>>().join(" ");
+        println!("{}{} -> {children}", "  ".repeat(level as usize), printable(&names[place]));
     }
 }

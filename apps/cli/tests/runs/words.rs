@@ -140,7 +140,7 @@ fn wrong_arguments_are_refused_with_what_is_right() {
     fs::create_dir(&empty).expect("a directory");
     let empty = empty.display().to_string();
     let absent = scratch.path("absent").display().to_string();
-    let cases: [(&[&str], &[&str]); 63] = [
+    let cases: [(&[&str], &[&str]); 65] = [
         (&["demo", "--fault", "kill:proxy-9@1", "--dir", &nowhere], &["proxy-9", "proxy-1"]),
         (&["demo", "--fault", "stop:root@1"], &["kill:NAME@SECONDS"]),
         (&["demo", "--mode", "walk"], &["walk", "cloudex"]),
@@ -195,6 +195,8 @@ fn wrong_arguments_are_refused_with_what_is_right() {
         (&["feed", "make", "/dev/full", "--messages", "9000"], &["/dev/full: No space"]),
         (&["feed", "make", "x.itch50", "--messages", "0"], &["--messages", "1.."]),
         (&["feed", "info", &empty], &["this is a directory: give a file"]),
+        (&["feed", "play", &owd, "--mold", "127.0.0.1:0"], &["127.0.0.1:0", "port 0"]),
+        (&["feed", "play", &owd, "--mold", "127.0.0.1:9", "--fit", "0s"], &["feed.fit = 0s"]),
         (
             &["plan", "tree", "--owd", &noise, "--depth", "1", "--fanout", "1"],
             &["noise.csv: not a text file"],

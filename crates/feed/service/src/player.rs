@@ -58,6 +58,10 @@ pub struct Stage {
 impl Stage {
     /// Refuses settings under which no packet would leave this machine.
     fn check(&self) -> Result<(), IntakeError> {
+        if let Some(nowhere) = [Some(self.a), self.b].into_iter().flatten().find(is_nowhere) {
+            let why = format!("{nowhere}: nobody can listen on port 0; name the listener's port");
+            return Err(InputError::Setting(why).into());
+        }
         let is_near = |address: &SocketAddr| {
             let interface = self.interface.is_some_and(|interface| interface.is_loopback());
             address.ip().is_loopback() || address.ip().is_multicast() && interface
@@ -74,6 +78,10 @@ impl Stage {
             _ => Ok(()),
         }
     }
+}
+
+fn is_nowhere(to: &SocketAddr) -> bool {
+    to.port() == 0
 }
 
 /// Counts of a player.
@@ -136,6 +144,7 @@ impl Player {
     /// loopback and there is no key.
     pub fn open(feed: &Feed, stage: Stage) -> Result<Self, IntakeError> {
         stage.check()?;
+        feed.check().map_err(|mistake| InputError::Setting(mistake.to_string()))?;
         let schedule = Schedule::open(feed)?;
         let options = Options {
             keyed: stage.keyed,
