@@ -1,6 +1,6 @@
 //! `evenfall store read`, `tail` and `export`, which share the choice of records and the output.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::{ControlFlow, RangeInclusive};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use evenfall_host::interrupt;
 use evenfall_runtime::listing::printable;
 use evenfall_store_engine::{FileListing, KnownEnd, RecordSource};
 use evenfall_store_format::layout::record_time;
+use evenfall_store_recording::names::near_names;
 use evenfall_store_recording::times::{self, TimeArg, TimeRangeError};
 use evenfall_store_recording::{Catalog, MessageRow, RecordingFollower, RecordingSnapshot};
 
@@ -22,6 +23,10 @@ use crate::Outcome;
 
 /// How long a wait for new records is, so that Ctrl-C ends it soon.
 const WAIT_TIME: Duration = Duration::from_millis(250);
+
+/// Messages that are read for the symbols nearest to an unknown one. A venue names its symbols
+/// before the first order, and a second's work is enough for an error.
+const NAMING_MESSAGES: u64 = 1_000_000;
 
 /// Names that an error lists.
 const NAMES_SHOWN: usize = 8;
@@ -287,10 +292,28 @@ impl Question {
             Some(symbol) if found == 0 => {
                 let none =
                     "no file, no recording and, between these times, no message of the symbol";
-                Err(format!("{none} {symbol}: see `store ls`{}", self.reach()?).into())
+                let near = near_names(symbol, &self.known_names()?);
+                Err(format!("{none} {symbol}: see `store ls`{near}{}", self.reach()?).into())
             }
             _ => Ok(()),
         }
+    }
+
+    /// The recordings, and the symbols that their first messages name.
+    fn known_names(&self) -> Result<Vec<String>, Failure> {
+        let (mut known, mut symbols) = (Vec::new(), BTreeSet::new());
+        let mut left = NAMING_MESSAGES;
+        for recording in self.subject.recordings() {
+            known.push(recording.name().to_owned());
+            recording.read::<Failure>(&recording.rows(), None, &mut |row| {
+                symbols.extend(row.event.symbol);
+                left = left.saturating_sub(1);
+                let is_over = left == 0 || interrupt::raised();
+                Ok(if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            })?;
+        }
+        known.extend(symbols.iter().map(ToString::to_string));
+        Ok(known)
     }
 }
 

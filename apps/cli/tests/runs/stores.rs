@@ -107,6 +107,8 @@ fn recorded_demo_equals_the_feed_and_reads_by_symbol_also_from_objects_alone() {
     let one = recorded.store(&["read", &symbol.to_lowercase(), "--from", time, "--to", time]);
     assert!(one.out.contains(lines[700]), "{}{}", one.out, one.err);
     assert!(one.out.lines().skip(1).all(|line| line.split(',').nth(8) == Some(symbol)));
+    let none = recorded.store(&["read", &format!("{symbol}Z")]);
+    assert!(none.err.contains("; the nearest are ") && none.err.contains(symbol), "{}", none.err);
     let last = recorded.store(&["tail", "feed", "-n", "3", "--format", "json"]);
     assert_eq!(last.out.lines().count(), 3, "{}", last.err);
     assert_eq!(contents(&recorded.dir), before, "reading and verifying changed the directory");
