@@ -145,7 +145,11 @@ pub fn append(args: &Append) -> Outcome {
     // A full disk fails both. The error of the recording says how to begin again.
     let closed = store.close();
     taken?;
-    Ok(closed?)
+    // The messages are acknowledged, so that nobody needs to record them again.
+    Ok(closed.map_err(|error| {
+        let error = evenfall_runtime::causes::with_causes(&error);
+        format!("{error}; what is recorded stays, and the next opening of the store goes on here")
+    })?)
 }
 
 fn record(
