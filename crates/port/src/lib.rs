@@ -121,6 +121,7 @@ mod wait;
 pub use options::Options;
 pub use port::{Answer, Counters, DATAGRAM_BYTES_MAX, Port, Refusal};
 pub use udp::inject::Inject;
+pub use udp::streams::StreamField;
 pub use wait::{OTHERS_MAX, Wake};
 
 use std::io;
@@ -228,6 +229,42 @@ pub fn open(address: SocketAddr, options: Options) -> Result<Box<dyn Port>, Erro
         #[cfg(not(feature = "ebpf"))]
         Kind::Tc => Err(lacking(options.kind, "the feature ebpf")),
     }
+}
+
+/// Opens a UDP port for each of `count` streams, all at this address, so that each stream can have
+/// a thread. The kernel hands a datagram to the port of its stream. A datagram that comes to
+/// another port, because the kernel joined it with others, is handed on within the process. A
+/// datagram of another protocol comes to the first port.
+///
+/// Where the kernel refuses, there is a single port for all streams, whose notes say why.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_streams(
+    address: SocketAddr,
+    options: Options,
+    field: StreamField,
+    count: usize,
+) -> Result<Vec<Box<dyn Port>>, Error> {
+    let first = udp::UdpDriver::bind(address, options)?;
+    let ports = udp::streams::share_port(first, field, count);
+    Ok(ports.into_iter().map(|port| Box::new(port) as Box<dyn Port>).collect())
+}
+
+/// Opens a UDP port for the machines of `count` streams, whose datagrams leave and arrive on a
+/// thread for each stream. The number of a machine is that of its stream. Dropping the port ends
+/// the threads. Where the kernel refuses, the port has a single socket and no thread, and its notes
+/// say why.
+///
+/// # Errors
+/// As [`open`], and when the process may not start more threads.
+pub fn open_senders(
+    address: SocketAddr,
+    options: Options,
+    field: StreamField,
+    count: usize,
+) -> Result<Box<dyn Port>, Error> {
+    udp::senders::start_senders(udp::UdpDriver::bind(address, options)?, field, count)
 }
 
 fn lacking(kind: Kind, what: &str) -> Error {

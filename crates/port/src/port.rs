@@ -184,6 +184,8 @@ pub struct Counters {
     /// Datagrams dropped because the room for arrivals was full. The kernel itself counts those of
     /// a socket.
     pub overrun: u64,
+    /// Datagrams that came to the socket of another stream, which handed them to its port.
+    pub strayed: u64,
     /// Answers ([`Answer::Sent`]) that were dropped because too many others waited.
     pub answers_dropped: u64,
     /// Installs that the port could not act by.
@@ -200,4 +202,72 @@ pub struct Counters {
     pub replayed: u64,
     /// Datagrams lost on purpose, by a rule of [`Inject::file`](crate::Inject::file).
     pub inject_lost: u64,
+}
+
+impl Counters {
+    /// Adds the counters of another port, whose last error stands if it has one.
+    pub(crate) fn add(&mut self, other: &Self) {
+        let Self {
+            sent,
+            sent_by_kernel,
+            sent_bytes,
+            send_calls,
+            dropped_full,
+            refused,
+            failed,
+            last_send_error,
+            blocked,
+            repairs_held,
+            segmentation_refused,
+            connection_refused,
+            received,
+            received_bytes,
+            receive_calls,
+            truncated,
+            copied_out,
+            overrun,
+            strayed,
+            answers_dropped,
+            installs_ignored,
+            inject_dropped,
+            unopened,
+            replayed,
+            inject_lost,
+        } = other;
+        let classes = [
+            (&mut self.sent, sent),
+            (&mut self.sent_by_kernel, sent_by_kernel),
+            (&mut self.dropped_full, dropped_full),
+        ];
+        for (sum, counts) in classes {
+            sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+        }
+        let counts = [
+            (&mut self.sent_bytes, sent_bytes),
+            (&mut self.send_calls, send_calls),
+            (&mut self.refused, refused),
+            (&mut self.failed, failed),
+            (&mut self.blocked, blocked),
+            (&mut self.repairs_held, repairs_held),
+            (&mut self.segmentation_refused, segmentation_refused),
+            (&mut self.connection_refused, connection_refused),
+            (&mut self.received, received),
+            (&mut self.received_bytes, received_bytes),
+            (&mut self.receive_calls, receive_calls),
+            (&mut self.truncated, truncated),
+            (&mut self.copied_out, copied_out),
+            (&mut self.overrun, overrun),
+            (&mut self.strayed, strayed),
+            (&mut self.answers_dropped, answers_dropped),
+            (&mut self.installs_ignored, installs_ignored),
+            (&mut self.inject_dropped, inject_dropped),
+            (&mut self.unopened, unopened),
+            (&mut self.replayed, replayed),
+            (&mut self.inject_lost, inject_lost),
+        ];
+        counts.into_iter().for_each(|(sum, count)| *sum += count);
+        if *last_send_error != 0 {
+            self.last_send_error = *last_send_error;
+        }
+    }
 }

@@ -11,11 +11,11 @@ use evenfall_host::clock::{ClockWatch, MonotonicClock, SyncSource, auto, clockbo
 use evenfall_host::{interrupt, pin, quota};
 use evenfall_port::choice::{self, PortChoice, TrialLoad};
 use evenfall_port::run::{Dispatch, Loop};
-use evenfall_port::{Options, Port};
+use evenfall_port::{Kind, Options, Port, StreamField};
 use serde::Serialize;
 
 use crate::memory::{MemoryLog, MemoryWatch};
-use crate::settings::{CLOCKS, Inject, Io, Node, Run, SettingsError};
+use crate::settings::{CLOCKS, Inject, Io, Node, Run, SettingsError, TreeThreading};
 use crate::telemetry::{FilesPage, Orders, Telemetry, TelemetryError};
 
 /// How often a role looks at signals and orders, and publishes its state.
@@ -113,6 +113,42 @@ pub struct ProcessOptions<'a> {
     pub trial: Option<TrialLoad>,
     /// Files that the role gives out over HTTP.
     pub files: Option<FilesPage<'a>>,
+    /// The streams of a role that can take each on a thread of its own; `None` for other roles.
+    pub streams: Option<RoleStreams>,
+}
+
+/// The streams of a role, each of which may have a thread and a port.
+#[derive(Clone, Copy, Debug)]
+pub struct RoleStreams {
+    /// Where a datagram names its stream.
+    pub field: StreamField,
+    /// Number of the streams.
+    pub count: usize,
+    /// What the threads of the streams do.
+    pub work: StreamWork,
+}
+
+/// What the thread of a stream does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamWork {
+    /// It has the machine of the stream, and the port.
+    Machine,
+    /// It sends and receives for a machine of the role's thread.
+    Socket,
+}
+
+impl RoleStreams {
+    /// Whether each stream gets a thread, as the settings state or as suits this host.
+    fn are_threaded(self, threads: TreeThreading, is_crowded: bool) -> bool {
+        let suits = || !is_crowded && pin::whole_cores() > self.count;
+        match threads {
+            // A frame that is handed to another thread leaves by the time of a wake-up later.
+            TreeThreading::Auto if self.work == StreamWork::Socket => false,
+            TreeThreading::Auto => self.count > 1 && suits(),
+            TreeThreading::Tree => self.count > 1,
+            TreeThreading::One => false,
+        }
+    }
 }
 
 /// The kind of port that a process has, and why.
@@ -132,6 +168,9 @@ pub struct Process {
     pub key: Option<SharedKey>,
     /// The port, which moves the packets.
     pub port: Box<dyn Port>,
+    /// The ports of the second stream and of those behind it, where each machine gets a thread.
+    /// Each has the address of [`port`](Self::port).
+    pub stream_ports: Vec<Box<dyn Port>>,
     /// The kind of the port.
     pub port_taken: PortTaken,
     /// Wakes the port when a signal comes.
@@ -143,11 +182,21 @@ pub struct Process {
     /// The thread that records the memory of this process; `None` until a role asks for it.
     _memory: Option<MemoryWatch>,
     clock: Clock,
+    source: SourceReading,
     /// When the process started. The time tells the process from an earlier process with the same
     /// name.
     pub started: SyncTime,
     watch: Option<ClockWatch>,
     housekeeping_at: Timestamp,
+}
+
+/// A reading of the source of the clock, as it came.
+#[derive(Clone, Copy, Debug)]
+pub struct SourceReading {
+    /// The number of this reading, from 1.
+    pub count: u64,
+    /// The reading.
+    pub reading: ClockReading,
 }
 
 /// The loop and the port of a role.
@@ -179,18 +228,19 @@ fn options(process: ProcessOptions<'_>, keyed: bool) -> Result<Options, Settings
 }
 
 /// Opens the port of a node, of the kind that the settings state or that suits the node best.
-fn open_port(
+/// Opens a port for each stream, where each gets a thread.
+fn open_ports(
     node: &Node,
     process: ProcessOptions<'_>,
     keyed: bool,
-) -> Result<(Box<dyn Port>, PortTaken), ProcessError> {
+) -> Result<(Vec<Box<dyn Port>>, PortTaken), ProcessError> {
     let stated = process.io.kind().map_err(|mistake| SettingsError::new(mistake.why))?;
     let options = options(process, keyed)?;
     let choice = match (stated, process.trial) {
         (Some(kind), _) => {
-            let port = evenfall_port::open(node.address, options)?;
+            let ports = open_stated(node, process, options)?;
             let why = "io.port states it".to_owned();
-            return Ok((port, PortTaken { kind: kind.settings_name(), why }));
+            return Ok((ports, PortTaken { kind: kind.settings_name(), why }));
         }
         (None, Some(load)) => choice::choose_kind(&options, load),
         // The trial measures copies, which this role does not send.
@@ -199,10 +249,51 @@ fn open_port(
             PortChoice { kind: options.kind, why }
         }
     };
-    let (port, choice) = choice::open_chosen(node.address, options, choice)?;
+    let (ports, choice) = match choice.kind == options.kind {
+        // The default kind needs no kind to stand in for it.
+        true => (open_stated(node, process, options)?, choice),
+        false => {
+            let (port, choice) = choice::open_chosen(node.address, options, choice)?;
+            (vec![port], choice)
+        }
+    };
     let (kind, why) = (choice.kind.settings_name(), choice.why);
     tracing::info!("{}: io.port = \"auto\" took {kind}: {why}", node.name);
-    Ok((port, PortTaken { kind, why }))
+    Ok((ports, PortTaken { kind, why }))
+}
+
+/// Opens the port of the kind that these options state, or a port for each stream.
+fn open_stated(
+    node: &Node,
+    process: ProcessOptions<'_>,
+    options: Options,
+) -> Result<Vec<Box<dyn Port>>, ProcessError> {
+    let (threads, is_crowded) = (process.io.threads, process.is_crowded);
+    let streams = process.streams.filter(|streams| streams.are_threaded(threads, is_crowded));
+    match streams {
+        Some(RoleStreams { field, count, work }) if options.kind == Kind::Udp => {
+            tracing::debug!("{}: a socket and a thread for each of {count} trees", node.name);
+            Ok(match work {
+                StreamWork::Machine => {
+                    evenfall_port::open_streams(node.address, options, field, count)?
+                }
+                StreamWork::Socket => {
+                    vec![evenfall_port::open_senders(node.address, options, field, count)?]
+                }
+            })
+        }
+        Some(_) => {
+            let name = options.kind.settings_name();
+            let port = evenfall_port::open(node.address, options)?;
+            tracing::warn!(
+                "{}: one thread takes all trees, because a port of kind {name} has one socket \
+                 (io.threads)",
+                node.name
+            );
+            Ok(vec![port])
+        }
+        None => Ok(vec![evenfall_port::open(node.address, options)?]),
+    }
 }
 
 impl Process {
@@ -221,7 +312,9 @@ impl Process {
             None if process.is_crowded => pin::schedule(pin::Schedule::Batch)?,
             None => {}
         }
-        let (port, port_taken) = open_port(node, process, key.is_some())?;
+        let (mut ports, port_taken) = open_ports(node, process, key.is_some())?;
+        let stream_ports = ports.split_off(1);
+        let port = ports.remove(0);
         let signals = interrupt::watch(port.waker())?;
         let keyed = key.is_some();
         let telemetry = Telemetry::start(node.http, keyed, process.orders, process.files);
@@ -248,12 +341,14 @@ impl Process {
             name: node.name.clone(),
             key,
             port,
+            stream_ports,
             port_taken,
             _signals: signals,
             driver: Loop::dispatching(process.dispatch),
             telemetry,
             _memory: None,
             started: clock.sync(MonotonicClock::now()),
+            source: SourceReading { count: 1, reading: clock.reading() },
             clock,
             watch,
             housekeeping_at: MonotonicClock::now(),
@@ -294,6 +389,12 @@ impl Process {
         self.clock
     }
 
+    /// The last reading that machines got from the source of the clock. Machines on other threads
+    /// take it too.
+    pub fn source_reading(&self) -> SourceReading {
+        self.source
+    }
+
     /// Hands the clock to the machines when there is a new reading. The first call, before the
     /// first turn, sets `first`. Returns the reading that applies from now on, at the first call
     /// and when it has changed.
@@ -309,6 +410,7 @@ impl Process {
         let beside = self.driver.reading();
         let fresh = beside.or_else(|| self.watch.as_mut().and_then(ClockWatch::fresh));
         let Some(reading) = fresh.or(first.then(|| self.clock.reading())) else { return Ok(None) };
+        self.source = SourceReading { count: self.source.count + 1, reading };
         self.driver.adopt_clock(reading, machines, self.port.as_mut(), events)?;
         let before = self.clock;
         match machines.first().and_then(M::clock) {

@@ -15,8 +15,8 @@ mod part;
 
 pub use self::check::Mistake;
 pub use self::common::{
-    AUTO, CLOCKS, Inject, Io, Node, OPEN, Run, check_addresses, check_closed, check_nodes,
-    read_key, read_master_key, read_node_key,
+    AUTO, CLOCKS, Inject, Io, Node, OPEN, Run, TreeThreading, check_addresses, check_closed,
+    check_nodes, read_key, read_master_key, read_node_key,
 };
 #[cfg(feature = "settings")]
 pub use self::document::{Document, KnownTable, apply, line_of, overrides, put};

@@ -99,6 +99,14 @@ impl ContentHash {
         self.shards[shard].update(message);
     }
 
+    /// Takes a shard from a hash of as many shards, such as that of a thread.
+    ///
+    /// # Panics
+    /// When there is no such shard.
+    pub fn take_shard(&mut self, shard: usize, other: &Self) {
+        self.shards[shard].clone_from(&other.shards[shard]);
+    }
+
     /// The hash of the messages so far. More messages may follow.
     pub fn finish(&self) -> [u8; 32] {
         let mut whole = Hasher::new();

@@ -8,3 +8,4 @@ mod live_feed;
 mod publisher;
 #[cfg(feature = "signing")]
 mod signed_feed;
+mod tree_threads;

@@ -112,6 +112,7 @@ pub fn run(settings: &Settings, node: &Node) -> Result<AgentSummary, SurveyError
             directory,
             read: served::read_page,
         }),
+        streams: None,
     };
     let mut process = Process::start(node, options)?;
     let address = process.port.local_addr();

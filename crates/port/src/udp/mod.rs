@@ -27,7 +27,9 @@ mod inbox;
 pub(crate) mod inject;
 mod outbox;
 pub(crate) mod plan;
+pub(crate) mod senders;
 mod socket;
+pub(crate) mod streams;
 #[cfg(test)]
 mod tests;
 
@@ -42,6 +44,7 @@ use self::inbox::Inbox;
 use self::inject::DelayLine;
 use self::outbox::Outbox;
 use self::socket::Socket;
+use self::streams::StreamShare;
 use crate::groups::is_open;
 use crate::wait::{Blocked, Waiting};
 use crate::{Answer, Counters, Options, Port, Refusal, Wake};
@@ -101,6 +104,8 @@ pub struct UdpDriver {
     /// Whether the last wait ended by an arrival or by a stamp of a departure.
     is_roused: bool,
     beside: Option<Box<dyn Beside>>,
+    /// The part of this socket in a port that several sockets share, each with a stream.
+    share: Option<StreamShare>,
 }
 
 impl UdpDriver {
@@ -113,7 +118,10 @@ impl UdpDriver {
         if !is_open(address, &options) {
             return Err(Error::Unkeyed { address, verb: "bind to" });
         }
-        let socket = Socket::bind(address, &options)?;
+        Self::over(Socket::bind(address, &options)?, options)
+    }
+
+    fn over(socket: Socket, options: Options) -> Result<Self, Error> {
         Ok(Self {
             outbox: Outbox::new(&options, &socket),
             inbox: Inbox::new(&options, socket.coalescing),
@@ -125,6 +133,7 @@ impl UdpDriver {
             blocked: Blocked::No,
             is_roused: false,
             beside: None,
+            share: None,
         })
     }
 
@@ -187,6 +196,9 @@ impl Port for UdpDriver {
             delays.release(now, out);
         } else {
             self.inbox.receive(self.socket.fd(), out, &mut self.counters);
+        }
+        if let Some(share) = &mut self.share {
+            share.sort_arrivals(before, out, &mut self.counters);
         }
         let count = out.len() - before;
         // A stamp of a departure ends a wait as an arrival does.

@@ -53,6 +53,19 @@ impl Lane {
     }
 }
 
+/// The receivers of a transmit at this moment.
+pub(super) fn resolve_receivers(
+    groups: &Groups<Group>,
+    owner: usize,
+    transmit: &Transmit,
+    options: &Options,
+) -> Result<Receivers, Refusal> {
+    Ok(match groups.resolve(owner, transmit, options)? {
+        Members::One(address) => Receivers::One(address, RawAddress::from(address)),
+        Members::Group(group) => Receivers::Group(group),
+    })
+}
+
 pub(super) struct Outbox {
     lanes: [Lane; 4],
     groups: Groups<Group>,
@@ -117,13 +130,11 @@ impl Outbox {
         counters: &mut Counters,
     ) -> Result<(), Refusal> {
         let (class, token) = (transmit.class as usize, transmit.token);
-        let refusal = match self.receivers(owner, &transmit, options) {
+        let refusal = match resolve_receivers(&self.groups, owner, &transmit, options) {
             Ok(receivers) => {
                 let frame = Frame { owner, transmit, receivers };
-                let lane = &mut self.lanes[class];
-                if lane.takes_frame(options) {
-                    lane.queue_bytes += frame.transmit.len();
-                    lane.queue.push_back(frame);
+                if self.lanes[class].takes_frame(options) {
+                    self.push_frame(frame);
                     return Ok(());
                 }
                 counters.dropped_full[class] += frame.copies() as u64;
@@ -140,16 +151,16 @@ impl Outbox {
         Err(refusal)
     }
 
-    fn receivers(
-        &mut self,
-        owner: usize,
-        transmit: &Transmit,
-        options: &Options,
-    ) -> Result<Receivers, Refusal> {
-        Ok(match self.groups.resolve(owner, transmit, options)? {
-            Members::One(address) => Receivers::One(address, RawAddress::from(address)),
-            Members::Group(group) => Receivers::Group(group),
-        })
+    /// Whether this class itself has room for another frame.
+    pub(super) fn takes_frame(&self, class: Class, options: &Options) -> bool {
+        self.lanes[class as usize].takes_frame(options)
+    }
+
+    /// Queues a frame whose receivers are fixed.
+    pub(super) fn push_frame(&mut self, frame: Frame) {
+        let lane = &mut self.lanes[frame.transmit.class as usize];
+        lane.queue_bytes += frame.transmit.len();
+        lane.queue.push_back(frame);
     }
 
     /// Takes the answers to transmits with a token.

@@ -43,6 +43,35 @@ pub(super) struct Socket {
 
 impl Socket {
     pub(super) fn bind(address: SocketAddr, options: &Options) -> Result<Self, Error> {
+        Self::bind_new(address, options, false)
+    }
+
+    /// Binds another socket to the address of this one, after [`share_port`](Self::share_port).
+    pub(super) fn bind_sibling(&self, options: &Options) -> Result<Self, Error> {
+        Self::bind_new(self.local, options, true)
+    }
+
+    /// Lets other sockets of this user bind to the address of this socket, or no longer.
+    ///
+    /// The option is set after the socket was bound. A socket that binds to the same address
+    /// without the option is refused, as ever, so that two processes cannot share by mistake.
+    pub(super) fn share_port(&self, shared: bool) -> Result<(), Error> {
+        set_option(self.fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, shared.into())
+            .map_err(|source| os(format!("share the port of {}", self.local), source, ""))
+    }
+
+    /// Lets this program choose the socket for each datagram, among those that share the port.
+    pub(super) fn choose_socket_by(&self, program: &mut [libc::sock_filter]) -> Result<(), Error> {
+        let len = u16::try_from(program.len()).expect("a program of a few instructions");
+        let program = libc::sock_fprog { len, filter: program.as_mut_ptr() };
+        let name = libc::SO_ATTACH_REUSEPORT_CBPF;
+        set_struct(self.fd(), libc::SOL_SOCKET, name, &program).map_err(|source| {
+            let what = format!("choose among the sockets of {}", self.local);
+            os(what, source, "Linux 4.5 or newer can")
+        })
+    }
+
+    fn bind_new(address: SocketAddr, options: &Options, is_shared: bool) -> Result<Self, Error> {
         let family = if address.is_ipv6() { libc::AF_INET6 } else { libc::AF_INET };
         let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: no pointers; the result is checked before it is owned.
@@ -55,6 +84,10 @@ impl Socket {
             // Every socket that binds to a group gets a copy of the group's datagrams.
             set_option(raw, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)
                 .map_err(|source| os(format!("share the group {address}"), source, ""))?;
+        }
+        if is_shared {
+            set_option(raw, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)
+                .map_err(|source| os(format!("share the port of {address}"), source, ""))?;
         }
         let name = RawAddress::from(address);
         // SAFETY: `name` outlives the call, and its length is that of its family.

@@ -228,6 +228,20 @@ fn check_clock(name: &str) -> Result<(), String> {
     Err(format!("run.clock = \"{name}\": must be {} or /dev/ptpN", CLOCKS.join(", ")))
 }
 
+/// How the trees of a run share the threads of a root or a receiver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TreeThreading {
+    /// In a receiver, a thread for each tree where the host has more cores than the run has trees,
+    /// and no more evenfall processes than cores; else one thread.
+    #[default]
+    Auto,
+    /// A thread for each tree.
+    Tree,
+    /// One thread for all trees.
+    One,
+}
+
 /// How sockets and threads are used.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -243,7 +257,9 @@ pub struct Io {
     /// default is 2 ms where there are more evenfall processes than cores, else zero.
     #[serde(with = "humantime_serde")]
     pub moderation: Option<Duration>,
-    /// Cores that the thread of the role may use. By default it may use all.
+    /// Whether a root or a receiver of several trees has a thread and a socket for each.
+    pub threads: TreeThreading,
+    /// Cores that the threads of the role may use. By default they may use all.
     pub cores: Vec<usize>,
     /// Whether threads never sleep. Each process then takes a core for itself.
     pub never_sleep: bool,
@@ -265,6 +281,7 @@ impl Default for Io {
             port: "udp".into(),
             spin: None,
             moderation: None,
+            threads: TreeThreading::Auto,
             cores: Vec::new(),
             never_sleep: false,
             kernel_busy_poll: None,

@@ -8,6 +8,7 @@ pub mod proxy;
 pub mod receiver;
 #[cfg(feature = "publisher")]
 pub mod root;
+mod tree_threads;
 
 use std::fmt;
 use std::fs;
@@ -23,10 +24,11 @@ use evenfall_feed_service::IntakeError;
 use evenfall_host::clock::{MonotonicClock, auto};
 use evenfall_host::{interrupt, pin};
 use evenfall_multicast_machine::tree::Dimensions;
-use evenfall_multicast_machine::wire::STREAM_OFFSET;
+use evenfall_multicast_machine::wire::{MAGIC, STREAM_OFFSET};
 use evenfall_multicast_machine::{ChainBreak, Identity, Mode, Reason, Relay};
+use evenfall_port::StreamField;
 use evenfall_port::choice::{TrialLoad, TrialPart};
-use evenfall_runtime::process::{Process as Base, ProcessOptions};
+use evenfall_runtime::process::{Process as Base, ProcessOptions, RoleStreams, StreamWork};
 use evenfall_runtime::telemetry::{Metrics, Orders, PageDraft};
 use evenfall_runtime::{ProcessError, SettingsError, memory};
 use serde::de::IntoDeserializer;
@@ -355,6 +357,7 @@ impl Process {
             orders: if is_root { &[TO_MODE, TO_SHUT_OUT] } else { &[] },
             trial: trial_load(settings, node.role),
             files: None,
+            streams: tree_streams(settings, node.role),
         };
         let base = Base::start(&node.plain(), options)?;
         let mut process = Self { base, time: None, log: None, keys };
@@ -581,6 +584,17 @@ fn trial_load(settings: &Settings, role: RoleName) -> Option<TrialLoad> {
     let tree = Dimensions::of(&multicast.shape, multicast.mode, settings.count_leaves());
     let fanout = tree.fanout.min(FANOUT_TRIED_MAX);
     Some(TrialLoad { part, datagram_bytes: multicast.framing.datagram_bytes, fanout })
+}
+
+/// The trees of a root or a receiver, each of which may have a thread.
+fn tree_streams(settings: &Settings, role: RoleName) -> Option<RoleStreams> {
+    let work = match role {
+        RoleName::Receiver => StreamWork::Machine,
+        RoleName::Root => StreamWork::Socket,
+        _ => return None,
+    };
+    let field = StreamField { magic: MAGIC.to_le_bytes(), offset: STREAM_OFFSET };
+    Some(RoleStreams { field, count: settings.course.trees as usize, work })
 }
 
 /// Whether more evenfall processes than cores share the host of this node.

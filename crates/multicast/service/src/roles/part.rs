@@ -73,6 +73,19 @@ pub trait Part<M: Member> {
     fn wants_to_stop(&self) -> bool {
         false
     }
+
+    /// Makes the machines on other threads say good-bye.
+    fn leave(&mut self) {}
+
+    /// Whether the root knows that the machines on other threads leave.
+    fn has_left(&self) -> bool {
+        true
+    }
+
+    /// Whether the machines on other threads have their places.
+    fn has_places(&self) -> bool {
+        true
+    }
 }
 
 impl Process {
@@ -103,20 +116,23 @@ impl Process {
             if let Some(ended) = part.ended(machines) {
                 return Ok(ended);
             }
-            let is_placed = machines.iter().all(M::has_place);
+            let is_placed = machines.iter().all(M::has_place) && part.has_places();
             if leaves_at.is_none() && mem::replace(&mut was_placed, is_placed) != is_placed {
                 let words = if is_placed { "has its place" } else { "is out, and asks again" };
                 tracing::info!("{}: {words}", self.base.name);
             }
             let now = MonotonicClock::now();
             match leaves_at {
-                Some(at) if at <= now || left == machines.len() => return Ok(Ok("asked to stop")),
+                Some(at) if at <= now || left == machines.len() && part.has_left() => {
+                    return Ok(Ok("asked to stop"));
+                }
                 None if interrupt::raised() || part.wants_to_stop() => {
                     // A node without a place is missed by no node, so it says good-bye once.
                     let known = machines.iter().any(M::has_place);
                     tracing::info!("{}: asked to stop", self.base.name);
                     leaves_at = Some(if known { now + FAREWELL } else { now });
                     machines.iter_mut().for_each(M::leave);
+                    part.leave();
                 }
                 _ => {}
             }

@@ -2,6 +2,7 @@
 //! takes the messages.
 
 use std::collections::BTreeSet;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use evenfall_clock_service::Standing;
@@ -16,6 +17,8 @@ use evenfall_multicast_report::{Flags, Lost, Released};
 use serde::Serialize;
 
 use super::part::{Ended, Part};
+pub use super::tree_threads::ReceiverThread;
+use super::tree_threads::{SharedSink, StopThreads, TreeBoard, TreeStart};
 use super::{Process, RoleError, identity};
 use crate::runlog::Record;
 use crate::settings::{Node, Settings};
@@ -28,6 +31,14 @@ const LINGER: Duration = Duration::from_millis(500);
 pub trait Sink {
     /// A frame is released now. `at` was read from the clock for this call.
     fn released(&mut self, release: &Release, at: SyncTime);
+
+    /// Takes a frame that is released now, and returns when. The time is read from this clock just
+    /// before the program gets the frame.
+    fn hand_over(&mut self, release: &Release, clock: &Clock) -> SyncTime {
+        let at = clock.sync(MonotonicClock::now());
+        self.released(release, at);
+        at
+    }
 
     /// Messages were lost. See [`ReceiverEvent::Lost`].
     fn lost(&mut self, stream: u32, first_message: Option<u64>, messages: Option<u64>);
@@ -60,6 +71,8 @@ pub struct ReceiverSummary {
     pub content_hash: String,
     /// Counters of the receiver, one entry per tree.
     pub trees: Vec<ReceiverStatus>,
+    /// Its threads: one a tree, or one for all trees.
+    pub threads: Vec<ReceiverThread>,
     /// Datagrams that were no messages of the protocol.
     pub malformed: u64,
     /// Largest resident memory seen, bytes.
@@ -167,8 +180,7 @@ impl<'s, S: Sink> Delivery<'s, S> {
     fn released(&mut self, release: &Release) {
         // Fairness rests on this measurement. It is taken at the hand-over, and is never the
         // deadline.
-        let at = self.clock.sync(MonotonicClock::now());
-        self.sink.released(release, at);
+        let at = self.sink.hand_over(release, &self.clock);
         for message in release.messages.clone() {
             self.hash.update(release.stream as usize, &message);
         }
@@ -236,22 +248,61 @@ pub(crate) fn explain_illness(machines: &[Receiver]) -> Option<&'static str> {
     if machines.iter().any(|machine| machine.place().is_none()) {
         return Some("not in every tree");
     }
-    let mut all = machines.iter().map(Receiver::status);
-    let is_wrong = all.any(|tree| tree.tally.released > 0 && !tree.clock_is_sound);
+    explain_clock(&machines.iter().map(Receiver::status).collect::<Vec<_>>())
+}
+
+/// Why the clock of a receiver is wrong, if it is.
+fn explain_clock(all: &[ReceiverStatus]) -> Option<&'static str> {
+    let is_wrong = all.iter().any(|tree| tree.tally.released > 0 && !tree.clock_is_sound);
     is_wrong.then_some("its clock cannot be that of the root")
 }
 
 /// The receiver's part in the loop of its machines.
-struct ReceiverRole<'s, S> {
-    name: &'s str,
-    delivery: Delivery<'s, S>,
+struct ReceiverRole<'d, 'a, 's> {
+    name: &'a str,
+    delivery: Delivery<'d, SharedSink<'a, 's>>,
     trees: u32,
     duplicates: u64,
     /// When to leave, after all messages have arrived.
     leave_at: Option<Timestamp>,
+    /// The trees with a thread of their own.
+    board: &'a TreeBoard,
 }
 
-impl<S: Sink> Part<Receiver> for ReceiverRole<'_, S> {
+impl ReceiverRole<'_, '_, '_> {
+    /// Takes what the threads of other trees have told.
+    fn take_news(&mut self) {
+        let mut news = self.board.take_news();
+        self.delivery.records.append(&mut news.records);
+        self.delivery.finished.append(&mut news.finished);
+        self.delivery.failed = self.delivery.failed.take().or(news.failed);
+    }
+
+    /// The counters of all trees.
+    fn statuses(&self, machines: &[Receiver]) -> Vec<ReceiverStatus> {
+        let own = machines.iter().map(Receiver::status);
+        own.chain(self.board.read_states().map(|state| state.status)).collect()
+    }
+
+    /// Writes what is left of the records into the log.
+    fn note_rest(&mut self, process: &mut Process, all: &[ReceiverStatus]) {
+        self.take_news();
+        self.delivery.records.drain(..).for_each(|record| process.note(record));
+        self.duplicates = note_duplicates(process, all, self.duplicates);
+    }
+
+    /// The threads of this receiver.
+    fn list_threads(&self, process: &Process) -> Vec<ReceiverThread> {
+        let own = ReceiverThread::of_port(0, process.base.port.as_ref());
+        std::iter::once(own).chain(self.board.read_states().map(|state| state.thread)).collect()
+    }
+
+    fn refused(&self, process: &Process) -> u64 {
+        process.base.refused() + self.board.read_states().map(|state| state.refused).sum::<u64>()
+    }
+}
+
+impl Part<Receiver> for ReceiverRole<'_, '_, '_> {
     fn on(&mut self, machine: &Receiver, _: Timestamp, event: ReceiverEvent) {
         self.delivery.on(machine.stream(), event);
     }
@@ -261,15 +312,23 @@ impl<S: Sink> Part<Receiver> for ReceiverRole<'_, S> {
     }
 
     fn turned(&mut self, process: &mut Process, _: &mut [Receiver]) {
+        self.board.tell_reading(process.base.source_reading());
+        self.take_news();
         self.delivery.records.drain(..).for_each(|record| process.note(record));
     }
 
     fn housekeep(&mut self, process: &mut Process, machines: &[Receiver]) {
-        let all: Vec<ReceiverStatus> = machines.iter().map(Receiver::status).collect();
+        let all = self.statuses(machines);
         self.duplicates = note_duplicates(process, &all, self.duplicates);
-        let (name, refused) = (self.name.to_owned(), process.base.refused());
-        let ill = explain_illness(machines).map(str::to_owned);
-        process.publish(all, ill, move |all| metrics((name.as_str(), "receiver"), all, refused));
+        let (name, refused) = (self.name.to_owned(), self.refused(process));
+        let unplaced = (!self.has_places()).then_some("not in every tree");
+        let ill = explain_illness(machines).or(unplaced).or_else(|| explain_clock(&all));
+        let threads = self.list_threads(process);
+        process.publish(all, ill.map(str::to_owned), move |all| {
+            let mut page = metrics((name.as_str(), "receiver"), all, refused);
+            threads.iter().for_each(|thread| put_thread(&mut page, thread));
+            page
+        });
     }
 
     fn ended(&mut self, _: &mut [Receiver]) -> Option<Ended> {
@@ -289,6 +348,29 @@ impl<S: Sink> Part<Receiver> for ReceiverRole<'_, S> {
     fn wants_to_stop(&self) -> bool {
         self.delivery.sink.wants_to_stop()
     }
+
+    fn leave(&mut self) {
+        self.board.leave();
+    }
+
+    fn has_left(&self) -> bool {
+        self.board.has_left()
+    }
+
+    fn has_places(&self) -> bool {
+        self.board.read_states().all(|state| state.is_placed)
+    }
+}
+
+/// Adds the counters of a thread.
+fn put_thread(m: &mut Metrics, thread: &ReceiverThread) {
+    let tree = thread.tree;
+    let help = "Datagrams at the socket of the thread.";
+    m.counter("received_datagrams_total", help, tree, thread.received);
+    let help = "Datagrams of other trees at this socket.";
+    m.counter("strayed_datagrams_total", help, tree, thread.strayed);
+    let help = "Processor time of the thread, microseconds.";
+    m.counter("thread_cpu_us_total", help, tree, thread.cpu_us);
 }
 
 /// Runs a receiver until it has all messages, the sink wants no more, a signal comes, or the root
@@ -296,22 +378,53 @@ impl<S: Sink> Part<Receiver> for ReceiverRole<'_, S> {
 ///
 /// # Errors
 /// [`RoleError`].
-pub fn run<S: Sink>(
+pub fn run<S: Sink + Send>(
     settings: &Settings,
     node: &Node,
     sink: &mut S,
 ) -> Result<ReceiverSummary, RoleError> {
+    // One instance of the role serves the sinks of all programs.
+    run_with(settings, node, &Mutex::new(sink))
+}
+
+fn run_with(
+    settings: &Settings,
+    node: &Node,
+    sink: &Mutex<&mut (dyn Sink + Send)>,
+) -> Result<ReceiverSummary, RoleError> {
     let mut process = Process::start(settings, node)?;
-    let trees = settings.course.trees;
     let mut machines = start_machines(settings, node, &process)?;
-    let delivery = Delivery::new(sink, settings, node, process.base.clock());
-    let mut role =
-        ReceiverRole { name: &node.name, delivery, trees, duplicates: 0, leave_at: None };
-    let ended = process.play(&mut machines, &mut role)?;
-    let ReceiverRole { delivery, duplicates, .. } = role;
-    let all: Vec<ReceiverStatus> = machines.iter().map(Receiver::status).collect();
-    note_duplicates(&mut process, &all, duplicates);
-    let summary = summarise(node, &process, &delivery.hash, all, &ended);
+    let ports = std::mem::take(&mut process.base.stream_ports);
+    // Without ports of their own all trees stay on this thread.
+    let others = if ports.is_empty() { Vec::new() } else { machines.split_off(1) };
+    let board = TreeBoard::new(&process, &others, &ports);
+    let clock = process.base.clock();
+    let mut shared = SharedSink(sink);
+    let mut role = ReceiverRole {
+        name: &node.name,
+        delivery: Delivery::new(&mut shared, settings, node, clock),
+        trees: settings.course.trees,
+        duplicates: 0,
+        leave_at: None,
+        board: &board,
+    };
+    let start = TreeStart { settings, node, board: &board, sink, clock };
+    let ended = std::thread::scope(|scope| {
+        let stop = StopThreads(&board);
+        let threads = start.start_threads(scope, others, ports)?;
+        let ended = process.play(&mut machines, &mut role)?;
+        drop(stop);
+        for (tree, thread) in (1..).zip(threads) {
+            let hash = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            role.delivery.hash.take_shard(tree, &hash);
+        }
+        Ok::<Ended, RoleError>(ended)
+    })?;
+    let all = role.statuses(&machines);
+    role.note_rest(&mut process, &all);
+    let (threads, refused) = (role.list_threads(&process), role.refused(&process));
+    let summary = summarise(node, &process, &role.delivery.hash, all, &ended);
+    let summary = ReceiverSummary { threads, malformed: refused, ..summary };
     process.end(settings, &summary)?;
     ended.map(|_| summary)
 }
@@ -354,6 +467,7 @@ pub(crate) fn summarise(
         messages: hash.messages(),
         content_hash: hash.finish_hex(),
         trees,
+        threads: vec![ReceiverThread::of_port(0, process.base.port.as_ref())],
         malformed: process.base.refused(),
         resident_bytes_max: procstat::resident_bytes_max(),
         clock: process.standing(),
