@@ -487,7 +487,7 @@ async fn a_scan_that_retention_overtakes_names_the_table_and_the_rows() {
     }
     let keep =
         evenfall_store_format::retention::Retention { bytes_max: Some(8 << 20), age_ns_max: None };
-    // A recording also has a file of short messages, which is empty here.
+    // A file may be empty.
     for file in store.store.files().into_iter().filter(|file| file.records() > 0) {
         // Chunks that are not on the disk yet stay.
         while store.store.retain(&file, keep).unwrap() < 768 {

@@ -24,7 +24,7 @@ use parquet::schema::types::ColumnDescriptor;
 
 use crate::checksums::Checksums;
 use crate::damaged;
-use crate::encode::{ABOUT, About, MESSAGES_VERSION, VERSION};
+use crate::encode::{ABOUT, About, MESSAGES_VERSION, PARTED_VERSION, VERSION};
 use crate::messages;
 use crate::plan::{ColumnKind, ColumnPlan, WIDE_BYTES, plan};
 
@@ -192,10 +192,10 @@ fn about(metadata: &ParquetMetaData, place: &str) -> Result<About> {
     let text = pair.and_then(|pair| pair.value.as_deref());
     let text = text.ok_or_else(|| damaged(place, "its footer does not say which chunk it is"))?;
     let about: About = serde_json::from_str(text).map_err(|error| damaged(place, error))?;
-    if !matches!(about.version, VERSION | MESSAGES_VERSION) {
+    if !matches!(about.version, VERSION | MESSAGES_VERSION | PARTED_VERSION) {
         return Err(Error::Version { place: place.into(), version: about.version });
     }
-    if about.messages.is_some() != (about.version == MESSAGES_VERSION) {
+    if about.messages.is_some() != (about.version != VERSION) {
         return Err(damaged(place, "its version does not tell whether it has messages"));
     }
     about.schema.check()?;
@@ -237,7 +237,7 @@ impl<'a> StoredChunk<'a> {
         Ok(Self { stored, place, checksums, metadata, about, layout })
     }
 
-    /// Rows of each group.
+    /// Records of each group.
     pub(crate) fn rows(&self) -> usize {
         self.layout.records_per_segment() as usize * SEGMENTS_PER_GROUP as usize
     }
@@ -249,14 +249,18 @@ impl<'a> StoredChunk<'a> {
             return Err(damaged(place, format!("it has no group {group}")));
         }
         let of = self.metadata.row_group(group as usize);
-        if of.num_columns() != columns || of.num_rows() != self.rows() as i64 {
+        let rows = usize::try_from(of.num_rows()).unwrap_or_default();
+        // A message in parts is one row.
+        let is_parted = self.about.version == PARTED_VERSION;
+        let has_rows = if is_parted { 1..=self.rows() } else { self.rows()..=self.rows() };
+        if of.num_columns() != columns || !has_rows.contains(&rows) {
             return Err(damaged(place, "its columns are not those of its schema"));
         }
         let source = Arc::new(self.stored.clone());
         let properties = Arc::new(ReaderProperties::builder().build());
         let reader = SerializedRowGroupReader::new(source, of, None, properties);
         let reader = reader.map_err(|error| damaged(place, error))?;
-        Ok(GroupReader { chunk: self, group, of, reader })
+        Ok(GroupReader { chunk: self, group, of, rows, reader })
     }
 
     /// Gives these columns of a group to `each`, with their places in `wanted`.
@@ -295,10 +299,16 @@ pub(crate) struct GroupReader<'a> {
     chunk: &'a StoredChunk<'a>,
     group: u32,
     of: &'a RowGroupMetaData,
+    rows: usize,
     reader: SerializedRowGroupReader<'a, Bytes>,
 }
 
 impl GroupReader<'_> {
+    /// Rows of the columns.
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+
     /// Reads the column at this place, after a check of its bytes.
     pub(crate) fn read<T>(
         &self,

@@ -13,7 +13,7 @@ use evenfall_store_format::columnar::{GROUPS_PER_CHUNK, SEGMENTS_PER_GROUP};
 use evenfall_store_format::layout::{
     CHUNK_BYTES, DataChunk, SEGMENT_BYTES, SEGMENT_HEADER_BYTES, SEGMENTS_PER_CHUNK,
 };
-use evenfall_store_format::messages::{FormatLayout, InstalledLayouts, is_message_record};
+use evenfall_store_format::messages::{FormatLayout, InstalledLayouts};
 use evenfall_store_format::{FieldType, Kind, Result, Schema, segment};
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::column::writer::{ColumnWriter, get_column_writer};
@@ -24,6 +24,7 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPrope
 use parquet::file::writer::{SerializedFileWriter, SerializedPageWriter, TrackedWrite};
 use parquet::schema::types::{ColumnPath, SchemaDescriptor, TypePtr};
 
+use crate::messages::ChunkMessages;
 use crate::plan::{ColumnKind, ColumnPlan, WIDE_BYTES, is_wide_price, parquet_schema, plan};
 use crate::{checksums, damaged, decode, messages};
 
@@ -58,6 +59,8 @@ pub(crate) const VERSION: u8 = 1;
 /// The version of a chunk whose messages were shredded. Builds that know version 1 alone refuse it
 /// by its number.
 pub(crate) const MESSAGES_VERSION: u8 = 2;
+/// The version of a chunk whose messages were put together out of their parts, and shredded.
+pub(crate) const PARTED_VERSION: u8 = 3;
 
 /// The rows of a chunk or of a part of it, segment by segment.
 #[derive(Clone, Debug)]
@@ -90,6 +93,12 @@ impl<'a> Rows<'a> {
 
     pub(crate) fn rows(&self) -> impl Iterator<Item = &'a [u8]> + '_ {
         self.parts.iter().flat_map(|part| part.chunks_exact(self.size))
+    }
+
+    /// As [`rows`](Self::rows), for rows that outlive this value.
+    pub(crate) fn into_rows(self) -> impl Iterator<Item = &'a [u8]> {
+        let size = self.size;
+        self.parts.into_iter().flat_map(move |part| part.chunks_exact(size))
     }
 
     /// The numbers of `N` bytes in this place of each row.
@@ -330,8 +339,10 @@ pub(crate) fn encode(
     let Some(tokens) = tokens_of(schema, chunk, bytes)? else { return Ok(None) };
     let (size, layout) = (usize::from(schema.record_bytes), schema.layout()?);
     let rows = Rows::new(bytes, size, layout.records_per_segment() as usize);
-    let known = layouts.filter(|_| is_message_record(schema));
-    let known = known.and_then(|layouts| Some((layouts, layouts.layouts_of(schema)?)));
+    let known = layouts.and_then(|layouts| {
+        let candidates = layouts.layouts_of(schema)?;
+        Some((layouts, candidates, ChunkMessages::of(&rows, schema)?))
+    });
     let mut about = About {
         version: VERSION,
         file: chunk.file.0,
@@ -341,7 +352,9 @@ pub(crate) fn encode(
         messages: None,
     };
     let written = match known {
-        Some((layouts, candidates)) => messages::write(&rows, layouts, candidates, &mut about),
+        Some((layouts, candidates, messages)) => {
+            messages::write(&messages, layouts, candidates, &mut about)
+        }
         None => write_fields(&rows, &about),
     };
     let (whole, places) = written.map_err(|error| damaged(&place, error))?;

@@ -105,7 +105,8 @@ pub trait RecordSource: Send + Sync {
     }
 
     /// Values of the messages in the first of these records, when they are in columns at hand and
-    /// were shredded there. `None` when they were not, and [`read`](Self::read) gives the records.
+    /// were shredded there. `None` when they were not, or when the records do not begin with a
+    /// message, and [`read`](Self::read) gives the records.
     ///
     /// # Errors
     /// The errors of reading.

@@ -129,6 +129,8 @@ pub enum MessageValues {
 pub struct ShreddedColumns {
     /// The number of each message.
     pub numbers: Vec<u64>,
+    /// From the first record of each message to that of the next.
+    pub records: Vec<u32>,
     /// What the venue's clock shows at each message.
     pub wall_ns: Vec<i64>,
     /// The time under which each message is recorded.
@@ -150,6 +152,7 @@ impl ShreddedColumns {
         });
         Self {
             numbers: Vec::new(),
+            records: Vec::new(),
             wall_ns: Vec::new(),
             recorded_ns: Vec::new(),
             tags: Vec::new(),
@@ -158,13 +161,31 @@ impl ShreddedColumns {
         }
     }
 
-    /// The messages of these rows alone.
-    pub fn cut(&mut self, rows: Range<usize>) {
+    /// Records of all these messages.
+    pub fn records(&self) -> u64 {
+        self.records.iter().map(|records| u64::from(*records)).sum()
+    }
+
+    /// The messages of these records alone, without a message of which a record is not among them.
+    /// No message, where the first of the records is not the first record of a message.
+    pub fn cut(&mut self, records: Range<u64>) {
         fn keep<T>(all: &mut Vec<T>, rows: &Range<usize>) {
             all.truncate(rows.end);
             all.drain(..rows.start.min(all.len()));
         }
+        let (mut at, mut rows) = (0, 0..0);
+        let mut has_first = false;
+        for (row, taken) in self.records.iter().enumerate() {
+            if at == records.start {
+                (rows, has_first) = (row..row, true);
+            }
+            at += u64::from(*taken);
+            if has_first && at <= records.end {
+                rows.end = row + 1;
+            }
+        }
         keep(&mut self.numbers, &rows);
+        keep(&mut self.records, &rows);
         keep(&mut self.wall_ns, &rows);
         keep(&mut self.recorded_ns, &rows);
         keep(&mut self.tags, &rows);

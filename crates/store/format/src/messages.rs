@@ -24,6 +24,7 @@
 //! | [`MessageLayout::Kinds`] | binary messages of fixed lengths, told apart by the first byte | all its bytes are in `rest`, one behind the other |
 //! | [`MessageLayout::Line`] | lines of text with commas between the fields | the end of the line, in `rest` |
 
+pub mod parts;
 mod quarters;
 mod shredder;
 

@@ -1,12 +1,22 @@
 //! The names of the files of which a recording consists.
 
 use evenfall_store_engine::FileListing;
+use evenfall_store_format::messages::parts::is_parted;
 use evenfall_store_format::{Field, FieldType, Schema};
 
 use crate::records::is_message_schema;
 
-pub(crate) fn file_name(name: &str, stream: u32, class: u16) -> String {
-    format!("{name}.{stream}.{class}")
+/// Last part of the name of a file of messages.
+const MESSAGES: &str = "messages";
+
+/// Name of the file of a stream's messages.
+pub(crate) fn messages_name(recording: &str, stream: u32) -> String {
+    format!("{recording}.{stream}.{MESSAGES}")
+}
+
+/// Name of the file of a stream's messages of one size, in recordings of earlier versions.
+pub(crate) fn sized_name(recording: &str, stream: u32, class: u16) -> String {
+    format!("{recording}.{stream}.{class}")
 }
 
 /// A file that holds messages of a recording.
@@ -18,11 +28,14 @@ pub(crate) struct MessageFileName<'a> {
 
 /// What the name of a file says, when its schema agrees.
 pub(crate) fn message_file(file: &FileListing) -> Option<MessageFileName<'_>> {
-    let (rest, class) = file.name.rsplit_once('.')?;
+    let (rest, kind) = file.name.rsplit_once('.')?;
     let (recording, stream) = rest.rsplit_once('.')?;
-    let (stream, class) = (stream.parse().ok()?, class.parse().ok()?);
-    let name = MessageFileName { recording, stream };
-    is_message_schema(&file.schema, class).then_some(name)
+    let name = MessageFileName { recording, stream: stream.parse().ok()? };
+    let is_it = match kind {
+        MESSAGES => is_parted(&file.schema),
+        class => is_message_schema(&file.schema, class.parse().ok()?),
+    };
+    is_it.then_some(name)
 }
 
 /// Name of the file of a stream's frames: which messages left together, and when.

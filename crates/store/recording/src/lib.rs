@@ -1,7 +1,7 @@
 //! Recordings in a store: a feed's messages, in the order of their streams, byte for byte.
 //!
-//! A recording is a set of files of a store that share a name. Each stream has a file for each size
-//! of messages. A recording that a run made has files of frames and of UTC too.
+//! A recording is a set of files of a store that share a name. Each stream has a file of messages.
+//! A recording that a run made has files of frames and of UTC too.
 //!
 //! | module | what it holds |
 //! |---|---|

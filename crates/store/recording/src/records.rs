@@ -1,8 +1,11 @@
 //! A feed in the store: every message, in the order of its stream, byte for byte.
 //!
-//! The records of a file have one length, and messages have many. Each stream is therefore kept in
-//! a few files by size class. A message goes into the smallest record that holds it, with its
-//! number in the stream. Reading merges the classes by that number.
+//! The records of a file have one length, and messages have many. A stream is one file,
+//! `<name>.<stream>.messages`, of short records, and a message takes as many of them as it needs
+//! ([`parts`](evenfall_store_format::messages::parts)).
+//!
+//! Earlier versions kept a stream in up to six files by size class. A message went into the
+//! smallest record that holds it, and reading merges the classes by the numbers of messages:
 //!
 //! ```text
 //! <name>.<stream>.<record bytes>
@@ -20,10 +23,10 @@
 //! ([`untagged_format`](crate::RecordingSnapshot::untagged_format)). A recording keeps the layout
 //! with which it began.
 //!
-//! A message that does not fit the largest record is split. Its parts lie in consecutive records of
-//! that length, under one number. The second highest bit of the length marks a part. All parts but
-//! the last have eight bytes less than the room of a record, and their length says instead whether
-//! the part is the first.
+//! A message that does not fit the largest record of a class is split. Its parts lie in consecutive
+//! records of that length, under one number. The second highest bit of the length marks a part. All
+//! parts but the last have eight bytes less than the room of a record, and their length says
+//! instead whether the part is the first.
 //!
 //! The time of a message is the time of its release, or the feed's own time. A file is indexed by
 //! the first eight bytes of its records, which never decrease. A message's own time may lie before
@@ -34,7 +37,11 @@
 
 use evenfall_feed_formats::Format;
 pub(crate) use evenfall_store_format::messages::OWN_TIME;
-use evenfall_store_format::messages::PART;
+pub use evenfall_store_format::messages::parts::MESSAGE_BYTES_MAX;
+use evenfall_store_format::messages::parts::{
+    FIRST_PART, MIDDLE_PART, PartKind, PartRecord, is_parted, split_own_time,
+};
+use evenfall_store_format::messages::{FORMAT_AT, PART};
 use evenfall_store_format::schema::Arrival;
 use evenfall_store_format::{Field, FieldType, Schema};
 
@@ -44,26 +51,39 @@ pub(crate) use evenfall_store_format::messages::MESSAGE_AT as HEAD_BYTES;
 pub(crate) const UNTAGGED_HEAD_BYTES: usize = 18;
 /// Bytes of the message's own time.
 pub(crate) const OWN_TIME_BYTES: usize = 8;
-/// In the place of the length of a message's first part.
-const FIRST_PART: u16 = 0x3fff;
-/// In the place of the length of a part between the first and the last part.
-const MIDDLE_PART: u16 = 0x3ffe;
 /// Room that every part leaves, so that the message's own time fits behind the last part.
 const PART_BYTES_LESS: usize = OWN_TIME_BYTES;
 /// The tag of a message that is opaque bytes. A codec never has this tag.
 const OPAQUE_TAG: u8 = u8::MAX;
-/// Bytes of the largest message. A datagram is shorter.
-pub const MESSAGE_BYTES_MAX: usize = 65_535;
-/// Record lengths. ITCH messages have 12 to 50 bytes and fill the first three lengths well. The
-/// last length fills a segment of the store.
+/// Record lengths of earlier versions. ITCH messages have 12 to 50 bytes and fill the first three
+/// lengths well. The last length fills a segment of the store.
 pub(crate) const CLASSES: [u16; 6] = [32, 48, 72, 160, 1_024, 16_352];
 
+/// How the messages of a file lie in its records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RecordLayout {
+    /// In parts of one length.
+    Parted,
+    /// By size class, each behind so many bytes.
+    Sized { head_bytes: usize },
+}
+
+impl RecordLayout {
+    /// The layout of records of this schema.
+    pub(crate) fn of(schema: &Schema) -> Self {
+        match is_parted(schema) {
+            true => Self::Parted,
+            false => Self::Sized { head_bytes: head_bytes(schema) },
+        }
+    }
+}
+
 /// Offset of the message in records of this schema.
-pub(crate) fn head_bytes(schema: &Schema) -> usize {
+fn head_bytes(schema: &Schema) -> usize {
     if schema.field("format").is_some() { HEAD_BYTES } else { UNTAGGED_HEAD_BYTES }
 }
 
-pub(crate) fn schema(record_bytes: u16, arrival: &Arrival, head_bytes: usize) -> Schema {
+pub(crate) fn sized_schema(record_bytes: u16, arrival: &Arrival, head_bytes: usize) -> Schema {
     let mut schema = Schema::of(&[("time", FieldType::Time), ("number", FieldType::U64)]);
     let mut add = |name: &str, offset, len, kind| {
         let name = name.to_owned();
@@ -134,7 +154,7 @@ impl Unwritten<'_> {
     }
 }
 
-fn tag_of(format: Format) -> u8 {
+pub(crate) fn tag_of(format: Format) -> u8 {
     if format == Format::OPAQUE { OPAQUE_TAG } else { format.0 }
 }
 
@@ -146,15 +166,6 @@ fn format_of_tag(tag: u8) -> Option<Format> {
     }
 }
 
-/// What a record holds of its message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PartKind {
-    Whole,
-    First,
-    Middle,
-    Last,
-}
-
 /// A record of a message, read in place.
 pub(crate) struct RecordView<'a> {
     pub(crate) kind: PartKind,
@@ -163,18 +174,37 @@ pub(crate) struct RecordView<'a> {
     pub(crate) format: Option<Format>,
     bytes: &'a [u8],
     own_time_ns: Option<i64>,
+    /// Whether the bytes of the message end with its own time.
+    ends_with_own_time: bool,
 }
 
 impl<'a> RecordView<'a> {
-    pub(crate) fn of(record: &'a [u8], head_bytes: usize) -> Self {
+    pub(crate) fn of(record: &'a [u8], layout: RecordLayout) -> Self {
+        match layout {
+            RecordLayout::Parted => Self::of_part(record),
+            RecordLayout::Sized { head_bytes } => Self::of_sized(record, head_bytes),
+        }
+    }
+
+    fn of_part(record: &'a [u8]) -> Self {
+        let PartRecord { kind, message, has_own_time } = PartRecord::of(record);
+        Self {
+            kind,
+            number: message.number,
+            indexed_ns: message.recorded_ns,
+            format: format_of_tag(message.tag),
+            bytes: message.bytes,
+            own_time_ns: None,
+            ends_with_own_time: has_own_time,
+        }
+    }
+
+    fn of_sized(record: &'a [u8], head_bytes: usize) -> Self {
         let length = u16::from_le_bytes([record[16], record[17]]);
-        let (mark, body) = (length & !OWN_TIME & !PART, &record[head_bytes..]);
-        let full = body.len().saturating_sub(PART_BYTES_LESS);
-        let (kind, bytes) = match (length & PART != 0, mark) {
-            (false, length) => (PartKind::Whole, usize::from(length)),
-            (true, FIRST_PART) => (PartKind::First, full),
-            (true, MIDDLE_PART) => (PartKind::Middle, full),
-            (true, length) => (PartKind::Last, usize::from(length)),
+        let (kind, body) = (PartKind::of_length(length), &record[head_bytes..]);
+        let bytes = match kind {
+            PartKind::First | PartKind::Middle => body.len().saturating_sub(PART_BYTES_LESS),
+            _ => usize::from(length & !OWN_TIME & !PART),
         };
         let (bytes, rest) = body.split_at(bytes.min(body.len()));
         let own_time = rest.first_chunk().filter(|_| length & OWN_TIME != 0);
@@ -183,20 +213,25 @@ impl<'a> RecordView<'a> {
             kind,
             number: number_of(record),
             indexed_ns: evenfall_store_format::layout::record_time(record),
-            format: if is_tagged { format_of_tag(record[HEAD_BYTES - 1]) } else { None },
+            format: if is_tagged { format_of_tag(record[FORMAT_AT]) } else { None },
             bytes,
             own_time_ns: own_time.map(|bytes| i64::from_le_bytes(*bytes)),
+            ends_with_own_time: false,
         }
     }
 
     /// The message of this record, with the bytes of the parts before it.
     pub(crate) fn message(&self, before: &[u8]) -> RecordedMessage {
+        let mut bytes = [before, self.bytes].concat();
+        let (message, own_time_ns) = split_own_time(&bytes, self.ends_with_own_time);
+        let len = message.len();
+        bytes.truncate(len);
         RecordedMessage {
             number: self.number,
-            time_ns: self.own_time_ns.unwrap_or(self.indexed_ns),
+            time_ns: own_time_ns.or(self.own_time_ns).unwrap_or(self.indexed_ns),
             format: self.format,
             indexed_ns: self.indexed_ns,
-            bytes: [before, self.bytes].concat(),
+            bytes,
         }
     }
 
@@ -210,7 +245,7 @@ impl<'a> RecordView<'a> {
 /// user's file may have the name of a part of a recording, and is no part of it.
 pub(crate) fn is_message_schema(found: &Schema, record_bytes: u16) -> bool {
     CLASSES.contains(&record_bytes)
-        && *found == schema(record_bytes, &found.arrival, head_bytes(found))
+        && *found == sized_schema(record_bytes, &found.arrival, head_bytes(found))
 }
 
 /// A message of a recording.

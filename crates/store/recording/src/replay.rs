@@ -1,20 +1,21 @@
-//! The messages of a stream, merged from the files of its size classes.
+//! The messages of a stream: out of its file, or merged from its files of size classes.
 
 use std::ops::{Range, RangeInclusive};
 
 use evenfall_store_engine::{FileListing, RecordSource, StoreError};
+use evenfall_store_format::messages::parts::PartKind;
 
 use crate::catalog::Catalog;
-use crate::records::{PartKind, RecordView, RecordedMessage, head_bytes, number_of};
+use crate::records::{RecordLayout, RecordView, RecordedMessage, number_of};
 
 /// Bytes read at once.
 const READ_BYTES: u64 = 256 << 10;
 
-/// One class of a stream while it is merged.
+/// One file of a stream's messages while it is read.
 pub(crate) struct ClassCursor {
     name: String,
     size: usize,
-    head_bytes: usize,
+    layout: RecordLayout,
     next: u64,
     end: u64,
     records: Vec<u8>,
@@ -26,7 +27,7 @@ impl ClassCursor {
         Self {
             name: file.name.clone(),
             size: usize::from(file.schema.record_bytes),
-            head_bytes: head_bytes(&file.schema),
+            layout: RecordLayout::of(&file.schema),
             next: numbers.start,
             end: numbers.end,
             records: Vec::new(),
@@ -71,13 +72,14 @@ impl ClassCursor {
         &mut self,
         source: &dyn RecordSource,
     ) -> Result<Option<RecordedMessage>, StoreError> {
-        let (head_bytes, size) = (self.head_bytes, self.size);
+        let (layout, size) = (self.layout, self.size);
         let mut before = Vec::new();
         let mut number = None;
         loop {
             let Some(record) = self.head(source)? else { return Ok(None) };
-            let view = RecordView::of(record, head_bytes);
-            let is_first = matches!(view.kind, PartKind::Whole | PartKind::First);
+            let view = RecordView::of(record, layout);
+            let is_first =
+                matches!(view.kind, PartKind::Whole | PartKind::First | PartKind::Filler);
             let goes_on = number.is_some_and(|number| number == number_of(record));
             if number.is_some() && (is_first || !goes_on) {
                 // The message was cut short by a crash. Another message begins here.
@@ -91,7 +93,7 @@ impl ClassCursor {
                     number = Some(number_of(record));
                     None
                 }
-                PartKind::First | PartKind::Middle => Some(None),
+                PartKind::First | PartKind::Middle | PartKind::Filler => Some(None),
             };
             self.at += size;
             if let Some(taken) = taken {

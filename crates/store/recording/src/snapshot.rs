@@ -9,18 +9,19 @@ use evenfall_feed_formats::codec::Codec;
 use evenfall_feed_formats::codec::{self, Clock};
 use evenfall_store_engine::{FileListing, KnownEnd, RecordSource, StoreError};
 use evenfall_store_format::layout::record_time;
+use evenfall_store_format::messages::parts::{PartKind, messages_between};
 
 use crate::catalog::RecordingFiles;
 use crate::decode::{DecodedStream, MessageDecoder};
-use crate::records::{PartKind, RecordView, head_bytes, number_of};
+use crate::records::{RecordLayout, RecordView, number_of};
 use crate::replay::{StreamReplay, first_where, records_of_times};
 use crate::rows::MessageRow;
 
 /// Messages that decide the format of messages for which the writer stated none.
 pub const FORMAT_MESSAGES: usize = 1_000;
-/// How often the ends of a stream's files are read until two readings agree. A live recorder
-/// appends to the files one after the other, so one reading may see a message and miss the message
-/// before it.
+/// How often the ends of a stream's files are read until two readings agree, where an earlier
+/// version began the recording and a stream has several. A live recorder appends to the files one
+/// after the other, so one reading may see a message and miss the message before it.
 const READINGS_MAX: usize = 3;
 /// All times.
 pub(crate) const ALL_TIMES: RangeInclusive<i64> = i64::MIN..=i64::MAX;
@@ -79,7 +80,7 @@ pub struct StreamSnapshot {
     oldest: u64,
     /// The first message from which on all messages are present, and the number after the last.
     numbers: Range<u64>,
-    /// Whether there is a record for each of these numbers, and only one.
+    /// Whether there is a message for each of these numbers, and only one.
     is_dense: bool,
     /// Whether retention has removed messages.
     is_shortened: bool,
@@ -97,7 +98,7 @@ impl StreamSnapshot {
         let files = recording.of_stream(stream);
         let mut seen = Self::read(source, files, stream)?;
         for _ in 1..READINGS_MAX {
-            if seen.is_dense {
+            if seen.is_dense || seen.parted_file().is_some() {
                 break;
             }
             let again = Self::read(source, files, stream)?;
@@ -125,7 +126,7 @@ impl StreamSnapshot {
             };
             let record = source.numbers(&file.name, records.start..records.start + 1)?;
             let first = number_of(&record);
-            let view = RecordView::of(&record, head_bytes(&file.schema));
+            let view = RecordView::of(&record, RecordLayout::of(&file.schema));
             if first < oldest {
                 format = view.format;
             }
@@ -144,9 +145,45 @@ impl StreamSnapshot {
         let numbers = oldest.max(first_whole).min(end)..end;
         let mut snapshot =
             Self { stream, files: there, oldest, numbers, is_dense: false, is_shortened, format };
-        let records = snapshot.records_from(source, snapshot.numbers.start)?;
-        snapshot.is_dense = records == snapshot.numbers.end - snapshot.numbers.start;
+        let there = match snapshot.messages_in(source, &snapshot.numbers)? {
+            Some(messages) => messages,
+            None => snapshot.records_from(source, snapshot.numbers.start)?,
+        };
+        snapshot.is_dense = there == snapshot.numbers.end - snapshot.numbers.start;
         Ok(snapshot)
+    }
+
+    /// The file of a stream whose messages are in parts, and in one file alone.
+    fn parted_file(&self) -> Option<(&FileListing, &Range<u64>)> {
+        let [(file, records)] = &self.files[..] else { return None };
+        (RecordLayout::of(&file.schema) == RecordLayout::Parted).then_some((file, records))
+    }
+
+    /// The messages of these numbers, counted by the records at both ends. `None` where records do
+    /// not tell.
+    fn messages_in(
+        &self,
+        source: &dyn RecordSource,
+        numbers: &Range<u64>,
+    ) -> Result<Option<u64>, StoreError> {
+        let Some((file, records)) = self.parted_file() else { return Ok(None) };
+        let record = |at: u64| source.numbers(&file.name, at..at + 1);
+        let place_of = |number: u64| match number > self.oldest {
+            true => {
+                let is_it = |record: &[u8]| number_of(record) >= number;
+                first_where(source, &file.name, records.clone(), is_it)
+            }
+            false => Ok(records.start),
+        };
+        let (start, last) = (place_of(numbers.start)?, record(records.end - 1)?);
+        if number_of(&last) < numbers.end {
+            // The message of the last record is one of them, if any is.
+            let is_any = start < records.end;
+            let first = if is_any { record(start)? } else { last.clone() };
+            return Ok(Some(messages_between(&first, &last) + u64::from(is_any)));
+        }
+        let end = place_of(numbers.end)?;
+        Ok(Some(messages_between(&record(start)?, &record(end)?)))
     }
 
     /// Records of messages from this number on.
@@ -397,9 +434,15 @@ impl RecordingSnapshot {
     pub fn count(&self, rows: &RowSelection) -> Result<u64, StoreError> {
         let mut count = 0;
         for (stream, numbers) in self.selected(rows) {
-            if stream.is_dense && rows.times == ALL_TIMES {
-                count += numbers.end - numbers.start;
-                continue;
+            if rows.times == ALL_TIMES {
+                if stream.is_dense {
+                    count += numbers.end - numbers.start;
+                    continue;
+                }
+                if let Some(messages) = stream.messages_in(&*self.source, &numbers)? {
+                    count += messages;
+                    continue;
+                }
             }
             let mut replay = stream.replay(&*self.source, numbers, &rows.times)?;
             while replay.next_message()?.is_some() {

@@ -164,8 +164,8 @@ fn a_recording_comes_back_in_order_from_disk_and_objects_and_reading_changes_not
     assert_eq!(replayed(&store, 2), vec![of(0), of(1)]);
     let catalog = Catalog::read(&store).unwrap();
     assert!(catalog.recordings().map(|files| &files.name[..]).eq(["feed"]));
-    let file = store.file("feed.0.48").unwrap();
-    let refused = store.append(&file, &[0; 48], Level::Memory).unwrap_err();
+    let file = store.file("feed.0.messages").unwrap();
+    let refused = store.append(&file, &[0; 64], Level::Memory).unwrap_err();
     assert!(refused.to_string().contains("open to read only"), "{refused}");
     // A second reader may open the store, a second writer may not.
     Store::open_to_read(StoreConfig::new(dir.path())).unwrap();

@@ -6,15 +6,19 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use evenfall_feed_formats::Format;
+use evenfall_store_format::Schema;
+use evenfall_store_format::messages::parts::{
+    PARTED_RECORD_BYTES, PartKind, PartRecord, PartedMessage, RECORDS_PER_GROUP, parted_schema,
+};
 use evenfall_store_format::schema::Arrival;
 
 use evenfall_store_engine::{Level, Store, StoreError, StoreFile};
 
 use crate::catalog::Catalog;
-use crate::files::file_name;
+use crate::files::{messages_name, sized_name};
 use crate::records::{
-    CLASSES, HEAD_BYTES, MESSAGE_BYTES_MAX, PartKind, RecordView, Unwritten, head_bytes, number_of,
-    schema,
+    CLASSES, HEAD_BYTES, MESSAGE_BYTES_MAX, RecordLayout, RecordView, Unwritten, number_of,
+    sized_schema, tag_of,
 };
 
 /// Bytes that are gathered for a file before they are appended.
@@ -26,10 +30,39 @@ struct PendingFile {
     file: Arc<StoreFile>,
     bytes: Vec<u8>,
     last_ns: i64,
-    /// Number of the first message that the class does not have yet.
+    /// Number of the first message that the file does not have yet.
     next: u64,
+    /// Records of the file, those in `bytes` too.
+    records: u64,
+    /// The head of the last record of a file with messages in parts.
+    last: Option<PartedMessage<'static>>,
     /// Whether readers see messages of which no flush was begun.
     is_ahead: bool,
+}
+
+impl PendingFile {
+    /// Continues a file behind its last record.
+    fn open(store: &Store, file: Arc<StoreFile>, layout: RecordLayout) -> Result<Self, StoreError> {
+        let last_ns = file.last_ns().unwrap_or(i64::MIN);
+        let records = file.records();
+        let (mut next, mut last) = (0, None);
+        if let Some(place) = records.checked_sub(1) {
+            let record = store.record(&file, place)?;
+            let kind = RecordView::of(&record, layout).kind;
+            // A crash may have kept the first parts of a message. The message is then recorded
+            // again, and readers pass over the parts.
+            let is_cut = matches!(kind, PartKind::First | PartKind::Middle);
+            next = number_of(&record) + u64::from(!is_cut);
+            let head = PartRecord::of(&record).message;
+            last = (layout == RecordLayout::Parted).then_some(PartedMessage {
+                own_ns: None,
+                bytes: &[],
+                ..head
+            });
+        }
+        let (bytes, is_ahead) = (Vec::new(), false);
+        Ok(Self { file, bytes, last_ns, next, records, last, is_ahead })
+    }
 }
 
 /// A flush that was begun: the store has the messages, and does not acknowledge them yet.
@@ -74,8 +107,8 @@ pub struct RecordingWriter<'a> {
     /// The time by which the last message is indexed; `None` when an earlier process recorded it.
     indexed_ns: Option<i64>,
     arrival: Arrival,
-    /// Bytes in front of a message. A recording that an earlier version began has fewer.
-    head_bytes: usize,
+    /// How messages lie in records. A recording keeps the layout with which it began.
+    layout: RecordLayout,
     /// Set when the writer is to give up what its store refuses.
     is_stopping: Option<&'a AtomicBool>,
 }
@@ -110,13 +143,9 @@ impl<'a> RecordingWriter<'a> {
         let catalog = Catalog::read(store)?;
         catalog.expect_no_file(name)?;
         let there = catalog.recording(name).and_then(|there| there.files().next());
-        let head_bytes = there.map_or(HEAD_BYTES, |file| head_bytes(&file.schema));
+        let layout = there.map_or(RecordLayout::Parted, |file| RecordLayout::of(&file.schema));
         let arrival = there.map_or(arrival, |file| file.schema.arrival.clone());
-        let schema = schema(CLASSES[0], &arrival, head_bytes);
-        let smallest = |s| (file_name(name, s, CLASSES[0]), schema.clone());
-        let wanted: Vec<_> = (0..streams).map(smallest).collect();
-        store.create_all(&wanted)?;
-        Ok(Self {
+        let writer = Self {
             store,
             name: name.into(),
             level,
@@ -124,9 +153,26 @@ impl<'a> RecordingWriter<'a> {
             messages: 0,
             indexed_ns: None,
             arrival,
-            head_bytes,
+            layout,
             is_stopping: None,
-        })
+        };
+        let smallest = CLASSES[0];
+        let wanted: Vec<_> = (0..streams).map(|s| writer.name_and_schema(s, smallest)).collect();
+        store.create_all(&wanted)?;
+        Ok(writer)
+    }
+
+    /// The file of a stream's messages, or of those of a size class.
+    fn name_and_schema(&self, stream: u32, class: u16) -> (String, Schema) {
+        match self.layout {
+            RecordLayout::Parted => {
+                (messages_name(&self.name, stream), parted_schema(&self.arrival))
+            }
+            RecordLayout::Sized { head_bytes } => {
+                let schema = sized_schema(class, &self.arrival, head_bytes);
+                (sized_name(&self.name, stream, class), schema)
+            }
+        }
     }
 
     /// Gives up soon after this flag is set, when the store takes no appends. Without such a flag
@@ -137,7 +183,7 @@ impl<'a> RecordingWriter<'a> {
     }
 
     /// Takes the next message of a stream. A message that was recorded before a crash is skipped,
-    /// because each file has all messages of its class up to some number.
+    /// because each file has all of its messages up to some number.
     ///
     /// # Errors
     /// [`RecordLength`](evenfall_store_format::Error::RecordLength) for a message of more than
@@ -150,18 +196,71 @@ impl<'a> RecordingWriter<'a> {
         format: Format,
         message: &[u8],
     ) -> Result<(), StoreError> {
-        let head_bytes = self.head_bytes;
         if message.len() > MESSAGE_BYTES_MAX {
-            let record_bytes = head_bytes + message.len();
+            let record_bytes = HEAD_BYTES + message.len();
             return Err(evenfall_store_format::Error::RecordLength { record_bytes }.into());
         }
+        self.indexed_ns = None;
+        let is_full = match self.layout {
+            RecordLayout::Parted => self.push_parted(stream, number, time_ns, format, message)?,
+            RecordLayout::Sized { .. } => {
+                self.push_sized(stream, number, time_ns, format, message)?
+            }
+        };
+        self.messages += 1;
+        if is_full { self.flush() } else { Ok(()) }
+    }
+
+    /// Takes a message into the file of its stream. Returns whether a flush is due.
+    fn push_parted(
+        &mut self,
+        stream: u32,
+        number: u64,
+        time_ns: i64,
+        format: Format,
+        message: &[u8],
+    ) -> Result<bool, StoreError> {
+        let now_ns = self.store.now_ns();
+        let pending = self.pending(stream, PARTED_RECORD_BYTES)?;
+        if number < pending.next {
+            return Ok(false);
+        }
+        let recorded_ns = time_ns.min(now_ns).max(pending.last_ns);
+        let own_ns = (recorded_ns != time_ns).then_some(time_ns);
+        let before = pending.last.map_or(0, |last| last.missed);
+        let missed = before.wrapping_add((number - pending.next) as u32);
+        let tag = tag_of(format);
+        let parted = PartedMessage { recorded_ns, number, tag, missed, own_ns, bytes: message };
+        let records = parted.records() as u64;
+        let left = RECORDS_PER_GROUP - pending.records % RECORDS_PER_GROUP;
+        if let Some(last) = pending.last.filter(|_| records > left) {
+            last.put_filler(left as usize, &mut pending.bytes);
+            pending.records += left;
+        }
+        parted.put(&mut pending.bytes);
+        pending.records += records;
+        pending.last = Some(PartedMessage { own_ns: None, bytes: &[], ..parted });
+        (pending.next, pending.last_ns) = (number + 1, recorded_ns);
+        let is_full = pending.bytes.len() >= BATCH_BYTES;
+        self.indexed_ns = Some(recorded_ns);
+        Ok(is_full)
+    }
+
+    /// Takes a message into the file of its size class. Returns whether a flush is due.
+    fn push_sized(
+        &mut self,
+        stream: u32,
+        number: u64,
+        time_ns: i64,
+        format: Format,
+        message: &[u8],
+    ) -> Result<bool, StoreError> {
+        let RecordLayout::Sized { head_bytes } = self.layout else { return Ok(false) };
         let format = (head_bytes == HEAD_BYTES).then_some(format);
         let now_ns = self.store.now_ns();
         let largest = CLASSES[CLASSES.len() - 1];
         let fits =
             |class: &u16| *class == largest || head_bytes + message.len() <= usize::from(*class);
-        let mut is_full = false;
-        self.indexed_ns = None;
         for class in CLASSES.into_iter().filter(fits) {
             let pending = self.pending(stream, class)?;
             if number < pending.next {
@@ -175,38 +274,24 @@ impl<'a> RecordingWriter<'a> {
             }
             unwritten.put(class, head_bytes, &mut pending.bytes);
             (pending.next, pending.last_ns) = (number + 1, indexed_ns);
-            is_full = pending.bytes.len() >= BATCH_BYTES;
+            let is_full = pending.bytes.len() >= BATCH_BYTES;
             self.indexed_ns = Some(indexed_ns);
-            break;
+            return Ok(is_full);
         }
-        self.messages += 1;
-        if is_full { self.flush() } else { Ok(()) }
+        Ok(false)
     }
 
-    /// The file of a size class.
+    /// The file of a stream's messages, or of a size class.
     fn pending(&mut self, stream: u32, class: u16) -> Result<&mut PendingFile, StoreError> {
-        match self.files.entry((stream, class)) {
-            std::collections::btree_map::Entry::Occupied(there) => Ok(there.into_mut()),
-            std::collections::btree_map::Entry::Vacant(free) => {
-                let name = file_name(&self.name, stream, class);
-                let schema = schema(class, &self.arrival, self.head_bytes);
-                let file = self.store.create(&name, &schema)?;
-                let last_ns = file.last_ns().unwrap_or(i64::MIN);
-                let next = match file.records().checked_sub(1) {
-                    Some(last) => {
-                        let record = self.store.record(&file, last)?;
-                        let kind = RecordView::of(&record, self.head_bytes).kind;
-                        // A crash may have kept the first parts of a message. The message is then
-                        // recorded again, and readers pass over the parts.
-                        let is_whole = matches!(kind, PartKind::Whole | PartKind::Last);
-                        number_of(&record) + u64::from(is_whole)
-                    }
-                    None => 0,
-                };
-                let (bytes, is_ahead) = (Vec::new(), false);
-                Ok(free.insert(PendingFile { file, bytes, last_ns, next, is_ahead }))
-            }
+        let key = (stream, class);
+        if !self.files.contains_key(&key) {
+            let (name, schema) = self.name_and_schema(stream, class);
+            let file = self.store.create(&name, &schema)?;
+            let pending = PendingFile::open(self.store, file, self.layout)?;
+            self.files.insert(key, pending);
         }
+        let missing = || evenfall_store_format::Error::UnknownFile { file: self.name.clone() };
+        self.files.get_mut(&key).ok_or_else(|| missing().into())
     }
 
     /// Appends the gathered messages of all files at once, so that they share a commit. When the

@@ -64,6 +64,11 @@ impl Cells {
         Self { values: CellValues::new(kind, rows), levels }
     }
 
+    /// Rows with and without a value.
+    pub(super) fn rows(&self) -> usize {
+        self.levels.as_ref().map_or_else(|| self.values.len(), Vec::len)
+    }
+
     fn level(&mut self, is_there: bool) {
         self.levels.iter_mut().for_each(|levels| levels.push(is_there.into()));
     }

@@ -7,24 +7,21 @@ use evenfall_store_format::messages::{
     FormatLayout, MessageLayout, MessageLayouts, MessageShredder, QuarterMemo, ShreddedMessage,
 };
 
-use super::MessageRecord;
-use crate::encode::Rows;
+use super::ChunkMessages;
 
-/// For each format of these rows, the layout that shreds the most messages of a sample. A layout
-/// keeps the kinds of messages that the rows have.
+/// For each format of these messages, the layout that shreds the most of a sample. A layout keeps
+/// the kinds of messages that are there.
 pub(super) fn chosen_layouts(
-    rows: &Rows<'_>,
+    messages: &ChunkMessages<'_>,
     candidates: Vec<FormatLayout>,
 ) -> Result<Vec<FormatLayout>> {
     let mut best: BTreeMap<u8, (usize, FormatLayout)> = BTreeMap::new();
-    let sample = rows.sample();
     for layout in candidates {
         let shredder = MessageShredder::new(std::slice::from_ref(&layout))?;
         let (mut values, mut scratch) = (ShreddedMessage::default(), Vec::new());
         let mut count = 0;
-        for record in sample.rows().map(MessageRecord::of) {
-            let message = record.plain_message();
-            let is_shredded = message.is_some_and(|message| {
+        for record in messages.sample() {
+            let is_shredded = record.plain.is_some_and(|message| {
                 shredder.shred_message(record.tag, message, &mut values, &mut scratch)
             });
             count += usize::from(is_shredded);
@@ -34,8 +31,8 @@ pub(super) fn chosen_layouts(
         }
     }
     let mut there = vec![[false; 256]; 256];
-    for record in rows.rows().map(MessageRecord::of) {
-        if let Some(letter) = record.body.first() {
+    for record in messages.all() {
+        if let Some(letter) = record.kept.first() {
             there[usize::from(record.tag)][usize::from(*letter)] = true;
         }
     }

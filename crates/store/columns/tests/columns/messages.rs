@@ -5,10 +5,14 @@ use std::fmt::Debug;
 use bytes::Bytes;
 use evenfall_core::Prng;
 use evenfall_store_format::columnar::{ChunkCodec as _, GROUPS_PER_CHUNK, MessageValues};
+use evenfall_store_format::messages::parts::{
+    PARTED_RECORD_BYTES, PartedMessage, RECORDS_PER_GROUP, parted_schema,
+};
 use evenfall_store_format::messages::{
     FieldPlace, FormatLayout, KindLayout, LineField, LineForm, MessageField, MessageLayout,
     MessageLayouts,
 };
+use evenfall_store_format::schema::Arrival;
 use evenfall_store_format::{Field, FieldType, Schema};
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
 use parquet::record::RowAccessor as _;
@@ -261,4 +265,94 @@ proptest! {
         let stored = stored.expect("a third of the bytes are zeros");
         prop_assert!(decoded(&stored).unwrap() == chunk);
     }
+}
+
+/// A chunk of messages in parts, as a recorder writes them.
+fn parted(prng: &mut Prng, len_max: u64) -> (Bytes, Vec<(u64, Vec<u8>)>) {
+    let size = usize::from(PARTED_RECORD_BYTES);
+    let group = RECORDS_PER_GROUP as usize * size;
+    let (mut records, mut messages) = (Vec::new(), Vec::new());
+    let mut day_ns = 34_200_000_000_000;
+    let mut last: Option<PartedMessage<'static>> = None;
+    while records.len() < GROUPS_PER_CHUNK as usize * group {
+        day_ns += prng.below(90_000) as i64;
+        let number = messages.len() as u64;
+        let bytes = match prng.below(10) {
+            0 => vec![number as u8; prng.below(len_max) as usize],
+            _ => {
+                let mut message = order(b'A', 26, day_ns, 1_000 + number / 3);
+                message[17] = b'B';
+                message[18..22].copy_from_slice(b"AAPL");
+                message
+            }
+        };
+        let own_ns = Some(MIDNIGHT_NS).filter(|_| prng.below(500) == 0);
+        let (recorded_ns, tag) = (MIDNIGHT_NS + day_ns, 1);
+        let message = PartedMessage { recorded_ns, number, tag, missed: 9, own_ns, bytes: &bytes };
+        let left = (group - records.len() % group) / size;
+        if let Some(last) = last.filter(|_| message.records() > left) {
+            last.put_filler(left, &mut records);
+            continue;
+        }
+        message.put(&mut records);
+        last = Some(PartedMessage { own_ns: None, bytes: &[], ..message });
+        messages.push((number, bytes));
+    }
+    let mut rows = records.chunks_exact(size);
+    let schema = parted_schema(&Arrival::default());
+    let chunk = raw(&schema, |row| row.copy_from_slice(rows.next().expect("a record")));
+    (chunk, messages)
+}
+
+#[test]
+fn a_message_in_parts_is_one_row_and_its_records_come_back() {
+    let schema = parted_schema(&Arrival::default());
+    for (seed, len_max) in [(1, 60), (2, 3_000), (3, 65_536)] {
+        let (chunk, messages) = parted(&mut Prng::new(seed), len_max);
+        let stored = ParquetCodec.encode(&schema, CHUNK, &chunk, Some(&Venues));
+        let stored = stored.expect("a whole chunk").expect("columns take less");
+        ParquetCodec.check(&stored, "here").expect("checksums");
+        assert!(decoded(&stored).expect("rows") == chunk);
+        let found = ParquetCodec.decode_messages(&stored, 0..4, &[MessageField::Symbol], "here");
+        let mut found = found.expect("columns").expect("messages");
+        assert!(found.numbers.iter().copied().eq(0..messages.len() as u64));
+        assert_eq!(found.records(), 4 * RECORDS_PER_GROUP);
+        let file = SerializedFileReader::new(stored).expect("a Parquet file");
+        for (row, (number, bytes)) in file.get_row_iter(None).expect("rows").zip(&messages) {
+            let row = row.expect("a row");
+            assert_eq!(row.get_long(0).expect("seq"), *number as i64 + 1);
+            if bytes.first() != Some(&b'A') {
+                assert_eq!(row.get_ushort(14).expect("length"), bytes.len() as u16);
+                assert_eq!(&row.get_bytes(15).expect("rest").data()[..bytes.len()], &bytes[..]);
+            }
+        }
+        // A part of the messages, by their records: none that begins or ends elsewhere.
+        let from: u64 = found.records[..5].iter().map(|records| u64::from(*records)).sum();
+        let to = from + u64::from(found.records[5]) + u64::from(found.records[6]);
+        let mut longer = found.clone();
+        found.cut(from..to);
+        assert_eq!(found.numbers, [5, 6]);
+        longer.cut(from..to + u64::from(longer.records[7]) - 1);
+        assert_eq!(longer.numbers, [5, 6]);
+    }
+}
+
+#[test]
+fn a_chunk_with_a_message_that_was_cut_short_has_its_records_as_rows() {
+    let schema = parted_schema(&Arrival::default());
+    let (chunk, _) = parted(&mut Prng::new(4), 3_000);
+    let mut first = true;
+    let mut rows = chunk.chunks(16_384).flat_map(|segment| segment[32..32 + 255 * 64].chunks(64));
+    let cut = raw(&schema, |row| {
+        row.copy_from_slice(rows.next().expect("a record"));
+        // The first record of the chunk becomes the first part of a message that does not go on.
+        if std::mem::take(&mut first) {
+            row[16..18].copy_from_slice(&[0xff, 0x7f]);
+        }
+    });
+    let stored = ParquetCodec.encode(&schema, CHUNK, &cut, Some(&Venues));
+    let stored = stored.expect("a whole chunk").expect("columns take less");
+    assert!(decoded(&stored).expect("rows") == cut);
+    let found = ParquetCodec.decode_messages(&stored, 0..4, &[], "here").expect("columns");
+    assert_eq!(found, None);
 }

@@ -207,7 +207,7 @@ impl Store {
     }
 
     /// Values of the messages in the first of these records, when the messages of their chunk were
-    /// shredded and the chunk is on the disk.
+    /// shredded and the chunk is on the disk. The first record must be the first of a message.
     ///
     /// # Errors
     /// [`Error::Damaged`], and the errors of the disk.
@@ -231,8 +231,8 @@ impl Store {
         let Some((segments, mut columns)) = found else { return Ok(None) };
         let begin = at.layout.first_record(segments.start);
         let end = numbers.end.min(at.layout.first_record(segments.end));
-        columns.cut((numbers.start - begin) as usize..(end - begin) as usize);
-        Ok(Some(columns))
+        columns.cut(numbers.start - begin..end - begin);
+        Ok(Some(columns).filter(|columns| !columns.numbers.is_empty()))
     }
 
     /// [`summary`](Self::summary) of the records of these numbers.

@@ -5,6 +5,7 @@ use evenfall_feed_formats::codec::{self, Clock, DAY_NS};
 use evenfall_feed_formats::event::Event;
 use evenfall_feed_formats::itch::{Kind, Symbols};
 use evenfall_store_format::Schema;
+use evenfall_store_format::messages::parts::is_parted;
 use evenfall_store_format::messages::{
     FieldPlace, FormatLayout, KindLayout, LineField, LineForm, MessageField, MessageLayout,
     MessageLayouts,
@@ -18,7 +19,8 @@ pub(super) struct FeedLayouts;
 
 impl MessageLayouts for FeedLayouts {
     fn layouts_of(&self, schema: &Schema) -> Option<Vec<FormatLayout>> {
-        is_message_schema(schema, schema.record_bytes).then(|| {
+        let is_it = is_parted(schema) || is_message_schema(schema, schema.record_bytes);
+        is_it.then(|| {
             let line = |form| FormatLayout { tag: codec::LOBSTER.0, layout: lobster_layout(form) };
             let itch = FormatLayout { tag: codec::ITCH.0, layout: itch_layout() };
             vec![itch, line(LineForm::ShortSeconds), line(LineForm::Seconds)]

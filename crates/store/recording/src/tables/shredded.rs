@@ -109,7 +109,7 @@ impl EventCursor {
             self.as_records_until = unread.start + RECORDS_AT_ONCE;
             return Ok(());
         };
-        let records = columns.numbers.len() as u64;
+        let records = columns.records();
         if columns.is_shredded.contains(&false) {
             self.as_records_until = unread.start + records;
             return Ok(());
@@ -185,7 +185,7 @@ impl<'a> EventReplay<'a> {
                     Some(TableMessage::Shredded(message, event))
                 }
             };
-            // A message that was pushed again after a crash may be in two size classes.
+            // A message that was pushed again after a crash may be in two files of sizes.
             if self.next.is_none_or(|next| number >= next)
                 && let Some(message) = taken
             {

@@ -8,11 +8,16 @@ use std::time::{Duration, Instant};
 use evenfall_feed_formats::codec::{CODECS, Format, ITCH};
 use evenfall_feed_formats::itch::{AddOrder, Alpha, OrderExecuted};
 use evenfall_store_engine::*;
+use evenfall_store_format::messages::parts::{
+    PartKind, PartRecord, PartedMessage, RECORDS_PER_GROUP,
+};
 use evenfall_store_format::retention::Retention;
+use evenfall_store_format::schema::Arrival;
 use evenfall_store_format::{Error, FieldType, Schema};
 use tempfile::TempDir;
 
 use super::{NOW_NS, dated};
+use crate::records::{HEAD_BYTES, sized_schema};
 use crate::{
     Catalog, MessageRow, RecordedMessage, RecordingFollower, RecordingSnapshot, RecordingWriter,
     RowSelection, StreamReplay,
@@ -22,6 +27,12 @@ fn new_store() -> (TempDir, Arc<Store>) {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dated(dir.path())).unwrap().store;
     (dir, Arc::new(store))
+}
+
+/// Begins a recording as earlier versions did, with a file for each size of messages.
+fn begin_sized(store: &Store, name: &str) {
+    let schema = sized_schema(32, &Arrival::default(), HEAD_BYTES);
+    store.create(&format!("{name}.0.32"), &schema).unwrap();
 }
 
 fn all_of(store: &Store, name: &str) -> Vec<RecordedMessage> {
@@ -48,11 +59,21 @@ fn rows(of: &RecordingSnapshot, rows: &RowSelection, symbol: Option<&str>) -> Ve
 #[test]
 fn a_message_of_a_whole_datagram_is_recorded_in_parts() {
     let (_dir, store) = new_store();
-    let mut writer = RecordingWriter::new(&store, "r", 1, Level::Local).unwrap();
+    messages_of_all_lengths(&store);
+    let files: Vec<_> = store.files().iter().map(|file| file.name.clone()).collect();
+    assert_eq!(files, ["r.0.messages"]);
+    let (_dir, store) = new_store();
+    begin_sized(&store, "r");
+    messages_of_all_lengths(&store);
+    assert!(store.file("r.0.messages").is_err(), "a recording keeps its layout");
+}
+
+fn messages_of_all_lengths(store: &Arc<Store>) {
+    let mut writer = RecordingWriter::new(store, "r", 1, Level::Local).unwrap();
     let message = |len: usize| (0..len).map(|at| (at * 7 + len) as u8).collect::<Vec<_>>();
     // Around the room of one record, of two records, and the most.
     let lengths =
-        [20, 16_325, 16_326, 16_333, 16_334, 32_650, 32_651, 32_658, 40, 65_000, 65_535, 0, 16_400];
+        [20, 16_325, 16_326, 16_333, 16_334, 32_650, 32_651, 32_658, 41, 65_000, 65_535, 0, 16_400];
     for (number, len) in (0..).zip(lengths) {
         // Every second message went back in time, and brings its own time behind its bytes.
         let time_ns = NOW_NS - 1_000 + number as i64 - (number as i64 % 2) * 500;
@@ -61,7 +82,7 @@ fn a_message_of_a_whole_datagram_is_recorded_in_parts() {
     let too_long = writer.push(0, 99, NOW_NS, ITCH, &message(65_536)).unwrap_err();
     assert!(too_long.to_string().contains("65555"), "{too_long}");
     writer.flush().unwrap();
-    let read = all_of(&store, "r");
+    let read = all_of(store, "r");
     assert_eq!(read.len(), lengths.len());
     for (number, (recorded, len)) in read.iter().zip(lengths).enumerate() {
         assert_eq!((recorded.number, &recorded.bytes), (number as u64, &message(len)), "{len}");
@@ -69,7 +90,7 @@ fn a_message_of_a_whole_datagram_is_recorded_in_parts() {
         assert_eq!(recorded.time_ns, time_ns, "{len}");
     }
     // A reader that begins anywhere, and one that counts.
-    let now = snapshot(&store, "r");
+    let now = snapshot(store, "r");
     assert_eq!(now.count(&now.rows()).unwrap(), lengths.len() as u64);
     for from in 0..lengths.len() as u64 {
         let two = from..from + 2;
@@ -79,29 +100,37 @@ fn a_message_of_a_whole_datagram_is_recorded_in_parts() {
         assert_eq!(there, (from..end).collect::<Vec<_>>());
     }
     // A writer that begins again skips what is there.
-    let mut again = RecordingWriter::new(&store, "r", 1, Level::Local).unwrap();
+    let mut again = RecordingWriter::new(store, "r", 1, Level::Local).unwrap();
     for (number, len) in (0..).zip(lengths) {
         again.push(0, number, NOW_NS, ITCH, &message(len)).unwrap();
     }
     again.flush().unwrap();
-    assert_eq!(all_of(&store, "r").len(), lengths.len());
+    assert_eq!(all_of(store, "r").len(), lengths.len());
 }
 
 #[test]
 fn the_first_parts_of_a_message_that_a_crash_cut_short_are_passed_over() {
     let (_dir, store) = new_store();
+    a_message_is_cut_short(&store, "r.0.messages");
+    let (_dir, store) = new_store();
+    begin_sized(&store, "r");
+    a_message_is_cut_short(&store, "r.0.16352");
+}
+
+fn a_message_is_cut_short(store: &Arc<Store>, file: &str) {
     let message = vec![7; 40_000];
-    let mut writer = RecordingWriter::new(&store, "r", 1, Level::Local).unwrap();
+    let mut writer = RecordingWriter::new(store, "r", 1, Level::Local).unwrap();
     writer.push(0, 0, NOW_NS, ITCH, &message).unwrap();
     writer.flush().unwrap();
-    let parts = store.numbers("r.0.16352", 0..3).unwrap();
+    let file = store.file(file).unwrap();
+    let size = usize::from(file.schema.record_bytes);
     // The recording as a crash in the middle of message 1 leaves it.
-    let file = store.file("r.0.16352").unwrap();
-    let mut first_part = parts[..16_352].to_vec();
+    let mut first_part = store.record(&file, 0).unwrap().to_vec();
+    assert_eq!(first_part.len(), size);
     first_part[8] = 1;
     store.append(&file, &first_part, Level::Local).unwrap();
-    assert_eq!(all_of(&store, "r").len(), 1);
-    let mut writer = RecordingWriter::new(&store, "r", 1, Level::Local).unwrap();
+    assert_eq!(all_of(store, "r").len(), 1);
+    let mut writer = RecordingWriter::new(store, "r", 1, Level::Local).unwrap();
     for number in 0..3 {
         writer.push(0, number, NOW_NS, ITCH, &message).unwrap();
     }
@@ -109,7 +138,7 @@ fn the_first_parts_of_a_message_that_a_crash_cut_short_are_passed_over() {
     let read = all_of(&store, "r");
     assert_eq!(read.iter().map(|m| m.number).collect::<Vec<_>>(), [0, 1, 2]);
     assert!(read.iter().all(|m| m.bytes == message));
-    let now = snapshot(&store, "r");
+    let now = snapshot(store, "r");
     assert_eq!(now.count(&now.rows()).unwrap(), 3);
 }
 
@@ -126,8 +155,14 @@ fn opaque_is_a_format_and_no_tag_is_none() {
     assert!(rows(&now, &now.rows(), None).iter().all(|row| row.event.kind.is_none()));
     assert!(CODECS.iter().all(|codec| codec.format() != Format(255)), "the tag of opaque bytes");
     // Recordings of runs had the tag 0, whatever their messages were.
-    let file = store.create("old.0.72", &store.file("r.0.72").unwrap().schema).unwrap();
-    let mut records = store.numbers("r.0.72", 0..5).unwrap();
+    begin_sized(&store, "new");
+    let mut writer = RecordingWriter::new(&store, "new", 1, Level::Local).unwrap();
+    for number in 0..5 {
+        writer.push(0, number, NOW_NS, Format::OPAQUE, &itch).unwrap();
+    }
+    writer.flush().unwrap();
+    let file = store.create("old.0.72", &store.file("new.0.72").unwrap().schema).unwrap();
+    let mut records = store.numbers("new.0.72", 0..5).unwrap();
     records.chunks_exact_mut(72).for_each(|record| record[18] = 0);
     store.append(&file, &records, Level::Local).unwrap();
     let old = snapshot(&store, "old");
@@ -143,14 +178,16 @@ fn a_table_with_the_name_of_a_part_is_no_part_of_a_recording() {
     writer.push(0, 0, NOW_NS, ITCH, &[1; 20]).unwrap();
     writer.flush().unwrap();
     let user = Schema::of(&[("time", FieldType::Time), ("value", FieldType::U64)]);
-    for name in ["a.0.16", "a.0.160", "a.7.1024", "a.0.frames", "a.utc", "b.0.32", "c"] {
+    for name in
+        ["a.7.messages", "a.0.16", "a.0.160", "a.7.1024", "a.0.frames", "a.utc", "b.0.32", "c"]
+    {
         let file = store.create(name, &user).unwrap();
         store.append(&file, &[1; 16], Level::Local).unwrap();
     }
     let catalog = Catalog::read(&*store).unwrap();
     assert!(catalog.recordings().map(|recording| &recording.name[..]).eq(["a"]));
-    assert_eq!(catalog.files().count(), 7);
-    assert_eq!(catalog.recording("a").unwrap().files().count(), 2);
+    assert_eq!(catalog.files().count(), 8);
+    assert_eq!(catalog.recording("a").unwrap().files().count(), 1);
     assert_eq!(all_of(&store, "a").len(), 1);
     let now = snapshot(&store, "a");
     assert_eq!(rows(&now, &now.rows(), None).len(), 1);
@@ -404,8 +441,8 @@ fn a_snapshot_that_retention_overtakes_fails_and_gives_no_part_of_the_times() {
     let dir = tempfile::tempdir().unwrap();
     let store = Arc::new(Store::open(StoreConfig::new(dir.path())).unwrap().store);
     let mut writer = RecordingWriter::new(&store, "r", 1, Level::Memory).unwrap();
-    // Three messages to a segment, 768 to a chunk.
-    let messages = 768 * 5;
+    // A message has 98 records: 166 messages fit into a group of 16,320, and 664 into a chunk.
+    let messages = 664 * 5;
     for number in 0..messages {
         writer.push(0, number, number as i64, Format::OPAQUE, &[7; 4_000]).unwrap();
     }
@@ -421,18 +458,18 @@ fn a_snapshot_that_retention_overtakes_fails_and_gives_no_part_of_the_times() {
             let file = store.file(&file.name).unwrap();
             store.retain(&file, keep).unwrap()
         });
-        kept.max().unwrap()
+        kept.max().unwrap() / 65_280 * 664
     };
     let mut kept = retain();
     // Chunks that are not on the disk yet stay. The limit is a minute.
     for _ in 0..6_000 {
-        if kept >= 768 {
+        if kept >= 664 {
             break;
         }
         std::thread::sleep(Duration::from_millis(10));
         kept = retain();
     }
-    assert!(kept >= 768, "{kept}");
+    assert!(kept >= 664, "{kept}");
     let is_gone = |error: StoreError| {
         let words = error.to_string();
         assert!(words.contains("no record 0"), "{words}");
@@ -447,4 +484,50 @@ fn a_snapshot_that_retention_overtakes_fails_and_gives_no_part_of_the_times() {
     assert_eq!(before.count(&later).unwrap(), messages - kept - 10);
     let now = snapshot(&store, "r");
     assert_eq!(now.count(&now.between(0..=i64::MAX).unwrap()).unwrap(), messages - kept);
+}
+
+/// Numbers that never came, a message that crosses no group, and messages that a crash cut short.
+#[test]
+fn records_tell_how_many_messages_there_are_without_being_read() {
+    let (_dir, store) = new_store();
+    let mut prng = evenfall_core::Prng::new(7);
+    let (mut number, mut pushed) = (0, Vec::new());
+    for life in 0..3 {
+        let mut writer = RecordingWriter::new(&store, "r", 1, Level::Memory).unwrap();
+        for _ in 0..4_000 {
+            number += if prng.below(50) == 0 { 1 + prng.below(40) } else { 1 };
+            let len = if prng.below(30) == 0 { prng.below(9_000) } else { prng.below(60) };
+            let message = vec![number as u8; len as usize];
+            writer.push(0, number, NOW_NS - 5, ITCH, &message).unwrap();
+            pushed.push((number, message));
+        }
+        writer.flush().unwrap();
+        if life == 0 {
+            // A crash keeps one record of the next message, which the next life records again.
+            let file = store.file("r.0.messages").unwrap();
+            let mut first = Vec::new();
+            let missed = (number - 3_999) as u32;
+            let (number, bytes) = (number + 1, &[7; 99][..]);
+            let (recorded_ns, tag, own_ns) = (NOW_NS - 5, 1, None);
+            PartedMessage { recorded_ns, number, tag, missed, own_ns, bytes }.put(&mut first);
+            store.append(&file, &first[..64], Level::Memory).unwrap();
+        }
+    }
+    let read: Vec<_> = all_of(&store, "r").into_iter().map(|m| (m.number, m.bytes)).collect();
+    assert!(read == pushed);
+    let now = snapshot(&store, "r");
+    assert_eq!(now.count(&now.rows()).unwrap(), pushed.len() as u64);
+    let first = pushed[0].0;
+    for _ in 0..40 {
+        let from = prng.below(number - first);
+        let to = from + prng.below(number + 1 - first - from);
+        let there = pushed.iter().filter(|(n, _)| (from..to).contains(&(n - first))).count();
+        let some = RowSelection::of(vec![from..to]);
+        assert_eq!(now.count(&some).unwrap(), there as u64, "{from}..{to}");
+    }
+    let records = store.numbers("r.0.messages", 0..store.file("r.0.messages").unwrap().records());
+    for group in records.unwrap().chunks(RECORDS_PER_GROUP as usize * 64) {
+        let first = PartRecord::of(&group[..64]).kind;
+        assert!(matches!(first, PartKind::Whole | PartKind::First), "{first:?}");
+    }
 }

@@ -89,7 +89,7 @@ fn behave(tables: &dyn Tables) {
     books_are_two_tables(tables);
     let unknown = tables.open(&TableName::of_recording("day.one", "ticks")).err();
     assert!(unknown.expect("unknown").to_string().contains("no table day.one.ticks"));
-    for name in ["day.one", "day.one.0.32", "nothing"] {
+    for name in ["day.one", "day.one.0.messages", "nothing"] {
         assert!(tables.open(&TableName::of_file(name)).is_err(), "{name}");
     }
 }
@@ -295,8 +295,8 @@ fn a_server_for_readers_takes_no_records_and_one_name_is_one_thing() {
     let mut client = Client::connect(server.address()).expect("a client");
     let refused = said(client.create("day", &schema()));
     assert!(refused.contains("day is the name of a recording already"), "{refused}");
-    let part = store.file("day.0.32").expect("a part").schema.as_ref().clone();
-    let refused = said(client.create("ticks.0.32", &part));
+    let part = store.file("day.0.messages").expect("a part").schema.as_ref().clone();
+    let refused = said(client.create("ticks.0.messages", &part));
     assert!(refused.contains("ticks is the name of a file already"), "{refused}");
     client.create("ticks", &schema()).expect("the file that is there");
     client.create("more", &schema()).expect("another file");
