@@ -311,7 +311,7 @@ pub(super) struct TreeStart<'a, 's> {
     pub(super) clock: Clock,
 }
 
-impl<'a, 's> TreeStart<'a, 's> {
+impl<'a> TreeStart<'a, '_> {
     /// Starts the threads of these machines, each with its port. A thread returns the hash of its
     /// messages.
     pub(super) fn start_threads<'scope>(
