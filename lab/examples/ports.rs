@@ -30,8 +30,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use evenfall_core::forward::{Field, HopCode, Match, Patch, Route, Window};
 use evenfall_core::{
-    Arrival, Class, ClockError, ClockReading, Destination, Forward, ForwardId, Forwarder, GroupId,
-    Head, Install, MacKey, Timestamp, Transmit,
+    Arrival, ClockError, ClockReading, Destination, Forward, ForwardId, Forwarder, GroupId, Head,
+    Install, MacKey, Timestamp, TrafficClass, Transmit,
 };
 use evenfall_host::clock::{MonotonicClock, thread_cpu};
 use evenfall_host::lab::Lab;
@@ -55,7 +55,7 @@ const ROWS: [(&str, Kind, bool); 3] =
 
 fn table(source: SocketAddr) -> Forward {
     Forward {
-        class: Class::Live,
+        class: TrafficClass::Live,
         sources: vec![source],
         matches: vec![Match::Bytes(Field::new(0, b"EF"))],
         routes: vec![Route { matches: Vec::new(), to: GROUP }],
@@ -74,7 +74,7 @@ fn transmit(to: SocketAddr, number: u64, body: &Bytes, now: Timestamp) -> Transm
     head[40..48].copy_from_slice(&now.nanos().to_le_bytes());
     let code = MacKey::new(0, &KEY).mac(&[&head[..80], &body[body.len() - 16..]]);
     head[80..].copy_from_slice(&code.to_le_bytes());
-    Transmit::new(Class::Live, Destination::One(to), Head::new(&head), body.clone())
+    Transmit::new(TrafficClass::Live, Destination::One(to), Head::new(&head), body.clone())
 }
 
 /// Sends at a rate. Returns the number of datagrams and the processor time.

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenfall_core::{Class, Destination, Head, Transmit};
+use evenfall_core::{Destination, Head, TrafficClass, Transmit};
 use evenfall_host::Error;
 use evenfall_host::clock::thread_cpu;
 use evenfall_port::udp::UdpDriver;
@@ -30,7 +30,7 @@ fn receive(bytes: usize, segmented: bool, options: &Options, rounds: usize) -> R
         for _ in 0..WAITING {
             let to = Destination::One(receiver.local_addr());
             let head = Head::new(b"");
-            let frame = Transmit::new(Class::Live, to, head, body.clone());
+            let frame = Transmit::new(TrafficClass::Live, to, head, body.clone());
             sender.send(0, frame).expect("room for a round");
         }
         sender.flush();

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use evenfall_runtime::service;
-use evenfall_runtime::settings::{Document, Run};
+use evenfall_runtime::settings::{Run, SettingsDocument};
 
 use crate::Outcome;
 use crate::services::{self, CONFIG, SERVICES};
@@ -59,7 +59,7 @@ pub fn main(args: &Args) -> Outcome {
 }
 
 /// What the file holds: how many nodes of each role, and what each service says of them.
-fn describe(document: &Document) -> Outcome {
+fn describe(document: &SettingsDocument) -> Outcome {
     println!("ok: {}", service::counts(SERVICES, document)?.join(", "));
     for service in SERVICES {
         service.describe(document)?.iter().for_each(|line| println!("{line}"));

@@ -26,7 +26,7 @@ use std::time::Duration;
 use clap::{Subcommand, ValueEnum};
 use evenfall_host::whole_file::{SETTINGS_BYTES_MAX, read_text_up_to};
 use evenfall_runtime::output_file::open_output;
-use evenfall_runtime::settings::{Document, Node};
+use evenfall_runtime::settings::{Node, SettingsDocument};
 
 use crate::Outcome;
 use crate::services::{self, CONFIG};
@@ -125,7 +125,7 @@ struct Inventory {
     /// The file's name, for the first line of what is made.
     file: String,
     text: String,
-    document: Document,
+    document: SettingsDocument,
     nodes: Vec<Node>,
 }
 

@@ -10,7 +10,7 @@ mod membership;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use evenfall_runtime::settings::Document;
+use evenfall_runtime::settings::SettingsDocument;
 use humantime::{format_duration, parse_duration};
 
 #[cfg(feature = "keys")]
@@ -87,7 +87,7 @@ impl RunArgs {
     }
 
     /// Changes the section `[keys]` of a settings file.
-    pub(crate) fn apply(&self, document: &mut Document) -> Outcome {
+    pub(crate) fn apply(&self, document: &mut SettingsDocument) -> Outcome {
         let table = if document.has("order") { "order" } else { "keys" };
         for (option, key, value) in self.settings() {
             document.set(&format!("{option} {value}"), &format!("{table}.{key}"), &value)?;

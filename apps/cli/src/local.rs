@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use evenfall_runtime::address::look_up;
-use evenfall_runtime::settings::{Document, Node};
+use evenfall_runtime::settings::{Node, SettingsDocument};
 
 use crate::Outcome;
 
@@ -29,7 +29,7 @@ pub struct LocalArgs {
 impl LocalArgs {
     /// Names the directory of a replica that the settings describe. Replicas on this machine are
     /// without a settings file.
-    pub(crate) fn apply(&self, document: &mut Document, at: usize) -> Outcome {
+    pub(crate) fn apply(&self, document: &mut SettingsDocument, at: usize) -> Outcome {
         if self.local.is_some() || self.node.is_some() {
             return Err("--local: the settings file says where the replicas are".into());
         }

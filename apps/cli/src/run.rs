@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::builder::PossibleValuesParser;
 use evenfall_host::{interrupt, process};
 use evenfall_runtime::service::{self, RoleSpec, Start};
-use evenfall_runtime::settings::{Document, Node};
+use evenfall_runtime::settings::{Node, SettingsDocument};
 
 use crate::Outcome;
 use crate::services::{self, CONFIG, FILES, SERVICES};
@@ -122,7 +122,11 @@ impl Args {
 
     /// Changes the settings of a node by the options that stand for keys of `[[node]]`. A role that
     /// does not use a key refuses the option too.
-    fn apply(&self, document: &mut Document, at: usize) -> Result<(), Box<dyn std::error::Error>> {
+    fn apply(
+        &self,
+        document: &mut SettingsDocument,
+        at: usize,
+    ) -> Result<(), Box<dyn std::error::Error>> {
         if let Some(from) = &self.from {
             let text = toml::Value::from(from.as_str()).to_string();
             document.set(&format!("--from {from}"), &format!("node.{at}.from"), &text)?;
@@ -145,7 +149,7 @@ impl Args {
 
     fn apply_burst(
         &self,
-        document: &mut Document,
+        document: &mut SettingsDocument,
         at: usize,
     ) -> Result<(), Box<dyn std::error::Error>> {
         let mut set = |option: &str, key: &str, value: String| {
@@ -205,7 +209,7 @@ pub fn main(args: &Args) -> Outcome {
         }
         return crate::keys::run(&args.local, &args.keys);
     }
-    let mut document = Document::load(args.config(), &args.set)?;
+    let mut document = SettingsDocument::load(args.config(), &args.set)?;
     let nodes: Vec<Node> = document.list("node")?;
     let (at, node) = find(&nodes, role, args.name.as_deref())?;
     args.apply(&mut document, at)?;

@@ -10,7 +10,7 @@ use evenfall_multicast_service::gateway::service::GatewayService;
 use evenfall_multicast_service::service::MulticastService;
 use evenfall_placement_survey::service::SurveyService;
 use evenfall_runtime::service::{self, Service};
-use evenfall_runtime::settings::{Document, Mistake, Node, SettingsError};
+use evenfall_runtime::settings::{Node, SettingsDocument, SettingsError, SettingsMistake};
 use evenfall_store_server::service::StoreService;
 
 /// The settings file, when none is given.
@@ -44,7 +44,7 @@ const KEYS: absent::KeysService = absent::KeysService;
 #[cfg(not(feature = "keys"))]
 mod absent {
     use evenfall_runtime::service::{NotBuilt, RoleSpec, Service, Start};
-    use evenfall_runtime::settings::{Document, KnownTable, SettingsError};
+    use evenfall_runtime::settings::{KnownTable, SettingsDocument, SettingsError};
 
     /// Replicas of ordered keys, whose section is checked where they are built.
     pub struct KeysService;
@@ -67,15 +67,15 @@ mod absent {
             ["keys", "order"].map(|table| KnownTable { table, keys: &[] }).to_vec()
         }
 
-        fn values(&self, _: &Document) -> Result<toml::Table, SettingsError> {
+        fn values(&self, _: &SettingsDocument) -> Result<toml::Table, SettingsError> {
             Ok(toml::Table::new())
         }
 
-        fn check(&self, _: &Document) -> Result<(), SettingsError> {
+        fn check(&self, _: &SettingsDocument) -> Result<(), SettingsError> {
             Ok(())
         }
 
-        fn check_run(&self, _: &Document) -> Result<(), SettingsError> {
+        fn check_run(&self, _: &SettingsDocument) -> Result<(), SettingsError> {
             Ok(())
         }
 
@@ -99,8 +99,8 @@ pub fn role_words() -> Vec<PossibleValue> {
 ///
 /// # Errors
 /// The file, line and key, or the override, and what is allowed.
-pub fn load(path: &Path, sets: &[String]) -> Result<Document, SettingsError> {
-    let document = Document::load(path, sets)?;
+pub fn load(path: &Path, sets: &[String]) -> Result<SettingsDocument, SettingsError> {
+    let document = SettingsDocument::load(path, sets)?;
     service::check(SERVICES, &document)?;
     Ok(document)
 }
@@ -110,8 +110,8 @@ pub fn load(path: &Path, sets: &[String]) -> Result<Document, SettingsError> {
 ///
 /// # Errors
 /// As for [`load`], and the missing part.
-pub fn load_runnable(path: &Path, sets: &[String]) -> Result<Document, SettingsError> {
-    let document = Document::load(path, sets)?;
+pub fn load_runnable(path: &Path, sets: &[String]) -> Result<SettingsDocument, SettingsError> {
+    let document = SettingsDocument::load(path, sets)?;
     check_runnable(&document)?;
     Ok(document)
 }
@@ -120,12 +120,12 @@ pub fn load_runnable(path: &Path, sets: &[String]) -> Result<Document, SettingsE
 ///
 /// # Errors
 /// As there.
-pub fn check_runnable(document: &Document) -> Result<(), SettingsError> {
+pub fn check_runnable(document: &SettingsDocument) -> Result<(), SettingsError> {
     service::check(SERVICES, document)?;
     if document.list::<Node>("node")?.is_empty() {
         let why = "no [[node]]: a run needs one root and at least one receiver or recorder; \
                    `evenfall config default` ends with an example";
-        return Err(document.refuse(Mistake::new("", why)));
+        return Err(document.refuse(SettingsMistake::new("", why)));
     }
     service::check_run(SERVICES, document)
 }
@@ -134,7 +134,7 @@ pub fn check_runnable(document: &Document) -> Result<(), SettingsError> {
 ///
 /// # Errors
 /// As for [`load`].
-pub fn values(document: &Document) -> Result<toml::Table, SettingsError> {
+pub fn values(document: &SettingsDocument) -> Result<toml::Table, SettingsError> {
     let mut all = toml::Table::new();
     for service in SERVICES {
         all.extend(service.values(document)?);

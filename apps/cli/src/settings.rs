@@ -11,7 +11,7 @@ pub use self::example::default_file;
 
 /// The tables of every default, in the order in which people read them.
 fn defaults() -> toml::Table {
-    use evenfall_runtime::settings::Document;
-    let nothing = Document::parse("", "defaults", std::iter::empty(), &[]);
+    use evenfall_runtime::settings::SettingsDocument;
+    let nothing = SettingsDocument::parse("", "defaults", std::iter::empty(), &[]);
     nothing.and_then(|nothing| crate::services::values(&nothing)).expect("defaults are valid")
 }

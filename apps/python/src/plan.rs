@@ -3,7 +3,7 @@
 use evenfall_core::Hedging;
 use evenfall_placement_planner::assessed::AssessedPlan;
 use evenfall_placement_planner::builder::RootRule;
-use evenfall_placement_planner::delays::Delays;
+use evenfall_placement_planner::delays::DelayMatrix;
 use evenfall_placement_planner::planner::{PlanMethod, Planner};
 use evenfall_placement_planner::tree::TreeShape;
 use pyo3::buffer::{Element, PyBuffer};
@@ -35,7 +35,7 @@ pub(crate) fn plan_tree(
     let is_named = names.is_some();
     let options = PlanOptions::of(options)?;
     let rows = rows_of(delays)?;
-    let mut delays = Delays::of_matrix(names, &rows)
+    let mut delays = DelayMatrix::of_matrix(names, &rows)
         .map_err(|error| wrong_argument(format!("delays: {}", error.what)))?;
     let shape = TreeShape { depth, fanout };
     let root = options.root.as_ref().map(|root| root.number_in(&delays)).transpose()?;
@@ -70,7 +70,7 @@ enum RootArg {
 }
 
 impl RootArg {
-    fn number_in(&self, delays: &Delays) -> PyResult<usize> {
+    fn number_in(&self, delays: &DelayMatrix) -> PyResult<usize> {
         let hosts = delays.hosts();
         let (found, word) = match self {
             Self::Named(name) => (delays.host(name), format!("{name:?}")),

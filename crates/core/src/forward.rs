@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 use std::net::SocketAddr;
 
-use crate::machine::{Arrival, Class, Destination, GroupId, HEAD_BYTES_MAX, Head, Transmit};
+use crate::machine::{Arrival, Destination, GroupId, HEAD_BYTES_MAX, Head, TrafficClass, Transmit};
 use crate::{Clock, ClockReading, Installed, Timestamp};
 
 /// Matches, routes, sources or patches that one list of a [`Forward`] may hold. A node of an
@@ -160,7 +160,7 @@ impl Patch {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forward {
     /// The class in which the copies leave.
-    pub class: Class,
+    pub class: TrafficClass,
     /// Only datagrams from these addresses are sent on.
     pub sources: Vec<SocketAddr>,
     /// Conditions that every datagram must fulfil.
@@ -428,7 +428,7 @@ mod tests {
             to: GroupId(group),
         };
         Arc::new(Forward {
-            class: Class::Live,
+            class: TrafficClass::Live,
             sources: vec![source()],
             matches: vec![Match::Bytes(Field::new(0, &[7]))],
             routes: vec![route(1, 1, 11), route(2, 4, 12)],

@@ -53,8 +53,8 @@ pub use frame_memory::FrameMemory;
 pub use hedging::{Hedging, HedgingError};
 pub use histogram::{Histogram, SparseHistogram, Summary, nearest_rank};
 pub use machine::{
-    Arrival, Class, Destination, GroupId, HEAD_BYTES_MAX, Head, Install, Installed, Machine,
-    Malformed, Sent, StampedBy, Token, Transmit,
+    Arrival, Destination, GroupId, HEAD_BYTES_MAX, Head, Install, Installed, Machine, Malformed,
+    Sent, StampedBy, Token, TrafficClass, Transmit,
 };
 pub use node_keys::{EndKeys, MasterKey, NodeKey};
 pub use prng::Prng;

@@ -37,7 +37,7 @@ use crate::{Clock, ClockReading, Timestamp};
 /// first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
-pub enum Class {
+pub enum TrafficClass {
     /// Membership, reports and acknowledgements: few small datagrams that must never starve.
     Control = 0,
     /// The feed itself.
@@ -48,7 +48,7 @@ pub enum Class {
     Bulk = 3,
 }
 
-impl Class {
+impl TrafficClass {
     /// The class with this number on the wire.
     pub fn from_wire(byte: u8) -> Option<Self> {
         [Self::Control, Self::Live, Self::Repair, Self::Bulk].get(usize::from(byte)).copied()
@@ -166,7 +166,7 @@ pub struct Sent {
 #[derive(Clone, Debug)]
 pub struct Transmit {
     /// Priority.
-    pub class: Class,
+    pub class: TrafficClass,
     /// Receivers of the copies.
     pub to: Destination,
     /// Bytes that belong to this hop.
@@ -179,7 +179,7 @@ pub struct Transmit {
 
 impl Transmit {
     /// A datagram without a token: the machine does not ask for its departure.
-    pub fn new(class: Class, to: Destination, head: Head, body: Bytes) -> Self {
+    pub fn new(class: TrafficClass, to: Destination, head: Head, body: Bytes) -> Self {
         Self { class, to, head, body, token: None }
     }
 
@@ -283,8 +283,8 @@ pub trait Machine {
     /// The next datagram. Its time of sending is `now`.
     fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit>;
 
-    /// The next datagram of the classes [`Class::Control`] and [`Class::Live`]. A driver without
-    /// room for a less urgent class calls this method instead of
+    /// The next datagram of the classes [`TrafficClass::Control`] and [`TrafficClass::Live`]. A
+    /// driver without room for a less urgent class calls this method instead of
     /// [`poll_transmit`](Self::poll_transmit). A full queue of repairs therefore does not hold up
     /// the feed. A machine without less urgent classes leaves this method out.
     fn poll_urgent(&mut self, now: Timestamp) -> Option<Transmit> {

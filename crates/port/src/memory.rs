@@ -5,14 +5,14 @@
 //! in one process, on one thread or several, needs no other kind of port.
 //!
 //! ```
-//! use evenfall_core::{Class, Destination, Head, Transmit};
+//! use evenfall_core::{TrafficClass, Destination, Head, Transmit};
 //! use evenfall_port::{Options, Port, memory::Switch};
 //!
 //! let switch = Switch::new();
 //! let mut here = switch.port(Options::default())?;
 //! let mut there = switch.port(Options::default())?;
 //! let to = Destination::One(there.local_addr());
-//! here.send(0, Transmit::new(Class::Live, to, Head::new(b"ping"), Default::default()))?;
+//! here.send(0, Transmit::new(TrafficClass::Live, to, Head::new(b"ping"), Default::default()))?;
 //! here.flush();
 //! let mut arrivals = Vec::new();
 //! assert_eq!(there.receive(&mut arrivals), 1);
@@ -36,7 +36,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::{
-    Arrival, Class, ClockReading, Forwarder, Install, Installed, StampedBy, Timestamp, Transmit,
+    Arrival, ClockReading, Forwarder, Install, Installed, StampedBy, Timestamp, TrafficClass,
+    Transmit,
 };
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::{Error, Waker};
@@ -233,7 +234,7 @@ struct Sender {
 }
 
 impl Sender {
-    fn has_room(&self, class: Class) -> bool {
+    fn has_room(&self, class: TrafficClass) -> bool {
         (0..=class as usize).all(|class| self.takes_frame(class))
     }
 
@@ -301,7 +302,7 @@ impl Port for MemoryPort {
         Ok(installed)
     }
 
-    fn has_room(&self, class: Class) -> bool {
+    fn has_room(&self, class: TrafficClass) -> bool {
         self.sender.has_room(class)
     }
 

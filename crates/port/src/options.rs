@@ -24,9 +24,10 @@ pub struct Options {
     /// Bytes of the frames of each class that wait in this process. A class that has reached the
     /// limit takes no frame, so that the last frame may exceed the limit.
     pub queue_bytes_max: usize,
-    /// Bytes that may wait in the kernel when frames of the class [`Repair`](evenfall_core::Class)
-    /// leave. While more wait, repairs stay in this process, for a millisecond at most, and let the
-    /// feed pass. `None` lets repairs leave at once.
+    /// Bytes that may wait in the kernel when frames of the class
+    /// [`Repair`](evenfall_core::TrafficClass) leave. While more wait, repairs stay in this
+    /// process, for a millisecond at most, and let the feed pass. `None` lets repairs leave at
+    /// once.
     pub repair_backlog_bytes_max: Option<usize>,
     /// Whether several datagrams to one destination are sent as one segmented buffer
     /// (`UDP_SEGMENT`). The port falls back to single datagrams where the kernel or the card

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use evenfall_core::{
-    Arrival, Class, ClockReading, ForwardCounters, ForwardId, GroupId, Install, Installed, Sent,
-    Timestamp, Transmit,
+    Arrival, ClockReading, ForwardCounters, ForwardId, GroupId, Install, Installed, Sent,
+    Timestamp, TrafficClass, Transmit,
 };
 use evenfall_host::{Error, Waker};
 
@@ -29,7 +29,7 @@ pub trait Port: Send {
     fn install(&mut self, owner: usize, install: &Install) -> Result<Installed, Error>;
 
     /// Whether a transmit of this class, or of a more urgent class, would be queued.
-    fn has_room(&self, class: Class) -> bool;
+    fn has_room(&self, class: TrafficClass) -> bool;
 
     /// Queues a transmit. A group is resolved now: copies go to the members that the group has at
     /// this moment.

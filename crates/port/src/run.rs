@@ -16,7 +16,7 @@
 
 use std::time::Duration;
 
-use evenfall_core::{Arrival, Class, ClockReading, Machine, Timestamp};
+use evenfall_core::{Arrival, ClockReading, Machine, Timestamp, TrafficClass};
 
 use crate::cpu_meter::{CpuMeter, SpanMeter};
 use crate::{Answer, Port, Refusal, Wake};
@@ -457,13 +457,13 @@ impl Loop {
         self.first = (self.first + 1) % count.max(1);
         for turn in 0..count {
             let owner = (self.first + turn) % count;
-            while port.has_room(Class::Live) {
+            while port.has_room(TrafficClass::Live) {
                 if pulled == TRANSMITS_PER_TURN {
                     port.flush();
                     return true;
                 }
                 let now = MonotonicClock::now();
-                let transmit = match port.has_room(Class::Bulk) {
+                let transmit = match port.has_room(TrafficClass::Bulk) {
                     true => machines[owner].poll_transmit(now),
                     // Repairs that the kernel does not take yet must not delay the feed.
                     false => machines[owner].poll_urgent(now),
@@ -479,7 +479,9 @@ impl Loop {
             }
         }
         // Probes are stamped when they are pulled, so that they go when nothing else waits.
-        while let Some(sidecar) = self.sidecar.as_mut().filter(|_| port.has_room(Class::Control)) {
+        while let Some(sidecar) =
+            self.sidecar.as_mut().filter(|_| port.has_room(TrafficClass::Control))
+        {
             let Some(transmit) = sidecar.machine.poll_transmit(MonotonicClock::now()) else {
                 break;
             };

@@ -29,7 +29,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use evenfall_core::cipher::TAG_BYTES;
 use evenfall_core::{
-    Arrival, Cipher, Class, Head, Install, Installed, SharedKey, Timestamp, Transmit,
+    Arrival, Cipher, Head, Install, Installed, SharedKey, Timestamp, TrafficClass, Transmit,
 };
 use evenfall_host::{Waker, random};
 
@@ -186,7 +186,7 @@ impl Port for Sealed {
         }
     }
 
-    fn has_room(&self, class: Class) -> bool {
+    fn has_room(&self, class: TrafficClass) -> bool {
         self.inner.has_room(class)
     }
 

@@ -26,7 +26,7 @@ use crate::udp::{Beside, UdpDriver};
 use crate::{Answer, Options};
 
 /// The place of live frames among the code points of the classes.
-const LIVE: usize = evenfall_core::Class::Live as usize;
+const LIVE: usize = evenfall_core::TrafficClass::Live as usize;
 /// How long copies leave one by one after the program missed a datagram. What took the packets away
 /// may have been changed by then, and a missed datagram costs a repair.
 const SHUT_FOR: Duration = Duration::from_secs(10);

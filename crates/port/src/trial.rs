@@ -31,8 +31,8 @@ use std::time::Duration;
 
 use evenfall_core::forward::{Field, HopCode, Match, Patch, Route, Window};
 use evenfall_core::{
-    Arrival, Class, ClockError, ClockReading, Forward, ForwardId, Forwarder, GroupId, Install,
-    Installed, MacKey, Timestamp,
+    Arrival, ClockError, ClockReading, Forward, ForwardId, Forwarder, GroupId, Install, Installed,
+    MacKey, Timestamp, TrafficClass,
 };
 use evenfall_host::Error;
 use evenfall_host::clock::MonotonicClock;
@@ -274,7 +274,7 @@ fn draw_datagram(load: TrialLoad) -> Vec<u8> {
 
 fn table(source: SocketAddr) -> Forward {
     Forward {
-        class: Class::Live,
+        class: TrafficClass::Live,
         sources: vec![source],
         matches: vec![Match::Bytes(Field::new(0, &MAGIC))],
         routes: vec![Route { matches: Vec::new(), to: GROUP }],

@@ -1,7 +1,7 @@
 //! Once it is warm, a driver allocates nothing: neither to send nor to receive.
 
 use bytes::Bytes;
-use evenfall_core::{Class, Destination, GroupId, Head, Install, Transmit};
+use evenfall_core::{Destination, GroupId, Head, Install, TrafficClass, Transmit};
 use evenfall_host::allocations::{CountingAllocator, count_of_thread};
 use evenfall_port::udp::UdpDriver;
 use evenfall_port::{Options, Port};
@@ -30,7 +30,7 @@ fn a_warm_driver_does_not_allocate() {
             let to = if number % 5 == 4 { one } else { Destination::Group(GroupId(1)) };
             let body = body.slice(..if number % 7 == 6 { 100 } else { 500 });
             let head = Head::new(b"head");
-            sender.send(0, Transmit::new(Class::Live, to, head, body)).unwrap();
+            sender.send(0, Transmit::new(TrafficClass::Live, to, head, body)).unwrap();
         }
         assert!(sender.flush());
         for receiver in &mut receivers {
@@ -47,7 +47,7 @@ fn a_warm_driver_does_not_allocate() {
     let before = count_of_thread();
     for _ in 0..64 {
         let (to, head) = (Destination::Group(GroupId(1)), Head::new(b"head"));
-        sender.send(0, Transmit::new(Class::Live, to, head, body.clone())).unwrap();
+        sender.send(0, Transmit::new(TrafficClass::Live, to, head, body.clone())).unwrap();
     }
     sender.flush();
     assert_eq!(count_of_thread() - before, 0, "sending allocates");

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use evenfall_core::durable::Change;
 use evenfall_core::{
-    Arrival, Class, ClockReading, Destination, Durable, GroupId, Head, Install, Machine, Malformed,
-    StorageError, Timestamp, Transmit, Write, WriteId,
+    Arrival, ClockReading, Destination, Durable, GroupId, Head, Install, Machine, Malformed,
+    StorageError, Timestamp, TrafficClass, Transmit, Write, WriteId,
 };
 use evenfall_host::clock::{ClockWatch, MonotonicClock, SyncSource, thread_cpu};
 use evenfall_host::writes::Writes;
@@ -65,7 +65,7 @@ impl Machine for Echo {
         self.events.push_back(format!("{} got {}", self.number, arrival.datagram[1]));
         self.installs.push_back(Install::Group(GroupId(1), [self.peer].into()));
         self.transmits.push_back(Transmit::new(
-            Class::Live,
+            TrafficClass::Live,
             Destination::Group(GroupId(1)),
             Head::new(b"echo"),
             arrival.datagram,
@@ -243,7 +243,7 @@ struct Repairing {
 const REPAIRS_BEFORE: usize = 4;
 
 impl Repairing {
-    fn transmit(&self, class: Class) -> Transmit {
+    fn transmit(&self, class: TrafficClass) -> Transmit {
         let head = Head::new(&[class as u8]);
         Transmit::new(class, Destination::One(self.to), head, bytes::Bytes::new())
     }
@@ -267,13 +267,13 @@ impl Machine for Repairing {
     fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
         let urgent = self.poll_urgent(now);
         self.repairs += 1;
-        urgent.or_else(|| Some(self.transmit(Class::Repair)))
+        urgent.or_else(|| Some(self.transmit(TrafficClass::Repair)))
     }
 
     fn poll_urgent(&mut self, _: Timestamp) -> Option<Transmit> {
         let is_due = self.repairs >= REPAIRS_BEFORE;
         (is_due && !std::mem::replace(&mut self.is_live_sent, true))
-            .then(|| self.transmit(Class::Live))
+            .then(|| self.transmit(TrafficClass::Live))
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {
@@ -294,7 +294,7 @@ fn the_feed_is_pulled_while_the_queue_of_repairs_is_full() {
     outside.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     let mut first = [0; 8];
     outside.recv(&mut first).unwrap();
-    assert_eq!(first[0], Class::Live as u8, "the feed goes before the repairs that wait");
+    assert_eq!(first[0], TrafficClass::Live as u8, "the feed goes before the repairs that wait");
 }
 
 /// Has one line written, and says when the line is on the disk.

@@ -16,14 +16,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use evenfall_core::forward::{Field, Match, Patch, Route, Window};
 use evenfall_core::{
-    Class, Destination, Forward, ForwardId, GroupId, Head, Install, Prng, Transmit,
+    Destination, Forward, ForwardId, GroupId, Head, Install, Prng, TrafficClass, Transmit,
 };
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::lab::Lab;
 use evenfall_port::{Answer, Kind, Options, Port, Wake};
 
 const GROUP: GroupId = GroupId(1);
-const LIVE: usize = Class::Live as usize;
+const LIVE: usize = TrafficClass::Live as usize;
 const PORT: u16 = 7_000;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes of the headers of Ethernet, IP and UDP.
@@ -64,7 +64,7 @@ fn install_members(lab: &Lab, root: &mut dyn Port) {
 fn send(root: &mut dyn Port, bytes: &[u8]) {
     let (head, body) = bytes.split_at(bytes.len().min(16));
     let (to, body) = (Destination::Group(GROUP), Bytes::copy_from_slice(body));
-    root.send(0, Transmit::new(Class::Live, to, Head::new(head), body)).unwrap();
+    root.send(0, Transmit::new(TrafficClass::Live, to, Head::new(head), body)).unwrap();
     assert!(root.flush());
 }
 
@@ -209,7 +209,7 @@ fn a_buffer_of_several_datagrams_is_copied_as_a_whole() {
             let datagrams: Vec<[u8; 200]> = (0..40).map(|n| [burst ^ n; 200]).collect();
             for bytes in &datagrams {
                 let (to, body) = (Destination::Group(GROUP), Bytes::copy_from_slice(&bytes[16..]));
-                let transmit = Transmit::new(Class::Live, to, Head::new(&bytes[..16]), body);
+                let transmit = Transmit::new(TrafficClass::Live, to, Head::new(&bytes[..16]), body);
                 root.send(0, transmit).unwrap();
             }
             assert!(root.flush());
@@ -411,7 +411,7 @@ fn a_program_of_others_before_ours_leaves_the_stream_to_the_process_of_a_proxy()
     let members = children.iter().map(|child| child.local_addr()).collect();
     proxy.install(0, &Install::Group(GROUP, members)).unwrap();
     let rules = Forward {
-        class: Class::Live,
+        class: TrafficClass::Live,
         sources: vec![publisher.local_addr()],
         matches: vec![Match::Bytes(Field::new(0, b"EF"))],
         routes: vec![Route { matches: Vec::new(), to: GROUP }],
@@ -425,7 +425,7 @@ fn a_program_of_others_before_ours_leaves_the_stream_to_the_process_of_a_proxy()
         let head = [&b"EF______"[..], &number.to_le_bytes()].concat();
         let to = Destination::One(proxy.local_addr());
         let body = Bytes::from_static(b"body");
-        publisher.send(0, Transmit::new(Class::Live, to, Head::new(&head), body)).unwrap();
+        publisher.send(0, Transmit::new(TrafficClass::Live, to, Head::new(&head), body)).unwrap();
         assert!(publisher.flush());
         let (mut arrivals, end) = (Vec::new(), MonotonicClock::now() + PATIENCE);
         while proxy.receive(&mut arrivals) == 0 {

@@ -13,8 +13,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use evenfall_core::forward::{Field, HopCode, Match, Patch, Route, Window};
 use evenfall_core::{
-    Arrival, Class, Destination, Forward, ForwardCounters, ForwardId, Forwarder, GroupId, Head,
-    Install, Installed, MacKey, Prng, StampedBy, Transmit,
+    Arrival, Destination, Forward, ForwardCounters, ForwardId, Forwarder, GroupId, Head, Install,
+    Installed, MacKey, Prng, StampedBy, TrafficClass, Transmit,
 };
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::lab::Lab;
@@ -76,7 +76,9 @@ impl Line {
         let to = Destination::One(self.ports[1].local_addr());
         let (head, body) = bytes.split_at(bytes.len().min(16));
         let body = Bytes::copy_from_slice(body);
-        self.ports[from].send(0, Transmit::new(Class::Live, to, Head::new(head), body)).unwrap();
+        self.ports[from]
+            .send(0, Transmit::new(TrafficClass::Live, to, Head::new(head), body))
+            .unwrap();
         self.ports[from].flush();
         receive(self.ports[1].as_mut()).expect("the proxy gets every datagram")
     }
@@ -109,7 +111,7 @@ fn draw_table(prng: &mut Prng, line: &Line) -> Forward {
     });
     Forward {
         patches: patches.collect(),
-        class: Class::Live,
+        class: TrafficClass::Live,
         sources: vec![line.ports[0].local_addr()],
         matches: vec![matched],
         routes,

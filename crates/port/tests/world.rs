@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenfall_core::{Class, Destination, GroupId, Head, Install, Transmit};
+use evenfall_core::{Destination, GroupId, Head, Install, TrafficClass, Transmit};
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::interrupt;
 use evenfall_host::lab::Lab;
@@ -38,7 +38,7 @@ fn four_hosts_reach_each_other() {
         drivers[from].install(0, &Install::Group(GroupId(0), members)).unwrap();
         for number in 0..100_u8 {
             let ping = Transmit::new(
-                Class::Live,
+                TrafficClass::Live,
                 Destination::Group(GroupId(0)),
                 Head::new(&[from as u8, number]),
                 Bytes::from_static(b"ping"),
@@ -79,7 +79,7 @@ fn segments_longer_than_the_link_carries_go_out_as_single_datagrams() {
         let body = Bytes::from(vec![3; bytes]);
         for _ in 0..10 {
             let frame = Transmit::new(
-                Class::Live,
+                TrafficClass::Live,
                 Destination::One(receiver.local_addr()),
                 Head::new(b""),
                 body.clone(),

@@ -47,7 +47,7 @@ pub mod telemetry;
 
 pub use process::{Process, ProcessError};
 #[cfg(feature = "settings")]
-pub use settings::Document;
+pub use settings::SettingsDocument;
 pub use settings::SettingsError;
 pub use telemetry::TelemetryError;
 

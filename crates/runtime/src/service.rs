@@ -6,10 +6,10 @@
 //! checks, pages with metrics and health, and a way to run. A role outside the list does not exist.
 //!
 //! ```text
-//!  settings file --Document--> check ----> run(Start) ----> summary
-//!                    |  every service        | the service of the role
-//!                    |                       +--> Telemetry at `http`: /metrics, /healthz, /status
-//!                    +--> describe: the lines of `config check`
+//!  file --SettingsDocument--> check ----> run(Start) ----> summary
+//!                     |  every service        | the service of the role
+//!                     |                       +--> Telemetry, `http`: /metrics, /healthz, /status
+//!                     +--> describe: the lines of `config check`
 //! ```
 //!
 //! A service whose machines run on the loop of [`Process`](crate::Process) publishes its pages from
@@ -22,7 +22,7 @@ use std::error::Error;
 
 use serde_json::Value;
 
-use crate::settings::{Document, KnownTable, Mistake, Node, SettingsError};
+use crate::settings::{KnownTable, Node, SettingsDocument, SettingsError, SettingsMistake};
 use crate::telemetry::Metrics;
 
 /// The keys of `[[node]]` that every role uses.
@@ -55,7 +55,7 @@ impl RoleSpec {
 /// The process that a service is to run.
 pub struct Start<'a> {
     /// All settings, with overrides.
-    pub document: &'a Document,
+    pub document: &'a SettingsDocument,
     /// The role of the process.
     pub role: &'static RoleSpec,
     /// The node of the settings that the process is.
@@ -79,26 +79,26 @@ pub trait Service: Sync {
     ///
     /// # Errors
     /// As [`check`](Self::check).
-    fn values(&self, document: &Document) -> Result<toml::Table, SettingsError>;
+    fn values(&self, document: &SettingsDocument) -> Result<toml::Table, SettingsError>;
 
     /// Refuses settings that no process of this service could start with.
     ///
     /// # Errors
     /// The line and key of the first mistake, and what is allowed.
-    fn check(&self, document: &Document) -> Result<(), SettingsError>;
+    fn check(&self, document: &SettingsDocument) -> Result<(), SettingsError>;
 
     /// Refuses settings with which a process would start and then wait without end, or which name
     /// files that are missing here.
     ///
     /// # Errors
     /// As [`check`](Self::check).
-    fn check_run(&self, document: &Document) -> Result<(), SettingsError>;
+    fn check_run(&self, document: &SettingsDocument) -> Result<(), SettingsError>;
 
     /// What `config check` says about the service beside the number of its nodes, a line each.
     ///
     /// # Errors
     /// As [`check`](Self::check).
-    fn describe(&self, document: &Document) -> Result<Vec<String>, SettingsError> {
+    fn describe(&self, document: &SettingsDocument) -> Result<Vec<String>, SettingsError> {
         let _ = document;
         Ok(Vec::new())
     }
@@ -171,7 +171,10 @@ pub fn find_role(
 ///
 /// # Errors
 /// The first mistake with its line.
-pub fn check(services: &[&'static dyn Service], document: &Document) -> Result<(), SettingsError> {
+pub fn check(
+    services: &[&'static dyn Service],
+    document: &SettingsDocument,
+) -> Result<(), SettingsError> {
     let mut known: Vec<KnownTable> = services.iter().flat_map(|service| service.tables()).collect();
     known.push(KnownTable { table: "node", keys: &NODE_KEYS });
     let of_roles =
@@ -182,7 +185,7 @@ pub fn check(services: &[&'static dyn Service], document: &Document) -> Result<(
     for (at, node) in nodes.iter().enumerate() {
         let role = find_role(services, &node.role).map_err(|words| {
             let why = format!("node {}: role = \"{}\": {words}", node.name, node.role);
-            document.refuse(Mistake::new(format!("node.{at}.role"), why))
+            document.refuse(SettingsMistake::new(format!("node.{at}.role"), why))
         })?;
         refuse_unused(services, document, at, node, role.1)?;
     }
@@ -192,7 +195,7 @@ pub fn check(services: &[&'static dyn Service], document: &Document) -> Result<(
 /// Refuses a key of a node that its role does not use.
 fn refuse_unused(
     services: &[&'static dyn Service],
-    document: &Document,
+    document: &SettingsDocument,
     at: usize,
     node: &Node,
     role: &'static RoleSpec,
@@ -209,7 +212,7 @@ fn refuse_unused(
         role.word,
         owners.join(", ")
     );
-    Err(document.refuse(Mistake::new(format!("node.{at}.{key}"), why)))
+    Err(document.refuse(SettingsMistake::new(format!("node.{at}.{key}"), why)))
 }
 
 /// As [`check`], and refuses settings with which a process would wait without end.
@@ -218,7 +221,7 @@ fn refuse_unused(
 /// The first mistake with its line.
 pub fn check_run(
     services: &[&'static dyn Service],
-    document: &Document,
+    document: &SettingsDocument,
 ) -> Result<(), SettingsError> {
     check(services, document)?;
     services.iter().try_for_each(|service| service.check_run(document))
@@ -231,7 +234,7 @@ pub fn check_run(
 /// As [`check`].
 pub fn counts(
     services: &[&'static dyn Service],
-    document: &Document,
+    document: &SettingsDocument,
 ) -> Result<Vec<String>, SettingsError> {
     let nodes: Vec<Node> = document.list("node")?;
     let count = |role: &RoleSpec| nodes.iter().filter(|node| role.is_named(&node.role)).count();

@@ -1,7 +1,7 @@
 //! Settings: the tables that every process reads, and one TOML file for all hosts of a run.
 //!
 //! The tables that every process reads are plain values with checks. A program may fill them in by
-//! itself. With the feature `settings` a [`Document`] reads them from a file, then from
+//! itself. With the feature `settings` a [`SettingsDocument`] reads them from a file, then from
 //! `EVENFALL_*`, then from `--set key=value`.
 
 use std::fmt;
@@ -13,13 +13,13 @@ mod document;
 #[cfg(feature = "settings")]
 mod part;
 
-pub use self::check::Mistake;
+pub use self::check::SettingsMistake;
 pub use self::common::{
     AUTO, CLOCKS, Inject, Io, Node, OPEN, Run, TreeThreading, check_addresses, check_closed,
     check_nodes, read_key, read_master_key, read_node_key,
 };
 #[cfg(feature = "settings")]
-pub use self::document::{Document, KnownTable, apply, line_of, overrides, put};
+pub use self::document::{KnownTable, SettingsDocument, apply, line_of, overrides, put};
 #[cfg(feature = "settings")]
 pub use self::part::keys_of;
 

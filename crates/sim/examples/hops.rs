@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::{
-    Arrival, Class, ClockReading, Destination, GroupId, Head, Install, Machine, Malformed,
-    Timestamp, Transmit,
+    Arrival, ClockReading, Destination, GroupId, Head, Install, Machine, Malformed, Timestamp,
+    TrafficClass, Transmit,
 };
 use evenfall_sim::{
     ClockSpec, Cloud, CloudProfile, HostSpec, Load, NodeIndex, Observer, Outages, PathLoss,
@@ -58,7 +58,7 @@ impl Machine for Forwarder {
     fn poll_transmit(&mut self, _: Timestamp) -> Option<Transmit> {
         let datagram = self.forward.take()?;
         let (head, body) = (Head::new(&datagram[..40]), datagram.slice(40..));
-        Some(Transmit::new(Class::Live, Destination::Group(GroupId(0)), head, body))
+        Some(Transmit::new(TrafficClass::Live, Destination::Group(GroupId(0)), head, body))
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {

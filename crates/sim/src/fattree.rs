@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 
 use evenfall_core::math::mix;
 use evenfall_core::time::nanos;
-use evenfall_core::{Class, Prng};
+use evenfall_core::{Prng, TrafficClass};
 
 use crate::network::{Agenda, Chance, Chances, Loss, Network, Packet, Rates, Ticket, Verdict};
 use crate::{HostIndex, HostSpec, SimTime};
@@ -43,7 +43,7 @@ pub enum Priorities {
 /// The bytes that a datagram takes on a link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
-    /// Bytes of a datagram of class [`Class::Control`]; 0 makes control free.
+    /// Bytes of a datagram of class [`TrafficClass::Control`]; 0 makes control free.
     pub control_bytes: u32,
     /// Bytes that other datagrams take besides their length.
     pub data_overhead_bytes: i32,
@@ -64,8 +64,8 @@ impl Default for Costs {
 
 impl Costs {
     /// Bytes of one datagram on the wire.
-    pub fn wire_bytes(&self, class: Class, length: u32) -> u32 {
-        if class == Class::Control {
+    pub fn wire_bytes(&self, class: TrafficClass, length: u32) -> u32 {
+        if class == TrafficClass::Control {
             return self.control_bytes;
         }
         let head = self.data_head_bytes.min(length);
@@ -425,7 +425,7 @@ impl Network for FatTree {
     }
 
     fn route(&mut self, packet: &Packet, prng: &mut Prng, agenda: &mut Agenda) -> Verdict {
-        let control = packet.class == Class::Control;
+        let control = packet.class == TrafficClass::Control;
         let bytes = self.spec.costs.wire_bytes(packet.class, packet.bytes);
         let fate = self.chances.draw(prng);
         if fate == Chance::Lose {

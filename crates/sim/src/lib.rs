@@ -92,7 +92,7 @@
 //!     }
 //!     fn poll_transmit(&mut self, _: Timestamp) -> Option<Transmit> {
 //!         let to = Destination::One(self.throw.take()?);
-//!         Some(Transmit::new(Class::Live, to, Head::new(b"ball"), Bytes::new()))
+//!         Some(Transmit::new(TrafficClass::Live, to, Head::new(b"ball"), Bytes::new()))
 //!     }
 //!     fn poll_timeout(&self) -> Option<Timestamp> {
 //!         None

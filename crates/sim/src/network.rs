@@ -9,7 +9,7 @@
 use core::time::Duration;
 
 use evenfall_core::time::nanos;
-use evenfall_core::{Class, Prng};
+use evenfall_core::{Prng, TrafficClass};
 
 use crate::{HostIndex, HostSpec, NodeIndex, SimTime};
 
@@ -29,7 +29,7 @@ pub struct Packet {
     /// Length of the datagram, without what lower layers add.
     pub bytes: u32,
     /// Priority.
-    pub class: Class,
+    pub class: TrafficClass,
 }
 
 /// The verdict of a network about a packet.

@@ -10,7 +10,7 @@
 
 use core::fmt::{Debug, Write};
 
-use evenfall_core::{Class, Machine, Timestamp};
+use evenfall_core::{Machine, Timestamp, TrafficClass};
 
 use crate::faults::Fault;
 use crate::network::{Loss, Network, Packet, Verdict};
@@ -54,12 +54,12 @@ fn micros(at: SimTime) -> String {
     format!("{}.{:03}", at.nanos() / 1_000, at.nanos() % 1_000)
 }
 
-fn class(class: Class) -> &'static str {
+fn class(class: TrafficClass) -> &'static str {
     match class {
-        Class::Control => "control",
-        Class::Live => "live",
-        Class::Repair => "repair",
-        Class::Bulk => "bulk",
+        TrafficClass::Control => "control",
+        TrafficClass::Live => "live",
+        TrafficClass::Repair => "repair",
+        TrafficClass::Bulk => "bulk",
     }
 }
 

@@ -81,7 +81,7 @@ impl Machine for Link {
     fn poll_transmit(&mut self, _: Timestamp) -> Option<Transmit> {
         let (to, number) = self.send.pop_front()?;
         let (to, head) = (Destination::One(to), Head::new(&[number]));
-        Some(Transmit::new(Class::Live, to, head, Bytes::new()))
+        Some(Transmit::new(TrafficClass::Live, to, head, Bytes::new()))
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {

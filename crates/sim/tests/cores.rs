@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::{
-    Arrival, Class, ClockError, ClockReading, Destination, GroupId, Head, Install, Machine,
-    Malformed, Prng, Timestamp, Transmit,
+    Arrival, ClockError, ClockReading, Destination, GroupId, Head, Install, Machine, Malformed,
+    Prng, Timestamp, TrafficClass, Transmit,
 };
 use evenfall_sim::{
     Action, Bursts, Cloud, CloudProfile, Cut, Fault, HostSpec, Late, Loss, NodeIndex, Observer,
@@ -93,7 +93,7 @@ impl Machine for Gossip {
 
     fn poll_transmit(&mut self, _: Timestamp) -> Option<Transmit> {
         let (to, bytes) = self.queue.pop()?;
-        Some(Transmit::new(Class::Live, to, Head::new(&bytes[..1]), bytes.slice(1..)))
+        Some(Transmit::new(TrafficClass::Live, to, Head::new(&bytes[..1]), bytes.slice(1..)))
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {

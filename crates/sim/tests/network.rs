@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::common::{US, heard, ms, probes_on, quiet};
-use evenfall_core::{Class, Destination, Head, Prng, Transmit, math};
+use evenfall_core::{Destination, Head, Prng, TrafficClass, Transmit, math};
 use evenfall_sim::network::{Agenda, Ticket};
 use evenfall_sim::{
     Cloud, CloudProfile, HostIndex, HostSpec, Load, Loss, Network, NodeIndex, Outages, Packet,
@@ -26,7 +26,7 @@ fn route(cloud: &mut Cloud, prng: &mut Prng, (from, to): (u32, u32), at: SimTime
         from_host: HostIndex(from),
         to_host: HostIndex(to),
         bytes: 100,
-        class: Class::Live,
+        class: TrafficClass::Live,
     };
     cloud.route(&packet, prng, &mut Agenda::default())
 }
@@ -371,7 +371,7 @@ fn packets_on_a_wire_stay_in_order_when_slow_hosts_become_quick() {
             from_host: HostIndex(0),
             to_host: HostIndex(1),
             bytes: 100,
-            class: Class::Live,
+            class: TrafficClass::Live,
         };
         let Verdict::Deliver(arrival) = wire.route(&packet, &mut prng, &mut Agenda::default())
         else {
@@ -517,8 +517,14 @@ impl Network for Link {
 fn a_switch_with_priorities_fits_the_trait() {
     let (mut world, mut watch) = probes_on(Link::default(), 2, &HostSpec::ideal());
     let to = Destination::One(world.address(NodeIndex(1)));
-    let classes =
-        [Class::Bulk, Class::Bulk, Class::Repair, Class::Live, Class::Control, Class::Live];
+    let classes = [
+        TrafficClass::Bulk,
+        TrafficClass::Bulk,
+        TrafficClass::Repair,
+        TrafficClass::Live,
+        TrafficClass::Control,
+        TrafficClass::Live,
+    ];
     world.call(NodeIndex(0), &mut watch, |probe, _| {
         for (i, class) in classes.into_iter().enumerate() {
             let head = Head::new(&[2 * i as u8]);

@@ -3,8 +3,8 @@
 use crate::common::{MS, Probe, Saw, US, ms, probes, quiet, send};
 use bytes::Bytes;
 use evenfall_core::{
-    Arrival, Class, ClockError, ClockReading, Destination, Head, Machine, Malformed, Timestamp,
-    Transmit,
+    Arrival, ClockError, ClockReading, Destination, Head, Machine, Malformed, Timestamp,
+    TrafficClass, Transmit,
 };
 use evenfall_sim::campaign::Seeds;
 use evenfall_sim::{
@@ -141,7 +141,7 @@ impl Machine for Sloppy {
         self.sends = self.sends.checked_sub(1)?;
         self.event = Some(());
         let to = Destination::One("10.0.0.1:7000".parse().expect("an address"));
-        Some(Transmit::new(Class::Live, to, Head::new(b"x"), Bytes::new()))
+        Some(Transmit::new(TrafficClass::Live, to, Head::new(b"x"), Bytes::new()))
     }
     fn poll_timeout(&self) -> Option<Timestamp> {
         None

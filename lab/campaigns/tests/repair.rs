@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use evenfall_campaigns::multicast::cast::Cast;
 use evenfall_campaigns::multicast::node::{Node, NodeEvent};
 use evenfall_campaigns::multicast::{Params, run};
-use evenfall_core::{Class, Format, Hedging, NodeId, Prng, Timestamp, nearest_rank};
+use evenfall_core::{Format, Hedging, NodeId, Prng, Timestamp, TrafficClass, nearest_rank};
 use evenfall_multicast_machine::config::Rule;
 use evenfall_multicast_machine::{Begin, Config, Mode, ReceiverEvent, Root, wire};
 use evenfall_sim::{
@@ -83,12 +83,13 @@ impl<N: Network> Observer<Node, N> for Log {
     }
 
     fn sent(&mut self, packet: &Packet, datagram: &[u8], _: Verdict) {
-        if packet.class == Class::Control {
+        if packet.class == TrafficClass::Control {
             let bytes_max = Config::default().framing.datagram_bytes;
             let kind = datagram[KIND_OFFSET];
             assert!(datagram.len() <= bytes_max, "kind {kind}: {} bytes", datagram.len());
         }
-        if packet.class == Class::Control && datagram[KIND_OFFSET] == wire::Kind::Nack as u8 {
+        if packet.class == TrafficClass::Control && datagram[KIND_OFFSET] == wire::Kind::Nack as u8
+        {
             self.asked.push((packet.at, packet.from));
         }
     }

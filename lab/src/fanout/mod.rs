@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenfall_core::{Class, Destination, GroupId, Head, Install, Timestamp, Transmit};
+use evenfall_core::{Destination, GroupId, Head, Install, Timestamp, TrafficClass, Transmit};
 
 use evenfall_host::Error;
 use evenfall_host::clock::{MonotonicClock, thread_cpu};
@@ -132,7 +132,7 @@ impl Source for Packed {
             let count = left.min(self.pack);
             self.next = (self.next + 1) % BODIES;
             push(Transmit::new(
-                Class::Live,
+                TrafficClass::Live,
                 Destination::Group(GroupId(0)),
                 Head::new(&[0x45; HEADER_BYTES]),
                 self.bodies[self.next].slice(..count * self.size),

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evenfall_core::{
-    Arrival, Class, ClockError, ClockReading, Destination, Format, FrameMemory, GroupId, Install,
-    Machine, NodeId, StampedBy, Timestamp, Transmit,
+    Arrival, ClockError, ClockReading, Destination, Format, FrameMemory, GroupId, Install, Machine,
+    NodeId, StampedBy, Timestamp, TrafficClass, Transmit,
 };
 use evenfall_host::allocations::count_of_thread;
 use evenfall_multicast_machine::{
@@ -147,7 +147,7 @@ impl RoleLine {
         loop {
             self.take_outputs();
             let Some((from, transmit)) = self.flight.pop_front() else { return };
-            self.has_control |= transmit.class != Class::Live;
+            self.has_control |= transmit.class != TrafficClass::Live;
             match transmit.to {
                 Destination::One(to) => self.arrive(from, to, &transmit),
                 Destination::Group(group) => {

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenfall_core::{Class, Format, NodeId, SyncTime};
+use evenfall_core::{Format, NodeId, SyncTime, TrafficClass};
 use evenfall_multicast_machine::forging::forge;
 use evenfall_multicast_machine::wire::{Fixed, Hop, Kind};
 use evenfall_multicast_machine::{ReceiverEvent, ReleaseAfter, SharedKey};
@@ -78,7 +78,7 @@ fn forged_datagram(key: &SharedKey, kind: Kind, number: u64, message: u64, body:
     let is_frame = kind.is_frame();
     let now = SyncTime::from_nanos(3_000_000_000);
     let fixed = Fixed {
-        class: if is_frame { Class::Live } else { Class::Control },
+        class: if is_frame { TrafficClass::Live } else { TrafficClass::Control },
         count: u16::from(kind == Kind::Data),
         run_id: u64::from_le_bytes([7; 8]),
         first_message: message,

@@ -27,7 +27,7 @@ address = "10.0.0.2:9000"
 "#;
 
 fn inventory() -> Inventory {
-    let parsed = Document::parse(SETTINGS, "evenfall.toml", std::iter::empty(), &[]);
+    let parsed = SettingsDocument::parse(SETTINGS, "evenfall.toml", std::iter::empty(), &[]);
     let document = parsed.expect("settings");
     let nodes = document.list("node").expect("nodes");
     let (file, text) = ("evenfall.toml".to_owned(), SETTINGS.to_owned());

@@ -7,7 +7,7 @@ use std::path::Path;
 use evenfall_keys_zookeeper::settings::{KEYS, default_directory};
 use evenfall_runtime::notes;
 use evenfall_runtime::service::{self, Start};
-use evenfall_runtime::settings::{Document, Node};
+use evenfall_runtime::settings::{Node, SettingsDocument};
 
 use super::RunArgs;
 use crate::Outcome;
@@ -25,7 +25,7 @@ fn settings_of(
     args: &RunArgs,
     of: usize,
     directory: &Path,
-) -> Result<Document, Box<dyn std::error::Error>> {
+) -> Result<SettingsDocument, Box<dyn std::error::Error>> {
     let (first, racks) = (args.zookeeper.unwrap_or(FIRST), args.racks.unwrap_or(1));
     let mut text = String::new();
     for number in 0..of {
@@ -37,7 +37,8 @@ fn settings_of(
              address = \"{address}\"\nrack = \"{rack}\"\nkeys = {keys}"
         )?;
     }
-    let mut document = Document::parse(&text, "evenfall run keys", std::iter::empty(), &[])?;
+    let mut document =
+        SettingsDocument::parse(&text, "evenfall run keys", std::iter::empty(), &[])?;
     RunArgs { racks: None, zookeeper: None, ..args.clone() }.apply(&mut document)?;
     service::check(SERVICES, &document)?;
     Ok(document)

@@ -265,7 +265,9 @@ fn progress(names: &[String], event: &SurveyorEvent) {
 fn settings_of(args: &Args) -> Result<Settings, SettingsError> {
     let Some(path) = &args.config else {
         let overrides = settings::overrides()?.into_iter();
-        return Settings::of(&settings::Document::parse("", "defaults", overrides, &args.set)?);
+        return Settings::of(&settings::SettingsDocument::parse(
+            "", "defaults", overrides, &args.set,
+        )?);
     };
     Settings::load(path, &args.set)
 }

@@ -7,7 +7,7 @@ use evenfall_core::Hedging;
 use evenfall_host::whole_file::{DELAYS_BYTES_MAX, read_up_to};
 use evenfall_placement_planner::assessed::AssessedPlan;
 use evenfall_placement_planner::builder::RootRule;
-use evenfall_placement_planner::delays::Delays;
+use evenfall_placement_planner::delays::DelayMatrix;
 use evenfall_placement_planner::planner::{PlanError, Planner};
 use evenfall_placement_planner::tree::TreeShape;
 use evenfall_runtime::listing::printable;
@@ -141,13 +141,13 @@ fn planner(args: &Args, root: Option<usize>) -> Result<Planner> {
     })
 }
 
-fn read(args: &Args) -> Result<Delays> {
+fn read(args: &Args) -> Result<DelayMatrix> {
     let path = args.owd.display();
     let failed = |error| format!("{path}: {error}");
     let bytes = read_up_to(&args.owd, DELAYS_BYTES_MAX).map_err(failed)?.bytes;
     let form = "give a square matrix of delays, or a list with columns parent, child, p50_us";
     let text = String::from_utf8(bytes).map_err(|_| format!("{path}: not a text file; {form}"))?;
-    let loaded = Delays::parse(&text).map_err(|error| format!("{path}: {error}"))?;
+    let loaded = DelayMatrix::parse(&text).map_err(|error| format!("{path}: {error}"))?;
     if let Some(summary) = loaded.skipped_summary() {
         eprintln!("{path}: {summary}");
     }

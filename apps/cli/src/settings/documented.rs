@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use evenfall_runtime::{Document, service};
+use evenfall_runtime::{SettingsDocument, service};
 
 use super::{default_file, defaults};
 use crate::services::SERVICES;
@@ -33,7 +33,7 @@ fn page() -> BTreeMap<String, BTreeMap<String, String>> {
 }
 
 fn parse(text: &str) -> Result<(), String> {
-    let document = Document::parse(text, "test", std::iter::empty(), &[]);
+    let document = SettingsDocument::parse(text, "test", std::iter::empty(), &[]);
     let checked = document.and_then(|document| service::check(SERVICES, &document));
     checked.map_err(|error| error.to_string())
 }
@@ -89,7 +89,7 @@ fn the_default_file_says_every_key_and_its_comments_are_settings() {
         _ => format!("{line}\n"),
     };
     let text = file.lines().map(uncomment).collect::<String>();
-    let document = Document::parse(&text, "test", std::iter::empty(), &[]).unwrap();
+    let document = SettingsDocument::parse(&text, "test", std::iter::empty(), &[]).unwrap();
     let feed: evenfall_feed_service::Feed = document.part("feed").unwrap();
     let config: evenfall_multicast_machine::Config = document.part("multicast").unwrap();
     let nodes: Vec<evenfall_runtime::settings::Node> = document.list("node").unwrap();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use evenfall_multicast_service::Settings;
 use evenfall_runtime::service;
-use evenfall_runtime::settings::{Document, SettingsError};
+use evenfall_runtime::settings::{SettingsDocument, SettingsError};
 
 use crate::services::{SERVICES, check_runnable};
 
@@ -22,7 +22,7 @@ fn of(
     variables: impl Iterator<Item = (String, String)>,
     sets: &[String],
 ) -> Result<Settings, String> {
-    let document = Document::parse(text, "e.toml", variables, sets);
+    let document = SettingsDocument::parse(text, "e.toml", variables, sets);
     let checked = document.and_then(|document| {
         service::check(SERVICES, &document)?;
         Settings::of(&document)
@@ -117,7 +117,8 @@ fn what_is_no_duration_and_no_address_is_told_what_one_looks_like() {
 
 /// The error for a file that is to be run.
 fn refusal(text: &str) -> String {
-    let runnable = || check_runnable(&Document::parse(text, "e.toml", std::iter::empty(), &[])?);
+    let runnable =
+        || check_runnable(&SettingsDocument::parse(text, "e.toml", std::iter::empty(), &[])?);
     runnable().map_or_else(|error: SettingsError| error.to_string(), |()| "ok".to_owned())
 }
 

@@ -38,8 +38,8 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use evenfall_core::time::nanos;
 use evenfall_core::{
-    Arrival, Class, ClockError, ClockReading, Destination, EndKeys, HEAD_BYTES_MAX, Head, MacKey,
-    Machine, Malformed, NodeId, Sent, SharedKey, StampedBy, Timestamp, Token, Transmit,
+    Arrival, ClockError, ClockReading, Destination, EndKeys, HEAD_BYTES_MAX, Head, MacKey, Machine,
+    Malformed, NodeId, Sent, SharedKey, StampedBy, Timestamp, Token, TrafficClass, Transmit,
 };
 
 use self::neighbour::{Departure, Neighbour, PAIRS_KEPT};
@@ -721,7 +721,7 @@ impl Machine for Timekeeper {
         } else {
             (Head::new(&bytes[..HEAD_BYTES_MAX]), bytes.slice(HEAD_BYTES_MAX..))
         };
-        let transmit = Transmit::new(Class::Control, Destination::One(to), head, body);
+        let transmit = Transmit::new(TrafficClass::Control, Destination::One(to), head, body);
         Some(match token {
             Some(token) => transmit.asking(token),
             None => transmit,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use evenfall_clock_machine::Config;
 use evenfall_core::Timestamp;
-use evenfall_runtime::settings::Mistake;
+use evenfall_runtime::settings::SettingsMistake;
 use evenfall_runtime::settings::check::within;
 use serde::{Deserialize, Serialize};
 
@@ -59,7 +59,7 @@ impl ClockSettings {
     ///
     /// # Errors
     /// The value that is out of its range.
-    pub fn check(&self) -> Result<(), Mistake> {
+    pub fn check(&self) -> Result<(), SettingsMistake> {
         within("clock.budget_bits_s", self.budget_bits_s, &BUDGET)?;
         within("clock.budget_core_share", self.budget_core_share, &CORE_SHARE)
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use evenfall_core::math::mix;
-use evenfall_core::{Class, Malformed, Timestamp};
+use evenfall_core::{Malformed, Timestamp, TrafficClass};
 
 use crate::buffers::Buffers;
 use crate::config::ShuffleConfig;
@@ -416,7 +416,7 @@ impl Operation {
         None
     }
 
-    fn header(&self, kind: ShuffleKind, to: u16, class: Class) -> ShuffleHeader {
+    fn header(&self, kind: ShuffleKind, to: u16, class: TrafficClass) -> ShuffleHeader {
         let operation = self.number;
         let message = &self.sender.messages[usize::from(to)];
         ShuffleHeader {
@@ -434,7 +434,7 @@ impl Operation {
     /// The next control datagram, with its receiver.
     pub(crate) fn next_control(&mut self) -> Option<(u16, ShuffleHeader, Bytes)> {
         if let Some(Step { to, round, step, value }) = self.steps.pop_front() {
-            let header = self.header(ShuffleKind::Reduce, to, Class::Control);
+            let header = self.header(ShuffleKind::Reduce, to, TrafficClass::Control);
             let header = ShuffleHeader { offset: step, length: value, extra: round, ..header };
             return Some((to, header, Bytes::new()));
         }
@@ -449,8 +449,11 @@ impl Operation {
 
     /// The control datagram that is owed; `None` when it has become pointless.
     fn control(&self, to: u16, owed: Owed) -> Option<(ShuffleHeader, Bytes)> {
-        let plain =
-            |kind| ShuffleHeader { length: 0, extra: 0, ..self.header(kind, to, Class::Control) };
+        let plain = |kind| ShuffleHeader {
+            length: 0,
+            extra: 0,
+            ..self.header(kind, to, TrafficClass::Control)
+        };
         let incoming = &self.receiver.messages[usize::from(to)];
         let header = match owed {
             Owed::Ack => plain(ShuffleKind::Ack),
@@ -463,7 +466,7 @@ impl Operation {
             Owed::Announce => {
                 let message = &self.sender.messages[usize::from(to)];
                 message.body.as_ref()?;
-                self.header(ShuffleKind::Data, to, Class::Control)
+                self.header(ShuffleKind::Data, to, TrafficClass::Control)
             }
             Owed::Resend => {
                 let packet = u64::from(self.sender.packet_bytes);
@@ -492,7 +495,7 @@ impl Operation {
         peer.probe_out = now + interval;
         peer.left = Some(now);
         peer.last_sent = (peer.met && !again && index + 1 == message.packets).then_some(now);
-        let class = if again { Class::Repair } else { Class::Bulk };
+        let class = if again { TrafficClass::Repair } else { TrafficClass::Bulk };
         let header = self.header(ShuffleKind::Data, to, class);
         let begin = index * config.packet_bytes;
         let end = begin.saturating_add(config.packet_bytes).min(header.length);

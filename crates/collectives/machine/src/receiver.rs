@@ -469,7 +469,7 @@ fn packet_index(
 
 #[cfg(test)]
 mod tests {
-    use evenfall_core::Class;
+    use evenfall_core::TrafficClass;
 
     use super::*;
     use crate::wire::ShuffleKind;
@@ -481,7 +481,7 @@ mod tests {
         receiver.messages[1].expected = true;
         receiver.open = 1;
         let take = |receiver: &mut Receiver, index: u32| {
-            let (kind, class) = (ShuffleKind::Data, Class::Bulk);
+            let (kind, class) = (ShuffleKind::Data, TrafficClass::Bulk);
             // The sender may send six of the eight packets unasked.
             let (offset, length, extra) = (10 * index, 80, 6);
             let header = ShuffleHeader {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use evenfall_core::{
-    Arrival, Class, ClockReading, Destination, Machine, Malformed, Timestamp, Transmit,
+    Arrival, ClockReading, Destination, Machine, Malformed, Timestamp, TrafficClass, Transmit,
 };
 
 use crate::buffers::Buffers;
@@ -265,7 +265,7 @@ impl Shuffle {
         let failure = self.reserved.iter().rev().find(failed).and_then(|range| range.failure);
         let (Some(failure), Some(rank)) = (failure, self.rank) else { return false };
         if header.kind != ShuffleKind::Abort {
-            let (kind, class) = (ShuffleKind::Abort, Class::Control);
+            let (kind, class) = (ShuffleKind::Abort, TrafficClass::Control);
             let (offset, extra) = abort_words(failure);
             let answer =
                 ShuffleHeader { kind, class, from: rank, offset, length: 0, extra, ..*header };
@@ -415,7 +415,7 @@ impl Shuffle {
             && self.may_begin(header.operation)
             && (header.kind == ShuffleKind::Resend || header.kind == ShuffleKind::Data && again())
         {
-            let (kind, class) = (ShuffleKind::Wait, Class::Control);
+            let (kind, class) = (ShuffleKind::Wait, TrafficClass::Control);
             let answer = ShuffleHeader {
                 kind,
                 class,
@@ -448,7 +448,7 @@ impl Shuffle {
         // A WAIT is never answered, so that two ranks do not answer each other without end.
         let asks = matches!(header.kind, ShuffleKind::Data | ShuffleKind::Resend);
         if asks && header.agreement != agreement {
-            let (kind, class) = (ShuffleKind::Wait, Class::Control);
+            let (kind, class) = (ShuffleKind::Wait, TrafficClass::Control);
             let (offset, length, extra) = (0, 0, 0);
             let answer = ShuffleHeader {
                 kind,
@@ -516,7 +516,7 @@ impl Shuffle {
         let (offset, extra) = ended.failure.map_or((0, 0), abort_words);
         let answer = ShuffleHeader {
             kind,
-            class: Class::Control,
+            class: TrafficClass::Control,
             from: ended.me,
             operation: number,
             offset,
@@ -549,7 +549,7 @@ impl Shuffle {
         let (place, agreement) = (running.me, running.agreement);
         for (rank, &address) in members.iter().enumerate() {
             if rank != usize::from(place) {
-                let (kind, class) = (ShuffleKind::Abort, Class::Control);
+                let (kind, class) = (ShuffleKind::Abort, TrafficClass::Control);
                 let (offset, extra) = abort_words(failure);
                 let (operation, from) = (number, me);
                 let header = ShuffleHeader {

@@ -16,7 +16,7 @@
 //! [`Malformed`].
 
 use bytes::Bytes;
-use evenfall_core::{Class, Head, Malformed};
+use evenfall_core::{Head, Malformed, TrafficClass};
 
 /// "ES" in ASCII.
 pub const MAGIC: u16 = u16::from_le_bytes(*b"ES");
@@ -72,7 +72,7 @@ pub struct ShuffleHeader {
     /// Kind of the datagram.
     pub kind: ShuffleKind,
     /// Priority of the datagram.
-    pub class: Class,
+    pub class: TrafficClass,
     /// Rank that sent the datagram.
     pub from: u16,
     /// Number of the operation.
@@ -151,7 +151,7 @@ impl ShuffleHeader {
         let Some(kind) = ShuffleKind::from_wire(datagram[3]) else {
             return refuse("unknown kind", 3);
         };
-        let Some(class) = Class::from_wire(datagram[4]) else {
+        let Some(class) = TrafficClass::from_wire(datagram[4]) else {
             return refuse("unknown class", 4);
         };
         if datagram[5] != 0 {
@@ -188,7 +188,7 @@ mod tests {
 
     fn header(kind: ShuffleKind) -> ShuffleHeader {
         let (operation, offset) = (0x0102_0304_0506_0708, 1432);
-        let (class, from) = (Class::Bulk, 513);
+        let (class, from) = (TrafficClass::Bulk, 513);
         ShuffleHeader {
             kind,
             class,

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use evenfall_core::{Class, Destination, Head, NodeId, Timestamp, Transmit};
+use evenfall_core::{Destination, Head, NodeId, Timestamp, TrafficClass, Transmit};
 
 use crate::canopus::Pending;
 use crate::checkpoint::Fetching;
@@ -163,7 +163,7 @@ impl Outbox {
 
     /// As [`push_datagram`](Self::push_datagram), with a body that is a part of a longer value.
     pub(crate) fn push_transmit(&mut self, to: Destination, head: Head, body: Bytes) {
-        let transmit = Transmit::new(Class::Live, to, head, body);
+        let transmit = Transmit::new(TrafficClass::Live, to, head, body);
         let is_long = self.bytes + transmit.len() > TRANSMIT_BYTES_MAX;
         if self.transmits.len() >= TRANSMITS_MAX || is_long {
             self.dropped += 1;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::prng::Prng;
-use evenfall_core::{Arrival, Class, Destination, Head, Timestamp, Transmit};
+use evenfall_core::{Arrival, Destination, Head, Timestamp, TrafficClass, Transmit};
 use evenfall_feed_formats::mold::replay::{ReplayLimits, ReplayRing};
 use evenfall_feed_formats::mold::{PacketBuilder, Request, SessionId, end_of_session, heartbeat};
 use evenfall_feed_formats::sharding::ContentHash;
@@ -222,7 +222,7 @@ impl Player {
         self.serve();
         for _ in 0..PACKETS_PER_TURN {
             let now = MonotonicClock::now();
-            if !self.port.has_room(Class::Bulk) {
+            if !self.port.has_room(TrafficClass::Bulk) {
                 return Ok(Some(now));
             }
             let first = self.kept.next_sequence();
@@ -324,5 +324,5 @@ impl Player {
 fn push(port: &mut dyn Port, to: SocketAddr, body: Bytes) {
     let to = Destination::One(to);
     // A refused packet is lost, as on a network, and the port counts it.
-    port.send(0, Transmit::new(Class::Live, to, Head::new(&[]), body)).ok();
+    port.send(0, Transmit::new(TrafficClass::Live, to, Head::new(&[]), body)).ok();
 }

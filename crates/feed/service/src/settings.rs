@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use evenfall_runtime::address;
 use evenfall_runtime::settings::OPEN;
-use evenfall_runtime::settings::check::{Mistake, within};
+use evenfall_runtime::settings::check::{SettingsMistake, within};
 use serde::{Deserialize, Serialize};
 
 /// Range of messages per second. The smallest rate is a message in a quarter of an hour, and a
@@ -136,54 +136,54 @@ impl Default for Synthetic {
 impl Feed {
     /// # Errors
     /// A value that is out of range, or two keys that contradict each other.
-    pub fn check(&self) -> Result<(), Mistake> {
+    pub fn check(&self) -> Result<(), SettingsMistake> {
         within("feed.speed", self.speed, &SPEED)?;
         within("feed.rate", self.rate.unwrap_or(1.0), &RATE)?;
         if self.fit == Some(Duration::ZERO) {
-            return Err(Mistake::new("feed.fit", "feed.fit = 0s: must be above 0"));
+            return Err(SettingsMistake::new("feed.fit", "feed.fit = 0s: must be above 0"));
         }
         within("feed.synthetic.symbols", self.synthetic.symbols, &SYMBOLS)?;
         within("feed.synthetic.mean_rate", self.synthetic.mean_rate, &(1.0..=*RATE.end()))?;
         crate::input::format_named(self.format.as_deref())
-            .map_err(|why| Mistake::new("feed.format", why.to_string()))?;
+            .map_err(|why| SettingsMistake::new("feed.format", why.to_string()))?;
         if self.arbitrate.is_some() && self.file.is_none() {
             let why = "feed.arbitrate: belongs to a capture; give feed.file as well";
-            return Err(Mistake::new("feed.arbitrate", why));
+            return Err(SettingsMistake::new("feed.arbitrate", why));
         }
         if self.file.is_some() && self.mold.is_some() {
             let why = "feed.file and feed.mold: give one of them";
-            return Err(Mistake::new("feed.mold", why));
+            return Err(SettingsMistake::new("feed.mold", why));
         }
         self.check_pace()?;
         self.check_mold()
     }
 
     /// A feed has one pace.
-    fn check_pace(&self) -> Result<(), Mistake> {
+    fn check_pace(&self) -> Result<(), SettingsMistake> {
         let (rate, fit) = (self.rate.is_some(), self.fit.is_some());
         // A speed of 1 is the default, so it does not count as a choice of the user.
         let speed = self.speed != 1.0;
         if self.mold.is_some() && (rate || fit) {
             let key = if rate { "feed.rate" } else { "feed.fit" };
             let why = format!("{key}: a live feed comes at its own times; leave this key out");
-            return Err(Mistake::new(key, why));
+            return Err(SettingsMistake::new(key, why));
         }
         let mut given = [("feed.rate", rate), ("feed.fit", fit), ("feed.speed", speed)]
             .into_iter()
             .filter_map(|(key, given)| given.then_some(key));
         if let (Some(first), Some(second)) = (given.next(), given.next()) {
             let why = format!("{first} and {second}: each sets the pace; leave out one");
-            return Err(Mistake::new(second, why));
+            return Err(SettingsMistake::new(second, why));
         }
         if self.silence.is_some() && (self.mold.is_some() || rate || fit) {
             let why = "feed.silence: cuts the silences of a replay by own times at a given speed; \
                        leave out feed.mold, feed.rate and feed.fit";
-            return Err(Mistake::new("feed.silence", why));
+            return Err(SettingsMistake::new("feed.silence", why));
         }
         Ok(())
     }
 
-    fn check_mold(&self) -> Result<(), Mistake> {
+    fn check_mold(&self) -> Result<(), SettingsMistake> {
         let of_mold = [
             ("feed.mold_b", self.mold_b.is_some()),
             ("feed.mold_request", self.mold_request.is_some()),
@@ -193,20 +193,20 @@ impl Feed {
         ];
         if let (None, Some((key, _))) = (self.mold, of_mold.iter().find(|(_, given)| *given)) {
             let why = format!("{key}: belongs to a live feed; give feed.mold as well");
-            return Err(Mistake::new(*key, why));
+            return Err(SettingsMistake::new(*key, why));
         }
         if self.mold.is_some() && self.mold == self.mold_b {
             let why = "feed.mold_b: is the address of feed.mold; give side B another address";
-            return Err(Mistake::new("feed.mold_b", why));
+            return Err(SettingsMistake::new("feed.mold_b", why));
         }
         if self.mold_hold_messages == 0 || self.mold_hold_bytes == 0 {
             let why = "feed.mold_hold_messages and feed.mold_hold_bytes must be above 0: what is \
                        held behind a hole is at least one message";
-            return Err(Mistake::new("feed.mold_hold_messages", why));
+            return Err(SettingsMistake::new("feed.mold_hold_messages", why));
         }
         if self.mold_from == Some(0) {
             let why = "feed.mold_from = 0: MoldUDP64 sequences begin at 1";
-            return Err(Mistake::new("feed.mold_from", why));
+            return Err(SettingsMistake::new("feed.mold_from", why));
         }
         Ok(())
     }
@@ -228,12 +228,12 @@ impl Feed {
     ///
     /// # Errors
     /// A message with the address and the remedy.
-    pub fn check_closed(&self, keyed: bool) -> Result<(), Mistake> {
+    pub fn check_closed(&self, keyed: bool) -> Result<(), SettingsMistake> {
         match self.open_address().filter(|_| !keyed) {
             None => Ok(()),
             Some((key, address)) => {
                 let why = format!("feed.{key} = {address}: {OPEN}");
-                Err(Mistake::new(format!("feed.{key}"), why))
+                Err(SettingsMistake::new(format!("feed.{key}"), why))
             }
         }
     }

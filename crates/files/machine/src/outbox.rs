@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-use evenfall_core::{Class, Destination, Head, Transmit};
+use evenfall_core::{Destination, Head, TrafficClass, Transmit};
 
 use crate::config::TRANSMITS_MAX;
 use crate::wire::FilesMessage;
@@ -25,7 +25,7 @@ impl Outbox {
         }
         let (head, body) = message.encode(cluster);
         let to = Destination::One(to);
-        self.transmits.push_back(Transmit::new(Class::Live, to, Head::new(&head), body));
+        self.transmits.push_back(Transmit::new(TrafficClass::Live, to, Head::new(&head), body));
     }
 
     /// The next datagram.

@@ -3,7 +3,7 @@
 use std::error::Error;
 
 use evenfall_runtime::service::{RoleSpec, Service, Start};
-use evenfall_runtime::settings::{self, Document, KnownTable, SettingsError};
+use evenfall_runtime::settings::{self, KnownTable, SettingsDocument, SettingsError};
 use serde_json::Value;
 
 use crate::settings::{DATASERVER, FLOWSERVER, NAMESERVER, Settings};
@@ -48,17 +48,17 @@ impl Service for FilesService {
         Settings::known()
     }
 
-    fn values(&self, document: &Document) -> Result<toml::Table, SettingsError> {
+    fn values(&self, document: &SettingsDocument) -> Result<toml::Table, SettingsError> {
         let mut tables = toml::Table::new();
         settings::put(&mut tables, "files", &Settings::of(document)?.files);
         Ok(tables)
     }
 
-    fn check(&self, document: &Document) -> Result<(), SettingsError> {
+    fn check(&self, document: &SettingsDocument) -> Result<(), SettingsError> {
         Settings::of(document).map(drop)
     }
 
-    fn check_run(&self, document: &Document) -> Result<(), SettingsError> {
+    fn check_run(&self, document: &SettingsDocument) -> Result<(), SettingsError> {
         Settings::of(document)?.check_closed().map_err(|mistake| document.refuse(mistake))
     }
 

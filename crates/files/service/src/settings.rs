@@ -7,7 +7,8 @@ use std::time::Duration;
 use evenfall_core::SharedKey;
 use evenfall_runtime::address::{HostPort, SourcePorts};
 use evenfall_runtime::settings::{
-    self, Document, KnownTable, Mistake, Run, SettingsError, check_closed, check_nodes,
+    self, KnownTable, Run, SettingsDocument, SettingsError, SettingsMistake, check_closed,
+    check_nodes,
 };
 use serde::{Deserialize, Serialize};
 
@@ -151,8 +152,9 @@ impl FilesSettings {
     }
 
     /// Refuses paths that cannot be told apart.
-    fn check_paths(&self) -> Result<(), Mistake> {
-        let wrong = |why: String| Err(Mistake::new("files.paths", format!("files.paths: {why}")));
+    fn check_paths(&self) -> Result<(), SettingsMistake> {
+        let wrong =
+            |why: String| Err(SettingsMistake::new("files.paths", format!("files.paths: {why}")));
         if self.paths.len() > PATHS_MAX {
             return wrong(format!("there may be {PATHS_MAX} paths"));
         }
@@ -172,8 +174,9 @@ impl FilesSettings {
     }
 
     /// Refuses limits of leases that cannot work.
-    fn check_leases(&self) -> Result<(), Mistake> {
-        let wrong = |key: &str, why: String| Err(Mistake::new(key, format!("{key}: {why}")));
+    fn check_leases(&self) -> Result<(), SettingsMistake> {
+        let wrong =
+            |key: &str, why: String| Err(SettingsMistake::new(key, format!("{key}: {why}")));
         if self.lease_soft_limit < LEASE_MIN {
             return wrong("files.lease_soft_limit", format!("must be {LEASE_MIN:?} at least"));
         }
@@ -185,8 +188,9 @@ impl FilesSettings {
     }
 
     /// Refuses limits of a client that cannot work.
-    fn check_reading(&self) -> Result<(), Mistake> {
-        let wrong = |key: &str, why: String| Err(Mistake::new(key, format!("{key}: {why}")));
+    fn check_reading(&self) -> Result<(), SettingsMistake> {
+        let wrong =
+            |key: &str, why: String| Err(SettingsMistake::new(key, format!("{key}: {why}")));
         if !(1..=CONNECTIONS_MAX).contains(&self.read_connections) {
             return wrong("files.read_connections", format!("must be 1 to {CONNECTIONS_MAX}"));
         }
@@ -249,10 +253,10 @@ impl FilesNode {
         found.map_err(|error| SettingsError::new(format!("node {}: {error}", self.plain.name)))
     }
 
-    fn check(&self, at: usize) -> Result<(), Mistake> {
+    fn check(&self, at: usize) -> Result<(), SettingsMistake> {
         let wrong = |key: &str, why: &str| {
             let why = format!("node {}: {why}", self.plain.name);
-            Err(Mistake::new(format!("node.{at}.{key}"), why))
+            Err(SettingsMistake::new(format!("node.{at}.{key}"), why))
         };
         if !self.is_ours() {
             return Ok(());
@@ -285,7 +289,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The tables and keys that these settings own, for [`Document::refuse_unknown`].
+    /// The tables and keys that these settings own, for [`SettingsDocument::refuse_unknown`].
     pub fn known() -> Vec<KnownTable> {
         vec![KnownTable { table: "files", keys: &[] }]
     }
@@ -295,14 +299,14 @@ impl Settings {
     /// # Errors
     /// Which file, line and key, or which override, and what is allowed.
     pub fn load(path: &Path, sets: &[String]) -> Result<Self, SettingsError> {
-        Self::of(&Document::load(path, sets)?)
+        Self::of(&SettingsDocument::load(path, sets)?)
     }
 
     /// The settings of a document.
     ///
     /// # Errors
     /// As [`load`](Self::load).
-    pub fn of(document: &Document) -> Result<Self, SettingsError> {
+    pub fn of(document: &SettingsDocument) -> Result<Self, SettingsError> {
         let refuse = |mistake| document.refuse(mistake);
         let plain: Vec<settings::Node> = document.list("node")?;
         check_nodes(&plain).map_err(refuse)?;
@@ -316,17 +320,17 @@ impl Settings {
             let mut found = all.iter().enumerate().filter(|(_, node)| node.is(role));
             if let (Some(_), Some((at, second))) = (found.next(), found.next()) {
                 let why = format!("node {}: there may be one {role}", second.plain.name);
-                return Err(refuse(Mistake::new(format!("node.{at}.role"), why)));
+                return Err(refuse(SettingsMistake::new(format!("node.{at}.role"), why)));
             }
         }
         let files: FilesSettings = document.part("files")?;
         if files.dead_after < DEAD_AFTER_MIN {
             let why = format!("files.dead_after: must be {DEAD_AFTER_MIN:?} at least");
-            return Err(refuse(Mistake::new("files.dead_after", why)));
+            return Err(refuse(SettingsMistake::new("files.dead_after", why)));
         }
         if files.host_bytes_per_second.min(files.rack_bytes_per_second) == 0 {
             let why = "files.host_bytes_per_second and files.rack_bytes_per_second: above 0";
-            return Err(refuse(Mistake::new("files.host_bytes_per_second", why)));
+            return Err(refuse(SettingsMistake::new("files.host_bytes_per_second", why)));
         }
         files.check_leases().map_err(refuse)?;
         files.check_reading().map_err(refuse)?;
@@ -346,13 +350,13 @@ impl Settings {
     ///
     /// # Errors
     /// The first of them, and what to do.
-    pub fn check_closed(&self) -> Result<(), Mistake> {
+    pub fn check_closed(&self) -> Result<(), SettingsMistake> {
         let plain: Vec<_> = self.nodes.iter().map(|node| node.plain.clone()).collect();
         check_closed(&plain, self.run.is_keyed())?;
         let is_there = self.nodes.iter().any(|node| node.is(NAMESERVER));
         match is_there || self.nodes.is_empty() {
             true => Ok(()),
-            false => Err(Mistake::new("", "no [[node]] has role = \"nameserver\"")),
+            false => Err(SettingsMistake::new("", "no [[node]] has role = \"nameserver\"")),
         }
     }
 
@@ -411,7 +415,7 @@ mod tests {
     use super::*;
 
     fn of(text: &str) -> Result<Settings, String> {
-        let document = Document::parse(text, "test", std::iter::empty(), &[]);
+        let document = SettingsDocument::parse(text, "test", std::iter::empty(), &[]);
         let settings = document.and_then(|document| Settings::of(&document));
         settings.map_err(|error| error.to_string())
     }

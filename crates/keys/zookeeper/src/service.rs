@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use evenfall_consensus_replica::{MembershipService, Replica};
 use evenfall_runtime::service::{Observed, RoleSpec, Service, Start};
-use evenfall_runtime::settings::{self, Document, KnownTable, SettingsError};
+use evenfall_runtime::settings::{self, KnownTable, SettingsDocument, SettingsError};
 use evenfall_runtime::telemetry::{Metrics, Telemetry};
 use serde_json::{Value, json};
 
@@ -44,21 +44,21 @@ impl Service for KeysService {
         KeysFile::known()
     }
 
-    fn values(&self, document: &Document) -> Result<toml::Table, SettingsError> {
+    fn values(&self, document: &SettingsDocument) -> Result<toml::Table, SettingsError> {
         let mut tables = toml::Table::new();
         settings::put(&mut tables, KEYS, &KeysFile::of(document)?.keys);
         Ok(tables)
     }
 
-    fn check(&self, document: &Document) -> Result<(), SettingsError> {
+    fn check(&self, document: &SettingsDocument) -> Result<(), SettingsError> {
         KeysFile::of(document).map(drop)
     }
 
-    fn check_run(&self, document: &Document) -> Result<(), SettingsError> {
+    fn check_run(&self, document: &SettingsDocument) -> Result<(), SettingsError> {
         KeysFile::of(document)?.check_closed().map_err(|mistake| document.refuse(mistake))
     }
 
-    fn describe(&self, document: &Document) -> Result<Vec<String>, SettingsError> {
+    fn describe(&self, document: &SettingsDocument) -> Result<Vec<String>, SettingsError> {
         let note = format!("note: [{KEYS_BEFORE}] is called [{KEYS}] now, and is still read");
         Ok(document.has(KEYS_BEFORE).then_some(note).into_iter().collect())
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use evenfall_consensus_replica::{RackSettings, SecondRound, Settings as ReplicaSettings};
 use evenfall_core::SharedKey;
 use evenfall_runtime::settings::{
-    Document, KnownTable, Mistake, Node, Run, SettingsError, check_addresses, check_closed,
-    check_nodes,
+    KnownTable, Node, Run, SettingsDocument, SettingsError, SettingsMistake, check_addresses,
+    check_closed, check_nodes,
 };
 use serde::{Deserialize, Serialize};
 
@@ -58,18 +58,19 @@ impl KeysSettings {
     ///
     /// # Errors
     /// An unknown option, or what is allowed.
-    pub fn options(&self) -> Result<Options, Mistake> {
+    pub fn options(&self) -> Result<Options, SettingsMistake> {
         let mut options = Options::default();
         for option in &self.zookeeper {
-            let wrong = |error| Mistake::new("keys.zookeeper", format!("keys.zookeeper: {error}"));
+            let wrong =
+                |error| SettingsMistake::new("keys.zookeeper", format!("keys.zookeeper: {error}"));
             options.set(option).map_err(wrong)?;
         }
         Ok(options)
     }
 
     /// Checks the section beside the number of racks of the file.
-    fn check(&self, racks: usize) -> Result<(), Mistake> {
-        let wrong = |key: &str, why: String| Err(Mistake::new(format!("keys.{key}"), why));
+    fn check(&self, racks: usize) -> Result<(), SettingsMistake> {
+        let wrong = |key: &str, why: String| Err(SettingsMistake::new(format!("keys.{key}"), why));
         if self.second_round && self.membership.is_some() {
             return wrong("membership", "keys.membership excludes keys.second_round".into());
         }
@@ -113,7 +114,7 @@ pub struct KeysFile {
 }
 
 impl KeysFile {
-    /// The tables that these settings own, for [`Document::refuse_unknown`].
+    /// The tables that these settings own, for [`SettingsDocument::refuse_unknown`].
     pub fn known() -> Vec<KnownTable> {
         [KEYS, KEYS_BEFORE].map(|table| KnownTable { table, keys: &[] }).to_vec()
     }
@@ -122,7 +123,7 @@ impl KeysFile {
     ///
     /// # Errors
     /// Which file, line and key, or which override, and what is allowed.
-    pub fn of(document: &Document) -> Result<Self, SettingsError> {
+    pub fn of(document: &SettingsDocument) -> Result<Self, SettingsError> {
         let refuse = |mistake| document.refuse(mistake);
         let plain: Vec<Node> = document.list("node")?;
         check_nodes(&plain).map_err(refuse)?;
@@ -130,7 +131,7 @@ impl KeysFile {
         let keys = match document.has(KEYS_BEFORE) {
             true if document.has(KEYS) => {
                 let why = format!("[{KEYS_BEFORE}] is called [{KEYS}] now; the file has both");
-                return Err(refuse(Mistake::new(KEYS_BEFORE, why)));
+                return Err(refuse(SettingsMistake::new(KEYS_BEFORE, why)));
             }
             true => document.part::<KeysSettings>(KEYS_BEFORE)?,
             false => document.part(KEYS)?,
@@ -158,7 +159,7 @@ impl KeysFile {
     ///
     /// # Errors
     /// The first of them, and what to do.
-    pub fn check_closed(&self) -> Result<(), Mistake> {
+    pub fn check_closed(&self) -> Result<(), SettingsMistake> {
         check_addresses(&self.nodes)?;
         check_closed(&self.nodes, self.run.is_keyed())
     }
@@ -215,7 +216,7 @@ pub fn default_directory() -> PathBuf {
 
 /// The rack of each replica. Racks are numbered in the order in which the file names them. `named`
 /// has the place among the nodes, the name and the rack of each replica.
-fn number_racks(named: &[(usize, String, Option<String>)]) -> Result<Vec<u8>, Mistake> {
+fn number_racks(named: &[(usize, String, Option<String>)]) -> Result<Vec<u8>, SettingsMistake> {
     if named.iter().all(|(_, _, rack)| rack.is_none()) {
         return Ok(Vec::new());
     }
@@ -223,7 +224,7 @@ fn number_racks(named: &[(usize, String, Option<String>)]) -> Result<Vec<u8>, Mi
     for (at, name, rack) in named {
         let Some(rack) = rack else {
             let why = format!("node {name} has no rack, and other replicas have one");
-            return Err(Mistake::new(format!("node.{at}"), why));
+            return Err(SettingsMistake::new(format!("node.{at}"), why));
         };
         let number = names.iter().position(|known| known == rack).unwrap_or(names.len());
         if number == names.len() {
@@ -231,7 +232,7 @@ fn number_racks(named: &[(usize, String, Option<String>)]) -> Result<Vec<u8>, Mi
         }
         if names.len() > RackSettings::MAX {
             let why = format!("the file names more than {} racks", RackSettings::MAX);
-            return Err(Mistake::new(format!("node.{at}.rack"), why));
+            return Err(SettingsMistake::new(format!("node.{at}.rack"), why));
         }
         racks.push(number as u8);
     }
@@ -243,7 +244,7 @@ mod tests {
     use super::*;
 
     fn of(text: &str) -> Result<KeysFile, String> {
-        let document = Document::parse(text, "test", std::iter::empty(), &[]);
+        let document = SettingsDocument::parse(text, "test", std::iter::empty(), &[]);
         document.and_then(|document| KeysFile::of(&document)).map_err(|error| error.to_string())
     }
 

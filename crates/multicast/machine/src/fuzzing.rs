@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use evenfall_core::{
-    Arrival, Class, ClockError, ClockReading, Destination, Format, GroupId, Install, Machine,
-    MasterKey, NodeId, StampedBy, SyncTime, Timestamp, Transmit,
+    Arrival, ClockError, ClockReading, Destination, Format, GroupId, Install, Machine, MasterKey,
+    NodeId, StampedBy, SyncTime, Timestamp, TrafficClass, Transmit,
 };
 
 use crate::config::{Config, Mode};
@@ -406,7 +406,7 @@ impl Stage {
             other => kinds[usize::from(other) % kinds.len()],
         };
         let mut fixed = Fixed::control(kind, 0, 1, script.number());
-        fixed.class = Class::from_wire(script.byte() % 4).expect("there are four");
+        fixed.class = TrafficClass::from_wire(script.byte() % 4).expect("there are four");
         // The run of the stage's root.
         fixed.run_id = u64::from_le_bytes([7; 8]);
         fixed.count = script.byte().into();

@@ -23,7 +23,7 @@
 use std::net::SocketAddr;
 
 use evenfall_core::forward::{Field, Forward, Match, Patch, Route, WINDOW_FRAMES_MAX, Window};
-use evenfall_core::{Class, GroupId, SyncTime};
+use evenfall_core::{GroupId, SyncTime, TrafficClass};
 
 use crate::control::Place;
 use crate::uplink::Uplink;
@@ -49,7 +49,7 @@ pub(crate) fn table(up: &Uplink, groups: (GroupId, GroupId)) -> Option<Forward> 
     let (kind, stream) = (Kind::Data, up.who.stream);
     let key_id = up.out.seal.key_id();
     let control = Fixed::control(kind, stream, epoch, 0);
-    let fixed = Fixed { class: Class::Live, run_id, kind, key_id, ..control };
+    let fixed = Fixed { class: TrafficClass::Live, run_id, kind, key_id, ..control };
     let hop = Hop { from: up.who.id, level: up.out.level, sent: SyncTime::ZERO, ..Hop::default() };
     let header = encode_header(&fixed, &hop);
     let field = |from: u16, to: u16| Field::new(from, &header[usize::from(from)..usize::from(to)]);
@@ -61,7 +61,7 @@ pub(crate) fn table(up: &Uplink, groups: (GroupId, GroupId)) -> Option<Forward> 
         routes.insert(0, Route { matches: vec![older], to: groups.1 });
     }
     Some(Forward {
-        class: Class::Live,
+        class: TrafficClass::Live,
         sources: sources(up),
         matches: vec![Match::Bytes(field(0, 6)), Match::Bytes(field(RUN_AT, NUMBER_AT))],
         routes,

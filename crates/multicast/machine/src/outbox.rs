@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use evenfall_core::{Class, Clock, Destination, GroupId, Head, NodeId, Timestamp, Transmit};
+use evenfall_core::{Clock, Destination, GroupId, Head, NodeId, Timestamp, TrafficClass, Transmit};
 
 use crate::control::Peer;
 use crate::ends::End;
@@ -139,7 +139,7 @@ impl Outbox {
     /// A repair copy of a frame.
     pub(crate) fn repair(&self, now: Timestamp, to: SocketAddr, frame: &Frame) -> Transmit {
         let mut frame = frame.clone();
-        frame.fixed.class = Class::Repair;
+        frame.fixed.class = TrafficClass::Repair;
         self.stamp(now, Destination::One(to), End::Everybody, 0, &frame)
     }
 

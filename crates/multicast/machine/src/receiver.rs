@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use evenfall_core::{
-    Arrival, Class, Clock, ClockReading, EndKeys, Format, Machine, Malformed, NodeId, NodeKey,
-    SyncTime, Timestamp, Transmit,
+    Arrival, Clock, ClockReading, EndKeys, Format, Machine, Malformed, NodeId, NodeKey, SyncTime,
+    Timestamp, TrafficClass, Transmit,
 };
 
 use crate::config::Config;
@@ -517,7 +517,7 @@ impl Receiver {
             arrived,
             taken: self.up.clock().sync(now),
             via: datagram.hop.from,
-            hedge_win: fixed.class == Class::Live
+            hedge_win: fixed.class == TrafficClass::Live
                 && parent.is_some_and(|p| p.id != datagram.hop.from),
             repaired: self.up.repaired > repaired_before,
             signature,

@@ -33,8 +33,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use evenfall_core::{
-    Arrival, Class, Clock, ClockReading, Format, Install, Machine, Malformed, NodeId, NodeKey,
-    SyncTime, Timestamp, Transmit,
+    Arrival, Clock, ClockReading, Format, Install, Machine, Malformed, NodeId, NodeKey, SyncTime,
+    Timestamp, TrafficClass, Transmit,
 };
 
 use crate::config::Config;
@@ -321,7 +321,7 @@ impl Recorder {
         }
         let fixed = Fixed {
             kind: if signature.is_some() { Kind::Signature } else { Kind::Data },
-            class: Class::Live,
+            class: TrafficClass::Live,
             key_id: out.seal.key_id(),
             count: archived.messages.len() as u16,
             stream,

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use evenfall_core::{
-    Arrival, Class, Clock, ClockReading, Destination, EndKeys, Format, FrameMemory, GroupId,
-    Install, Machine, Malformed, MasterKey, NodeId, Reader, SyncTime, Timestamp, Transmit,
+    Arrival, Clock, ClockReading, Destination, EndKeys, Format, FrameMemory, GroupId, Install,
+    Machine, Malformed, MasterKey, NodeId, Reader, SyncTime, Timestamp, TrafficClass, Transmit,
 };
 
 use crate::admission::{Admission, GuestList, Run};
@@ -367,7 +367,7 @@ impl Root {
         let Open { mut body, count, format } = core::mem::take(&mut self.open);
         let fixed = Fixed {
             kind: Kind::Data,
-            class: Class::Live,
+            class: TrafficClass::Live,
             key_id: self.out.seal.key_id(),
             count,
             stream: self.stream,

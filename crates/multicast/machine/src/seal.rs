@@ -280,12 +280,12 @@ impl Seal {
 mod tests {
     use super::*;
     use crate::wire::Kind;
-    use evenfall_core::{Class, Format, SyncTime};
+    use evenfall_core::{Format, SyncTime, TrafficClass};
 
     fn frame() -> Fixed {
         Fixed {
             kind: Kind::Data,
-            class: Class::Live,
+            class: TrafficClass::Live,
             key_id: 1,
             count: 1,
             stream: 1,
@@ -306,7 +306,7 @@ mod tests {
         let sealed = seal.seal(&frame(), b"body");
         assert_eq!(sealed.len(), 4 + TAG_BYTES);
         assert_eq!(&seal.open(&frame(), &sealed).unwrap()[..], b"body");
-        let repair = Fixed { class: Class::Repair, ..frame() };
+        let repair = Fixed { class: TrafficClass::Repair, ..frame() };
         assert!(seal.open(&repair, &sealed).is_ok(), "a repair copy is the same bytes");
         let later = Fixed { deadline: Some(SyncTime::from_nanos(7)), ..frame() };
         assert!(seal.open(&later, &sealed).is_err(), "the deadline is sealed too");
@@ -333,7 +333,7 @@ mod tests {
         let key = SharedKey::new(1, [7; 32]);
         let mut seal = Seal::new(Some(&key));
         let sealed = seal.seal(&frame(), b"body");
-        let report = Fixed { kind: Kind::Report, class: Class::Control, ..frame() };
+        let report = Fixed { kind: Kind::Report, class: TrafficClass::Control, ..frame() };
         for (fixed, covered_from) in [(frame(), 4), (report, 0)] {
             let header = seal.header(End::Everybody, &fixed, &Hop::default(), &sealed);
             for at in 0..sealed.len() {

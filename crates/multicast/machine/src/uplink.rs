@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use evenfall_core::{
-    Arrival, Class, Clock, ClockReading, Malformed, NodeId, Prng, Reader, Timestamp,
+    Arrival, Clock, ClockReading, Malformed, NodeId, Prng, Reader, Timestamp, TrafficClass,
 };
 
 use crate::clock_soundness::{self, ClockSoundness};
@@ -229,7 +229,7 @@ impl Uplink {
         if datagram.fixed.kind.is_frame() {
             self.has_turned |= self.out.seal.turn_to(datagram.fixed.key_id);
         }
-        if datagram.fixed.class == Class::Control {
+        if datagram.fixed.class == TrafficClass::Control {
             if self.last_control.len() >= SENDERS_MAX && !self.last_control.contains_key(&from) {
                 let what = "more senders than a node remembers";
                 return Err(Malformed { what, offset: SENDER_OFFSET });
@@ -533,7 +533,7 @@ impl Uplink {
         datagram: &Datagram,
         received: Timestamp,
     ) -> Seen {
-        if datagram.fixed.class == Class::Live {
+        if datagram.fixed.class == TrafficClass::Live {
             self.time(now, datagram, received);
         }
         let sequence = datagram.fixed.sequence;
@@ -552,7 +552,7 @@ impl Uplink {
             self.root_heard = now;
         } else if !self.gaps.is_empty() {
             let from = datagram.hop.from;
-            let repair = datagram.fixed.class == Class::Repair;
+            let repair = datagram.fixed.class == TrafficClass::Repair;
             let answer = if repair { self.answer(from) } else { None };
             if self.gaps.fill(now, sequence, answer) {
                 self.repaired += u64::from(repair);

@@ -31,7 +31,7 @@
 //! Decoding is total: any bytes give a value or [`Malformed`].
 
 use bytes::{BufMut, Bytes, BytesMut};
-use evenfall_core::{Class, Format, Malformed, NodeId, Reader, SyncTime};
+use evenfall_core::{Format, Malformed, NodeId, Reader, SyncTime, TrafficClass};
 
 /// "EF" in ASCII.
 pub const MAGIC: u16 = u16::from_le_bytes(*b"EF");
@@ -125,7 +125,7 @@ pub struct Fixed {
     /// Kind of the datagram.
     pub kind: Kind,
     /// Priority of the datagram.
-    pub class: Class,
+    pub class: TrafficClass,
     /// Id of the key that seals the body; 0 for none.
     pub key_id: u8,
     /// Messages in the body (data only). A frame without messages warms the paths up.
@@ -204,7 +204,7 @@ impl Fixed {
     pub fn control(kind: Kind, stream: u32, epoch: u32, sequence: u64) -> Self {
         Self {
             kind,
-            class: Class::Control,
+            class: TrafficClass::Control,
             key_id: 0,
             count: 0,
             stream,
@@ -233,7 +233,7 @@ impl Fixed {
         let Some(&kind) = Kind::ALL.get(usize::from(kind).wrapping_sub(1)) else {
             return Err(Malformed { what: "unknown kind", offset: 3 });
         };
-        let Some(class) = Class::from_wire(r.u8()?) else {
+        let Some(class) = TrafficClass::from_wire(r.u8()?) else {
             return Err(Malformed { what: "unknown class", offset: 4 });
         };
         Ok(Self {
@@ -398,7 +398,7 @@ mod tests {
     fn sample() -> (Fixed, Hop) {
         let fixed = Fixed {
             kind: Kind::Data,
-            class: Class::Live,
+            class: TrafficClass::Live,
             key_id: 3,
             count: 2,
             stream: 5,

@@ -6,7 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use evenfall_core::node_keys::run_key_id;
 use evenfall_core::{
-    Arrival, Class, Destination, Format, Machine, MasterKey, NodeId, StampedBy, SyncTime, Timestamp,
+    Arrival, Destination, Format, Machine, MasterKey, NodeId, StampedBy, SyncTime, Timestamp,
+    TrafficClass,
 };
 use evenfall_multicast_machine::forging::forge;
 use evenfall_multicast_machine::wire::{Fixed, Hop, Kind, parse};
@@ -120,7 +121,7 @@ impl Feed {
         let key = SharedKey::new(run_key_id(generation), self.master.of_run(run_id, generation));
         let status = self.root.status();
         let fixed = Fixed {
-            class: Class::Live,
+            class: TrafficClass::Live,
             count: 1,
             run_id,
             first_message: status.messages,

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evenfall_core::{
-    Arrival, Class, ClockError, ClockReading, Destination, Format, ForwardCounters, ForwardId,
-    Forwarder, GroupId, Install, Installed, Machine, NodeId, SharedKey, StampedBy, Timestamp,
+    Arrival, ClockError, ClockReading, Destination, Format, ForwardCounters, ForwardId, Forwarder,
+    GroupId, Install, Installed, Machine, NodeId, SharedKey, StampedBy, Timestamp, TrafficClass,
     Transmit,
 };
 use evenfall_multicast_machine::{Config, Identity, Mode, Receiver, Relay, Root, Run};
@@ -137,13 +137,13 @@ impl Stage {
             self.deliver(ROOT, &transmit);
         }
         while let Some(transmit) = self.by_hand.poll_transmit(now) {
-            if transmit.class == Class::Live {
+            if transmit.class == TrafficClass::Live {
                 self.sent[0].push(bytes(&transmit));
             }
             self.deliver(PROXY, &transmit);
         }
         while let Some(transmit) = self.by_port.poll_transmit(now) {
-            self.twice += usize::from(transmit.class == Class::Live);
+            self.twice += usize::from(transmit.class == TrafficClass::Live);
         }
         while let Some(transmit) = self.receiver.poll_transmit(now) {
             self.deliver(RECEIVER, &transmit);

@@ -11,7 +11,9 @@ use std::time::Duration;
 use evenfall_host::interrupt;
 use evenfall_multicast_service::Settings;
 use evenfall_runtime::service::{RoleSpec, Service, Start};
-use evenfall_runtime::settings::{self, Document, KnownTable, Mistake, OPEN, SettingsError};
+use evenfall_runtime::settings::{
+    self, KnownTable, OPEN, SettingsDocument, SettingsError, SettingsMistake,
+};
 use evenfall_store_engine::{Store, StoreConfig};
 use evenfall_store_recording::layouts::message_layouts;
 use serde_json::Value;
@@ -107,14 +109,14 @@ impl RecorderNodeKeys {
 }
 
 /// The limits in the table `[burst]`.
-fn limits_of(document: &Document) -> Result<BurstLimits, SettingsError> {
+fn limits_of(document: &SettingsDocument) -> Result<BurstLimits, SettingsError> {
     let limits: BurstLimits = document.part("burst")?;
     let least =
         [("rows_max", limits.rows_max, ROWS_LEAST), ("bytes_max", limits.bytes_max, BYTES_LEAST)];
     match least.into_iter().find(|(_, value, least)| value < least) {
         Some((key, value, least)) => {
             let why = format!("burst.{key} = {value}: must be at least {least}");
-            Err(document.refuse(Mistake::new(format!("burst.{key}"), why)))
+            Err(document.refuse(SettingsMistake::new(format!("burst.{key}"), why)))
         }
         None => Ok(limits),
     }
@@ -123,7 +125,7 @@ fn limits_of(document: &Document) -> Result<BurstLimits, SettingsError> {
 /// What a node is to hold; `None` without `burst`.
 fn holding_of(
     settings: &Settings,
-    document: &Document,
+    document: &SettingsDocument,
     keys: &RecorderNodeKeys,
 ) -> Result<Option<RecentHolding>, Box<dyn Error>> {
     let Some(keep) = keys.burst else { return Ok(None) };
@@ -146,25 +148,25 @@ impl Service for RecorderService {
         vec![KnownTable { table: "burst", keys: &[] }]
     }
 
-    fn values(&self, document: &Document) -> Result<toml::Table, SettingsError> {
+    fn values(&self, document: &SettingsDocument) -> Result<toml::Table, SettingsError> {
         let mut tables = toml::Table::new();
         settings::put(&mut tables, "burst", &limits_of(document)?);
         Ok(tables)
     }
 
-    fn check(&self, document: &Document) -> Result<(), SettingsError> {
+    fn check(&self, document: &SettingsDocument) -> Result<(), SettingsError> {
         limits_of(document)?;
         let is_keyed = Settings::of(document)?.run.is_keyed();
         let nodes: Vec<RecorderNodeKeys> = document.list("node")?;
         for (at, node) in nodes.iter().enumerate() {
             node.check(is_keyed).map_err(|(key, why)| {
-                document.refuse(Mistake::new(format!("node.{at}.{key}"), why))
+                document.refuse(SettingsMistake::new(format!("node.{at}.{key}"), why))
             })?;
         }
         Ok(())
     }
 
-    fn check_run(&self, _: &Document) -> Result<(), SettingsError> {
+    fn check_run(&self, _: &SettingsDocument) -> Result<(), SettingsError> {
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use std::error::Error;
 
 use evenfall_multicast_machine::tree::Dimensions;
 use evenfall_runtime::service::{RoleSpec, Service, Start};
-use evenfall_runtime::settings::{Document, KnownTable, SettingsError};
+use evenfall_runtime::settings::{KnownTable, SettingsDocument, SettingsError};
 use serde_json::Value;
 
 use crate::roles::receiver::NoSink;
@@ -70,24 +70,24 @@ impl Service for MulticastService {
         Settings::known()
     }
 
-    fn values(&self, document: &Document) -> Result<toml::Table, SettingsError> {
+    fn values(&self, document: &SettingsDocument) -> Result<toml::Table, SettingsError> {
         let mut tables = Settings::of(document)?.to_table();
         tables.remove("node");
         Ok(tables)
     }
 
-    fn check(&self, document: &Document) -> Result<(), SettingsError> {
+    fn check(&self, document: &SettingsDocument) -> Result<(), SettingsError> {
         Settings::of(document).map(drop)
     }
 
-    fn check_run(&self, document: &Document) -> Result<(), SettingsError> {
+    fn check_run(&self, document: &SettingsDocument) -> Result<(), SettingsError> {
         let settings = Settings::of(document)?;
         settings.check_run().map_err(|mistake| document.refuse(mistake))?;
         settings.check_here().map_err(|mistake| document.refuse(mistake))?;
         settings.key().map(drop)
     }
 
-    fn describe(&self, document: &Document) -> Result<Vec<String>, SettingsError> {
+    fn describe(&self, document: &SettingsDocument) -> Result<Vec<String>, SettingsError> {
         let settings = Settings::of(document)?;
         if settings.count(RoleName::Root) == 0 {
             return Ok(Vec::new());

@@ -16,7 +16,8 @@ use evenfall_multicast_machine::{Begin, Config};
 use evenfall_runtime::address;
 use evenfall_runtime::settings::check::within;
 use evenfall_runtime::settings::{
-    self, Inject, Io, Mistake, Run, SettingsError, check_addresses, check_closed, check_nodes,
+    self, Inject, Io, Run, SettingsError, SettingsMistake, check_addresses, check_closed,
+    check_nodes,
 };
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -274,15 +275,15 @@ impl Settings {
 
 impl Node {
     /// Checks the node, which stands at this place in the list.
-    fn check(&self, at: usize, trees: u32) -> Result<(), Mistake> {
+    fn check(&self, at: usize, trees: u32) -> Result<(), SettingsMistake> {
         if let Err(error) = self.begin() {
-            return Err(Mistake::new(format!("node.{at}.from"), error.to_string()));
+            return Err(SettingsMistake::new(format!("node.{at}.from"), error.to_string()));
         }
         if self.tree >= trees {
             let Self { name, tree, .. } = self;
             let why =
                 format!("node {name}: tree = {tree}, but run.trees = {trees} (trees count from 0)");
-            return Err(Mistake::new(format!("node.{at}.tree"), why));
+            return Err(SettingsMistake::new(format!("node.{at}.tree"), why));
         }
         Ok(())
     }
@@ -290,8 +291,10 @@ impl Node {
 
 impl Settings {
     /// Checks that the settings make sense to a program.
-    fn check(&self) -> Result<(), Mistake> {
-        self.multicast.check().map_err(|why| Mistake::in_words(format!("multicast.{why}")))?;
+    fn check(&self) -> Result<(), SettingsMistake> {
+        self.multicast
+            .check()
+            .map_err(|why| SettingsMistake::in_words(format!("multicast.{why}")))?;
         within("run.trees", self.course.trees, &TREES)?;
         self.run.check()?;
         #[cfg(feature = "roles")]
@@ -308,7 +311,7 @@ impl Settings {
             let last = self.nodes.iter().rposition(|node| node.role == RoleName::Root);
             let key = last.map_or(String::new(), |at| format!("node.{at}.role"));
             let why = format!("node: {roots} nodes have role = \"root\"; there must be one");
-            return Err(Mistake::new(key, why));
+            return Err(SettingsMistake::new(key, why));
         }
         self.check_voters()
     }
@@ -318,14 +321,14 @@ impl Settings {
     ///
     /// # Errors
     /// The missing part, or an address that is open beyond this machine without a key.
-    pub fn check_run(&self) -> Result<(), Mistake> {
+    pub fn check_run(&self) -> Result<(), SettingsMistake> {
         let others = self.count(RoleName::Other);
         // The receivers may stand in another file, when this file says how many to expect.
         let expected = self.multicast.membership.expect_receivers > 0;
         if others < self.nodes.len() && self.count_leaves() == 0 && !expected {
             let why = "no receivers: a run needs one root and at least one receiver, gateway or \
                        recorder";
-            return Err(Mistake::new("", why));
+            return Err(SettingsMistake::new("", why));
         }
         check_addresses(&self.plain_nodes())?;
         self.check_mesh()?;
@@ -339,14 +342,14 @@ impl Settings {
     ///
     /// # Errors
     /// The file or the clock that is missing.
-    pub fn check_here(&self) -> Result<(), Mistake> {
+    pub fn check_here(&self) -> Result<(), SettingsMistake> {
         #[cfg(feature = "roles")]
         if let Some(file) = &self.feed.file
             && let Err(error) = opens(file)
         {
             let shown = file.display();
             let why = format!("feed.file = {shown}: {error}; the root reads it on its host");
-            return Err(Mistake::new("feed.file", why));
+            return Err(SettingsMistake::new("feed.file", why));
         }
         self.run.check_here()
     }

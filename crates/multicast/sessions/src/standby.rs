@@ -326,7 +326,7 @@ impl AgreedFeed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use evenfall_core::{Class, Format};
+    use evenfall_core::{Format, TrafficClass};
 
     const BEGIN: SessionChange = SessionChange::Begin { author: 7, name: 3 };
     const END: SessionChange = SessionChange::End { author: 7, places: 2 };
@@ -334,7 +334,7 @@ mod tests {
 
     fn draft(epoch: u32, sequence: u64) -> FeedEntry {
         let fixed = Fixed {
-            class: Class::Live,
+            class: TrafficClass::Live,
             count: 1,
             run_id: 9,
             sequence,

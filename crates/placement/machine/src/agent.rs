@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use evenfall_core::{
-    Arrival, Class, Clock, ClockError, ClockReading, Destination, Head, Install, MacKey, Machine,
-    Malformed, Timestamp, Transmit,
+    Arrival, Clock, ClockError, ClockReading, Destination, Head, Install, MacKey, Machine,
+    Malformed, Timestamp, TrafficClass, Transmit,
 };
 
 use super::branch::{Branch, PARTS_PER_POLL};
@@ -537,7 +537,7 @@ impl Machine for Agent {
     fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
         if let Some((to, body)) = self.control.pop_front() {
             let to = Destination::One(to);
-            return Some(Transmit::new(Class::Control, to, Head::new(&[]), body));
+            return Some(Transmit::new(TrafficClass::Control, to, Head::new(&[]), body));
         }
         self.probe(now)
     }

@@ -20,7 +20,7 @@ use super::wire::HostFailure;
 use evenfall_placement_planner::builder::{
     self, BuildError, Failure, MeasurementRequest, TreeBuilder,
 };
-use evenfall_placement_planner::delays::{Delays, EdgeStats};
+use evenfall_placement_planner::delays::{DelayMatrix, EdgeStats};
 use evenfall_placement_planner::explorer::{self, Ask, Explorer};
 use evenfall_placement_planner::lemondrop::LemonDropError;
 use evenfall_placement_planner::minmax::MinMaxError;
@@ -197,7 +197,7 @@ pub struct TreeSurvey {
     explorer: Option<Explorer>,
     /// The planner's figures of the tree under evaluation.
     planned: Option<TreePlan>,
-    delays: Delays,
+    delays: DelayMatrix,
     dropped: Vec<(usize, String)>,
     attempts: u32,
     matrices: u32,
@@ -226,7 +226,7 @@ impl TreeSurvey {
             both_ways: false,
             explorer: None,
             planned: None,
-            delays: Delays::new(names),
+            delays: DelayMatrix::new(names),
             dropped: Vec::new(),
             attempts: 0,
             matrices: 0,
@@ -293,7 +293,7 @@ impl TreeSurvey {
     }
 
     /// All measured delays between hosts.
-    pub fn delays(&self) -> &Delays {
+    pub fn delays(&self) -> &DelayMatrix {
         &self.delays
     }
 

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use evenfall_core::time::nanos;
-use evenfall_core::{Class, ClockError, Destination, GroupId, Head, SyncTime, Timestamp, Transmit};
+use evenfall_core::{
+    ClockError, Destination, GroupId, Head, SyncTime, Timestamp, TrafficClass, Transmit,
+};
 
 use super::job::{JobSeat, LEADER, MeasurementKind, ProbePace, Task};
 use super::probe::{self, DelayProbe};
@@ -180,7 +182,7 @@ pub(super) fn transmit(
     padding: &Bytes,
     key: Option<&evenfall_core::MacKey>,
 ) -> Transmit {
-    Transmit::new(Class::Live, to, Head::new(&probe.encode(key)), padding.clone())
+    Transmit::new(TrafficClass::Live, to, Head::new(&probe.encode(key)), padding.clone())
 }
 
 /// The padding of probes of this pace.

@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use evenfall_core::{
-    Arrival, Class, ClockError, ClockReading, Destination, Head, MacKey, Machine, Malformed,
-    Timestamp, Transmit,
+    Arrival, ClockError, ClockReading, Destination, Head, MacKey, Machine, Malformed, Timestamp,
+    TrafficClass, Transmit,
 };
 use evenfall_placement_planner::delays::EdgeStats;
 
@@ -547,7 +547,7 @@ impl<P: Program> Machine for Surveyor<P> {
     fn poll_transmit(&mut self, _: Timestamp) -> Option<Transmit> {
         let (to, body) = self.control.pop_front()?;
         let to = Destination::One(to);
-        Some(Transmit::new(Class::Control, to, Head::new(&[]), body))
+        Some(Transmit::new(TrafficClass::Control, to, Head::new(&[]), body))
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {

@@ -3,9 +3,9 @@
 //! The length of a way is a percentile of delays. The length has two errors:
 //!
 //! - **Clocks.** A delay between two hosts is wrong by the difference of their clocks. Two limits
-//!   bound this error after a correction ([`Delays::correct_clocks`]): the bounds that the clocks
-//!   state, and the longer of the two ways, because no delay is negative. The bounds of all edges
-//!   of a way add up.
+//!   bound this error after a correction ([`DelayMatrix::correct_clocks`]): the bounds that the
+//!   clocks state, and the longer of the two ways, because no delay is negative. The bounds of all
+//!   edges of a way add up.
 //! - **Sampling.** The share of delays below the measured percentile of `n` probes differs from the
 //!   wanted share `q`. In 19 of 20 measurements the difference is at most two standard errors,
 //!   `2 sqrt(q (1 - q) / n)`. The sampling error is the change of the delay when the share changes
@@ -15,7 +15,7 @@
 use serde::Serialize;
 
 use crate::curve::Curve;
-use crate::delays::{Delays, EdgeStats};
+use crate::delays::{DelayMatrix, EdgeStats};
 use crate::tree::PlacedTree;
 
 /// Number of standard errors that 19 of 20 measurements do not exceed.
@@ -50,7 +50,7 @@ impl LengthError {
     /// The greatest clock error and the greatest sampling error of the ways to the leaves of a
     /// tree. The two may belong to different leaves. Together they bound the error of the worst
     /// leaf's length.
-    pub fn of_tree(delays: &Delays, tree: &PlacedTree, share: f64) -> Self {
+    pub fn of_tree(delays: &DelayMatrix, tree: &PlacedTree, share: f64) -> Self {
         let (shape, hosts) = (tree.shape(), tree.hosts());
         let mut ways = vec![Self::default(); hosts.len()];
         for place in 1..hosts.len() {
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn what_is_not_known_is_infinite_and_the_worst_leaf_counts() {
         let names = ["a", "b", "c"].map(str::to_owned).to_vec();
-        let mut delays = Delays::from_fn(names, |_, _| 50.0);
+        let mut delays = DelayMatrix::from_fn(names, |_, _| 50.0);
         let tree = PlacedTree::new(TreeShape { depth: 1, fanout: 2 }, vec![0, 1, 2]);
         let error = LengthError::of_tree(&delays, &tree, 0.9);
         assert_eq!((error.clock_us, error.sampling_us), (0.0, f64::INFINITY), "no counts");

@@ -5,7 +5,7 @@ use evenfall_core::Hedging;
 use serde::Serialize;
 
 use crate::accuracy::LengthError;
-use crate::delays::{Delays, HostPool};
+use crate::delays::{DelayMatrix, HostPool};
 use crate::minmax;
 use crate::paths::Lengths;
 use crate::planner::{PlanError, Planner, TreePlan};
@@ -66,7 +66,7 @@ impl Planner {
     /// The reason why the method has no tree.
     pub fn assess_tree(
         &self,
-        delays: &Delays,
+        delays: &DelayMatrix,
         is_clock_error_stated: bool,
     ) -> Result<AssessedPlan, PlanError> {
         let pool: Vec<usize> = (0..delays.hosts()).collect();
@@ -107,7 +107,7 @@ impl Planner {
     fn bounded(
         &self,
         plan: TreePlan,
-        delays: &Delays,
+        delays: &DelayMatrix,
         pool: &[usize],
     ) -> Result<TreePlan, PlanError> {
         if plan.bound_us.is_some() {
@@ -132,7 +132,8 @@ mod tests {
     #[test]
     fn a_plan_names_parents_and_the_way_to_every_host() {
         let names = (0..9).map(|host| format!("h{host}")).collect();
-        let delays = Delays::from_fn(names, |from, to| 50.0 + ((from * 31 + to * 17) % 23) as f64);
+        let delays =
+            DelayMatrix::from_fn(names, |from, to| 50.0 + ((from * 31 + to * 17) % 23) as f64);
         for word in ["minmax", "greedy", "lemondrop", "rand"] {
             let method = PlanMethod::parse(word).expect(word);
             let planner = Planner::new(method, TreeShape { depth: 2, fanout: 2 });

@@ -23,7 +23,7 @@
 
 use evenfall_core::{Prng, math};
 
-use crate::delays::{Delays, EdgeStats, HostPool};
+use crate::delays::{DelayMatrix, EdgeStats, HostPool};
 use crate::minmax::{self, MinMax, MinMaxError, UNUSABLE_US};
 use crate::paths::{Length, Lengths};
 use crate::planner::TreePlan;
@@ -92,7 +92,7 @@ pub enum ExplorerStep {
 pub struct Explorer {
     what: MinMax,
     alive: Vec<usize>,
-    delays: Delays,
+    delays: DelayMatrix,
     /// Whether a pair was measured, with or without success. The index is sender times hosts plus
     /// receiver.
     asked: Vec<bool>,
@@ -124,7 +124,7 @@ impl Explorer {
             what,
             alive: pool.to_vec(),
             asked: vec![false; names.len() * names.len()],
-            delays: Delays::new(names),
+            delays: DelayMatrix::new(names),
             budget,
             spent: 0,
             groups,
@@ -141,7 +141,7 @@ impl Explorer {
     }
 
     /// The measured delays.
-    pub fn delays(&self) -> &Delays {
+    pub fn delays(&self) -> &DelayMatrix {
         &self.delays
     }
 
@@ -337,13 +337,13 @@ mod tests {
     use crate::tree::TreeShape;
 
     /// Slow and fast hosts, and links with a part of their own.
-    fn world(hosts: usize, seed: u64) -> Delays {
+    fn world(hosts: usize, seed: u64) -> DelayMatrix {
         let mut prng = Prng::new(seed);
         let slow: Vec<(f64, f64)> = (0..hosts)
             .map(|_| (math::exp(0.1 * prng.normal()), math::exp(0.15 * prng.normal())))
             .collect();
         let names = (0..hosts).map(|host| host.to_string()).collect();
-        let mut delays = Delays::new(names);
+        let mut delays = DelayMatrix::new(names);
         for (from, to) in (0..hosts).flat_map(|from| (0..hosts).map(move |to| (from, to))) {
             let us = 80.0 * slow[from].0 * slow[to].1 * math::exp(0.1 * prng.normal());
             let at = |factor: f64| (us * factor) as f32;
@@ -360,7 +360,7 @@ mod tests {
         delays
     }
 
-    fn explore(delays: &Delays, explorer: &mut Explorer, dead: &[usize]) -> ExplorerStep {
+    fn explore(delays: &DelayMatrix, explorer: &mut Explorer, dead: &[usize]) -> ExplorerStep {
         loop {
             match explorer.step() {
                 ExplorerStep::Measure(ask) => {

@@ -1,7 +1,7 @@
 //! Checks that the fuzz targets and the replay of their corpora call. Each check takes any bytes,
 //! and panics when a promise breaks.
 
-use crate::delays::Delays;
+use crate::delays::DelayMatrix;
 use crate::qap::{faq, file};
 use evenfall_core::Prng;
 
@@ -27,7 +27,7 @@ pub fn qaplib(data: &[u8]) {
 
 /// A matrix or a list of measured delays. Every pair of the delays that are read can be queried.
 pub fn delays(data: &[u8]) {
-    let Ok(loaded) = Delays::parse(&String::from_utf8_lossy(data)) else { return };
+    let Ok(loaded) = DelayMatrix::parse(&String::from_utf8_lossy(data)) else { return };
     assert!(loaded.skipped.len() <= loaded.skipped_rows);
     let hosts = loaded.delays.hosts();
     assert!(hosts <= crate::delays::HOSTS_MAX);

@@ -24,13 +24,13 @@
 //! use evenfall_placement_planner::builder::{
 //!     BuildPlan, BuilderStep, Racing, RootRule, TreeBuilder,
 //! };
-//! use evenfall_placement_planner::delays::Delays;
+//! use evenfall_placement_planner::delays::DelayMatrix;
 //! use evenfall_placement_planner::minmax::{self, MinMax};
 //! use evenfall_placement_planner::strategy::{Pick, Strategy};
 //! use evenfall_placement_planner::tree::TreeShape;
 //!
 //! let names = ["a", "b", "c", "d", "e"].map(String::from).to_vec();
-//! let delays = Delays::from_fn(names, |from, to| 50.0 + (3 * from + 5 * to) as f64 % 7.0);
+//! let delays = DelayMatrix::from_fn(names, |from, to| 50.0 + (3 * from + 5 * to) as f64 % 7.0);
 //! let (pool, shape) = ([0, 1, 2, 3, 4], TreeShape { depth: 1, fanout: 2 });
 //!
 //! // All is known: the tree with the best worst leaf, and how far from the best it may be.

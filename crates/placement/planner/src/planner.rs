@@ -22,7 +22,7 @@ use core::fmt;
 use evenfall_core::{Hedging, Prng};
 
 use crate::builder::{BuildError, BuildPlan, Racing, RootRule, TreeBuilder};
-use crate::delays::{DelayStatistic, Delays, HostPool};
+use crate::delays::{DelayMatrix, DelayStatistic, HostPool};
 use crate::lemondrop::{self, LemonDrop, LemonDropError};
 use crate::minmax::{self, MinMax, MinMaxError};
 use crate::qap::faq::Settings;
@@ -255,7 +255,7 @@ impl Planner {
     ///
     /// # Errors
     /// The reason why the method has no tree.
-    pub fn plan(&self, delays: &Delays, pool: &[usize]) -> Result<TreePlan, PlanError> {
+    pub fn plan(&self, delays: &DelayMatrix, pool: &[usize]) -> Result<TreePlan, PlanError> {
         let what = self.min_max();
         let tree = match &self.method {
             PlanMethod::MinMax => {
@@ -288,7 +288,7 @@ impl Planner {
     /// As [`plan`](Self::plan).
     pub(crate) fn estimate_worst_leaf_us(
         &self,
-        delays: &Delays,
+        delays: &DelayMatrix,
         pool: &[usize],
     ) -> Result<f64, PlanError> {
         match self.method {
@@ -332,9 +332,9 @@ mod tests {
 
     /// Delays between 12 hosts. Hosts 9 to 11 have the shortest delays, and died after they were
     /// measured.
-    fn delays() -> Delays {
+    fn delays() -> DelayMatrix {
         let names = (0..12).map(|host| format!("h{host}")).collect();
-        Delays::from_fn(names, |from, to| {
+        DelayMatrix::from_fn(names, |from, to| {
             if from.max(to) > 8 { 1.0 } else { 50.0 + ((from * 31 + to * 17) % 23) as f64 }
         })
     }

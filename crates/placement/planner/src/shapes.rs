@@ -13,7 +13,7 @@
 //! and copies of [`COPY_US`], twenty receivers get one hop, and a hundred receivers get two.
 
 use crate::builder::RootRule;
-use crate::delays::Delays;
+use crate::delays::DelayMatrix;
 use crate::minmax::MinMaxError;
 use crate::planner::{PlanError, Planner, TreePlan};
 use crate::tree::TreeShape;
@@ -116,7 +116,7 @@ impl Planner {
     pub fn plan_shape(
         &self,
         search: &ShapeSearch,
-        delays: &Delays,
+        delays: &DelayMatrix,
         pool: &[usize],
     ) -> Result<ShapedPlan, PlanError> {
         let (mut costs, mut failure) = (Vec::new(), None);
@@ -155,7 +155,7 @@ impl Planner {
     /// The reason why there is no tree.
     pub fn plan_below(
         &self,
-        delays: &Delays,
+        delays: &DelayMatrix,
         above: usize,
         pool: &[usize],
     ) -> Result<TreePlan, PlanError> {
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn wide_trees_lose_when_copies_are_dear_and_win_when_they_are_free() {
         let names = (0..16).map(|host| format!("h{host}")).collect();
-        let delays = Delays::from_fn(names, |from, to| 50.0 + ((from + to) % 3) as f64);
+        let delays = DelayMatrix::from_fn(names, |from, to| 50.0 + ((from + to) % 3) as f64);
         let pool: Vec<usize> = (0..16).collect();
         let shape = |copy_us| {
             let found = planner().plan_shape(&search(8, None, copy_us), &delays, &pool);
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn a_pool_without_room_says_how_many_hosts_it_lacks() {
         let names = (0..4).map(|host| format!("h{host}")).collect();
-        let delays = Delays::from_fn(names, |_, _| 50.0);
+        let delays = DelayMatrix::from_fn(names, |_, _| 50.0);
         let error = planner().plan_shape(&search(8, None, 1.0), &delays, &[0, 1, 2, 3]);
         let error = error.expect_err("too few hosts").to_string();
         assert!(error.contains("8 leaves") && error.contains("9 hosts"), "{error}");
@@ -253,7 +253,7 @@ mod tests {
     fn the_tree_below_a_host_has_the_root_that_the_host_reaches_best() {
         let names = (0..6).map(|host| format!("h{host}")).collect();
         // Host 0 stays above. Host 4 is far from it and near to everybody else.
-        let delays = Delays::from_fn(names, |from, to| match (from, to) {
+        let delays = DelayMatrix::from_fn(names, |from, to| match (from, to) {
             (0, 4) | (4, 0) => 500.0,
             (4, _) | (_, 4) => 10.0,
             _ => 50.0 + (from + to) as f64,
@@ -271,7 +271,7 @@ mod tests {
             assert!(plan.worst_leaf_us <= way_us + whole.worst_leaf_us, "root {root}: {plan:?}");
         }
         // Without a way from above there is no tree.
-        let error = planner.plan_below(&Delays::new(vec!["a".into(), "b".into()]), 0, &[1]);
+        let error = planner.plan_below(&DelayMatrix::new(vec!["a".into(), "b".into()]), 0, &[1]);
         assert!(error.is_err());
     }
 }

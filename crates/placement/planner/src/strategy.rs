@@ -15,7 +15,7 @@
 
 use core::fmt;
 
-use crate::delays::{DelayStatistic, Delays, EdgeStats};
+use crate::delays::{DelayMatrix, DelayStatistic, EdgeStats};
 
 /// Limit of the characters of a written strategy.
 const TEXT_MAX: usize = 1_000;
@@ -125,7 +125,7 @@ impl Strategy {
     }
 
     /// A statistic that the strategy reads and these measurements lack.
-    pub fn lacks(&self, delays: &Delays) -> Option<DelayStatistic> {
+    pub fn lacks(&self, delays: &DelayMatrix) -> Option<DelayStatistic> {
         self.fields().find(|field| !delays.has(*field))
     }
 

@@ -24,8 +24,8 @@ use std::time::Duration;
 use crate::error::CarrierError;
 use bytes::Bytes;
 use evenfall_core::{
-    Arrival, Class, ClockReading, Destination, ForwardCounters, ForwardId, Install, Machine,
-    Malformed, Sent, StampedBy, Timestamp, Transmit,
+    Arrival, ClockReading, Destination, ForwardCounters, ForwardId, Install, Machine, Malformed,
+    Sent, StampedBy, Timestamp, TrafficClass, Transmit,
 };
 use evenfall_host::Waker;
 use evenfall_placement_machine::wire::MESSAGE_BYTES_MAX;
@@ -415,7 +415,7 @@ impl<M: Machine> Machine for Carried<M> {
         loop {
             let transmit = self.machine.poll_transmit(now)?;
             match transmit.to {
-                Destination::One(to) if transmit.class == Class::Control => {
+                Destination::One(to) if transmit.class == TrafficClass::Control => {
                     self.carrier.send(to, transmit.body);
                 }
                 _ => return Some(transmit),

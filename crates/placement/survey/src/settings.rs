@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use evenfall_placement_machine::{AgentConfig, Timing};
 use evenfall_runtime::settings::{
-    Document, Inject, Io, Mistake, Node, Run, SettingsError, check_closed, check_nodes,
+    Inject, Io, Node, Run, SettingsDocument, SettingsError, SettingsMistake, check_closed,
+    check_nodes,
 };
 use serde::{Deserialize, Serialize};
 
@@ -55,7 +56,7 @@ impl SurveySettings {
 impl SurveySettings {
     /// # Errors
     /// Which durations do not fit each other.
-    pub fn check(&self) -> Result<(), Mistake> {
+    pub fn check(&self) -> Result<(), SettingsMistake> {
         let least = Duration::from_millis(1);
         let key = match self {
             Self { poll, .. } if *poll < least => "survey.poll",
@@ -68,7 +69,7 @@ impl SurveySettings {
              poll and lease at least two",
             self.poll, self.step, self.lease
         );
-        Err(Mistake::new(key, why))
+        Err(SettingsMistake::new(key, why))
     }
 }
 
@@ -93,14 +94,14 @@ impl Settings {
     /// # Errors
     /// Which file, line and key, or which override, and what is allowed.
     pub fn load(path: &Path, sets: &[String]) -> Result<Self, SettingsError> {
-        Self::of(&Document::load(path, sets)?)
+        Self::of(&SettingsDocument::load(path, sets)?)
     }
 
     /// The settings of a document.
     ///
     /// # Errors
     /// As [`load`](Self::load).
-    pub fn of(document: &Document) -> Result<Self, SettingsError> {
+    pub fn of(document: &SettingsDocument) -> Result<Self, SettingsError> {
         let mut nodes: Vec<Node> = document.list("node")?;
         check_nodes(&nodes).map_err(|mistake| document.refuse(mistake))?;
         nodes.retain(|node| node.role == AGENT);
@@ -120,7 +121,7 @@ impl Settings {
         Ok(settings)
     }
 
-    fn check(&self) -> Result<(), Mistake> {
+    fn check(&self) -> Result<(), SettingsMistake> {
         self.run.check()?;
         self.io.check()?;
         self.survey.check()
@@ -130,7 +131,7 @@ impl Settings {
     ///
     /// # Errors
     /// The first of them, and what to do.
-    pub fn check_closed(&self) -> Result<(), Mistake> {
+    pub fn check_closed(&self) -> Result<(), SettingsMistake> {
         check_closed(&self.agents, self.run.is_keyed())
     }
 

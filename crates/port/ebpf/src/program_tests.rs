@@ -21,8 +21,8 @@ use aya::programs::SchedClassifier;
 use aya::{TestRun, TestRunOptions};
 use evenfall_core::forward::{Field, HopCode, Match, Patch, Route, Window};
 use evenfall_core::{
-    Arrival, Class, ClockError, ClockReading, Destination, Forward, ForwardCounters, ForwardId,
-    Forwarder, GroupId, Installed, MacKey, Prng, StampedBy, Timestamp, Transmit,
+    Arrival, ClockError, ClockReading, Destination, Forward, ForwardCounters, ForwardId, Forwarder,
+    GroupId, Installed, MacKey, Prng, StampedBy, Timestamp, TrafficClass, Transmit,
 };
 use evenfall_host::checked;
 use evenfall_host::clock::MonotonicClock;
@@ -458,7 +458,7 @@ fn draw_table(prng: &mut Prng, source: SocketAddrV4) -> Forward {
     }
     Forward {
         patches,
-        class: Class::Live,
+        class: TrafficClass::Live,
         sources: vec![source.into()],
         matches: vec![matched],
         routes,

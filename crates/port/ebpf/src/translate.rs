@@ -161,7 +161,7 @@ fn put_patches(rules: &Forward, table: &mut TableRules) -> Result<(), &'static s
 
 #[cfg(test)]
 mod tests {
-    use evenfall_core::Class;
+    use evenfall_core::TrafficClass;
     use evenfall_core::forward::{HopCode, Route, Window};
 
     use super::*;
@@ -169,7 +169,7 @@ mod tests {
     fn rules() -> Forward {
         let within = Match::Within { at: 4, first: 1, last: 9 };
         Forward {
-            class: Class::Live,
+            class: TrafficClass::Live,
             sources: vec![([10, 0, 0, 1], 9).into()],
             matches: vec![Match::Bytes(Field::new(0, b"EF"))],
             routes: vec![

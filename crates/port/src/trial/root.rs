@@ -20,7 +20,7 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenfall_core::{Class, Destination, Head, Install, Transmit};
+use evenfall_core::{Destination, Head, Install, TrafficClass, Transmit};
 use evenfall_host::Error;
 use evenfall_host::clock::MonotonicClock;
 
@@ -167,7 +167,7 @@ impl RootSender {
     /// calls.
     pub fn count_copies(&self) -> Option<[u64; 2]> {
         let CopyMaker::Port { port, .. } = &self.maker else { return None };
-        let live = Class::Live as usize;
+        let live = TrafficClass::Live as usize;
         let counters = port.counters();
         Some([counters.sent[live], counters.sent_by_kernel[live]])
     }
@@ -179,7 +179,7 @@ impl RootSender {
             CopyMaker::Port { port, .. } => {
                 let (to, head) = (Destination::Group(GROUP), Head::new(&datagram[..HEAD_BYTES]));
                 // Of a datagram that finds no room, no child gets a copy.
-                let _ = port.send(0, Transmit::new(Class::Live, to, head, body.clone()));
+                let _ = port.send(0, Transmit::new(TrafficClass::Live, to, head, body.clone()));
             }
             CopyMaker::Messages(bare) => {
                 bare.room[..datagram.len()].copy_from_slice(datagram);

@@ -2,7 +2,7 @@
 //!
 //! ```no_run
 //! use std::sync::Arc;
-//! use evenfall_core::{Class, Destination, GroupId, Head, Install, Transmit};
+//! use evenfall_core::{TrafficClass, Destination, GroupId, Head, Install, Transmit};
 //! use evenfall_port::{Options, Port, udp::UdpDriver};
 //!
 //! let mut driver = UdpDriver::bind("127.0.0.1:0".parse()?, Options::default())?;
@@ -10,7 +10,7 @@
 //! driver.install(0, &Install::Group(GroupId(1), members))?;
 //! let to = Destination::Group(GroupId(1));
 //! let body = b"shared by both copies".as_slice().into();
-//! driver.send(0, Transmit::new(Class::Live, to, Head::new(b"header"), body))?;
+//! driver.send(0, Transmit::new(TrafficClass::Live, to, Head::new(b"header"), body))?;
 //! driver.flush();
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -37,7 +37,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use evenfall_core::{Arrival, Class, ClockReading, Install, Installed, Timestamp, Transmit};
+use evenfall_core::{Arrival, ClockReading, Install, Installed, Timestamp, TrafficClass, Transmit};
 
 use self::copies::CopyGate;
 use self::inbox::Inbox;
@@ -174,7 +174,7 @@ impl Port for UdpDriver {
         Ok(installed)
     }
 
-    fn has_room(&self, class: Class) -> bool {
+    fn has_room(&self, class: TrafficClass) -> bool {
         self.outbox.has_room(class, &self.options)
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 #[cfg(feature = "ebpf")]
 use evenfall_core::GroupId;
-use evenfall_core::{Class, Install, Installed, Timestamp, Transmit};
+use evenfall_core::{Install, Installed, Timestamp, TrafficClass, Transmit};
 
 #[cfg(feature = "ebpf")]
 use super::copies::CopyGate;
@@ -24,7 +24,8 @@ use evenfall_host::Error;
 use evenfall_host::clock::MonotonicClock;
 
 /// The classes in the order in which they are sent.
-const CLASSES: [Class; 4] = [Class::Control, Class::Live, Class::Repair, Class::Bulk];
+const CLASSES: [TrafficClass; 4] =
+    [TrafficClass::Control, TrafficClass::Live, TrafficClass::Repair, TrafficClass::Bulk];
 /// Attempts to send one message while the kernel answers with an error of another message. The
 /// kernel reports a pending ICMP error of an earlier datagram once, instead of sending.
 const ATTEMPTS: u32 = 3;
@@ -117,7 +118,7 @@ impl Outbox {
     }
 
     /// Whether this class, and every class that is more urgent, has room for another frame.
-    pub(super) fn has_room(&self, class: Class, options: &Options) -> bool {
+    pub(super) fn has_room(&self, class: TrafficClass, options: &Options) -> bool {
         let lanes = &self.lanes[..=class as usize];
         lanes.iter().all(|lane| lane.takes_frame(options))
     }
@@ -152,7 +153,7 @@ impl Outbox {
     }
 
     /// Whether this class itself has room for another frame.
-    pub(super) fn takes_frame(&self, class: Class, options: &Options) -> bool {
+    pub(super) fn takes_frame(&self, class: TrafficClass, options: &Options) -> bool {
         self.lanes[class as usize].takes_frame(options)
     }
 
@@ -205,7 +206,7 @@ impl Outbox {
                 } else if !lane.plan.has_true_marks() {
                     lane.plan.split_copies();
                 }
-                if class == Class::Repair {
+                if class == TrafficClass::Repair {
                     let (now, max) = (MonotonicClock::now(), options.repair_backlog_bytes_max);
                     if !self.gate.lets_pass(now, max, || socket.departing_bytes()) {
                         counters.repairs_held += 1;
@@ -252,7 +253,12 @@ impl Outbox {
     }
 
     /// Handles a refusal of the next message of this class. `No` means that sending goes on.
-    fn rejected(&mut self, class: Class, error: &io::Error, counters: &mut Counters) -> Blocked {
+    fn rejected(
+        &mut self,
+        class: TrafficClass,
+        error: &io::Error,
+        counters: &mut Counters,
+    ) -> Blocked {
         let plan = &mut self.lanes[class as usize].plan;
         let segment = plan.segment_bytes();
         match error.raw_os_error() {

@@ -590,7 +590,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use bytes::Bytes;
-    use evenfall_core::{Class, Destination, GroupId, Head};
+    use evenfall_core::{Destination, GroupId, Head, TrafficClass};
 
     use super::*;
 
@@ -602,7 +602,7 @@ mod tests {
         let to = Destination::Group(GroupId(0));
         let frame = || Frame {
             owner: 0,
-            transmit: Transmit::new(Class::Live, to, Head::new(b"frame"), Bytes::new()),
+            transmit: Transmit::new(TrafficClass::Live, to, Head::new(b"frame"), Bytes::new()),
             receivers: Receivers::Group(Arc::clone(&group)),
         };
         for frames in [1, 3] {

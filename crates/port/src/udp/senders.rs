@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use evenfall_core::{Arrival, Class, Install, Installed, Timestamp, Transmit};
+use evenfall_core::{Arrival, Install, Installed, Timestamp, TrafficClass, Transmit};
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::{Error, Waker};
 
@@ -288,7 +288,7 @@ impl Port for StreamSenders {
         Ok(Installed::Ignored)
     }
 
-    fn has_room(&self, class: Class) -> bool {
+    fn has_room(&self, class: TrafficClass) -> bool {
         let mut sizes = self.streams.iter().flat_map(|s| &s.lanes.sizes[..=class as usize]);
         sizes.all(|size| size.has_room(&self.options))
     }
@@ -421,7 +421,7 @@ mod tests {
     }
 
     fn transmit(to: Destination, body: Bytes) -> Transmit {
-        Transmit::new(Class::Live, to, Head::new(&[]), body)
+        Transmit::new(TrafficClass::Live, to, Head::new(&[]), body)
     }
 
     /// A socket that waits for a datagram for five seconds at most.
@@ -461,10 +461,12 @@ mod tests {
         }
         let mut none = Vec::new();
         let until = MonotonicClock::now() + Duration::from_secs(5);
-        while port.counters().sent[Class::Live as usize] < 400 && MonotonicClock::now() < until {
+        while port.counters().sent[TrafficClass::Live as usize] < 400
+            && MonotonicClock::now() < until
+        {
             port.answers(&mut none);
         }
-        assert_eq!(port.counters().sent[Class::Live as usize], 400);
+        assert_eq!(port.counters().sent[TrafficClass::Live as usize], 400);
     }
 
     #[test]
@@ -508,13 +510,13 @@ mod tests {
         for number in 0..2 {
             port.send(0, transmit(to, frame(0, number))).unwrap();
         }
-        assert!(!port.has_room(Class::Live) && port.has_room(Class::Control));
+        assert!(!port.has_room(TrafficClass::Live) && port.has_room(TrafficClass::Control));
         assert_eq!(port.send(0, transmit(to, frame(0, 2))), Err(Refusal::Full));
         let unknown = port.send(0, transmit(Destination::Group(GroupId(1)), frame(0, 2)));
         assert_eq!(unknown, Err(Refusal::UnknownGroup(GroupId(1))));
         let mut none = Vec::new();
         port.answers(&mut none);
         let counters = port.counters();
-        assert_eq!((counters.dropped_full[Class::Live as usize], counters.refused), (1, 1));
+        assert_eq!((counters.dropped_full[TrafficClass::Live as usize], counters.refused), (1, 1));
     }
 }

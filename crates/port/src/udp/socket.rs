@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-use evenfall_core::Class;
+use evenfall_core::TrafficClass;
 
 use crate::Options;
 use crate::sys::{RawAddress, checked, in_addr, option, set_option, set_struct};
@@ -38,7 +38,7 @@ pub(super) struct Socket {
     pub(super) stamps_departures: bool,
     v6: bool,
     /// The class whose marks the socket carries, when marks differ by class.
-    marked: Option<Class>,
+    marked: Option<TrafficClass>,
 }
 
 impl Socket {
@@ -222,7 +222,7 @@ impl Socket {
             let us = i32::try_from(budget.as_micros()).unwrap_or(i32::MAX);
             self.attempt("busy polling", libc::SOL_SOCKET, libc::SO_BUSY_POLL, us);
         }
-        self.mark(Class::Live, options);
+        self.mark(TrafficClass::Live, options);
     }
 
     /// Makes the kernel number the departures that ask for a stamp from zero again.
@@ -265,7 +265,7 @@ impl Socket {
 
     /// Marks the socket for a class. A system call is made only when marks differ by class and the
     /// class changed.
-    pub(super) fn mark(&mut self, class: Class, options: &Options) {
+    pub(super) fn mark(&mut self, class: TrafficClass, options: &Options) {
         if self.marked == Some(class) || (self.marked.is_some() && !options.marks_differ()) {
             return;
         }

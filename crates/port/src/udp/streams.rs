@@ -255,14 +255,14 @@ mod tests {
     #[test]
     fn datagrams_in_one_buffer_of_mixed_streams_come_to_the_ports_of_their_streams() {
         use bytes::Bytes;
-        use evenfall_core::{Class, Destination, Head, Transmit};
+        use evenfall_core::{Destination, Head, TrafficClass, Transmit};
         let (mut ports, at) = open(2);
         let mut sender =
             UdpDriver::bind((Ipv4Addr::LOCALHOST, 0).into(), Options::default()).unwrap();
         for number in 0..64_u8 {
             let bytes = Bytes::from(datagram(b"EF", u32::from(number % 2), number));
             let to = Destination::One(at);
-            sender.send(0, Transmit::new(Class::Live, to, Head::new(&[]), bytes)).unwrap();
+            sender.send(0, Transmit::new(TrafficClass::Live, to, Head::new(&[]), bytes)).unwrap();
         }
         assert!(sender.flush());
         // The first port reads the buffer, and hands half of it to the other, whose wait ends.

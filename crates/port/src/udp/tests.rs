@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenfall_core::{Arrival, Class, Destination, GroupId, Head, StampedBy, Token};
+use evenfall_core::{Arrival, Destination, GroupId, Head, StampedBy, Token, TrafficClass};
 
 use super::*;
 use crate::{DATAGRAM_BYTES_MAX, Inject};
@@ -16,7 +16,7 @@ fn driver(options: Options) -> UdpDriver {
     UdpDriver::bind(loopback(), options).unwrap()
 }
 
-fn transmit(class: Class, to: Destination, head: &[u8], body: &Bytes) -> Transmit {
+fn transmit(class: TrafficClass, to: Destination, head: &[u8], body: &Bytes) -> Transmit {
     Transmit::new(class, to, Head::new(head), body.clone())
 }
 
@@ -61,7 +61,7 @@ fn exchange(send: Options, receive: Options) -> (Vec<Payloads>, Counters, Payloa
     sender.install(0, &Install::Group(GroupId(1), members.into())).unwrap();
     let mut expected = Vec::new();
     for (head, body) in mixed_frames() {
-        let frame = transmit(Class::Live, Destination::Group(GroupId(1)), &head, &body);
+        let frame = transmit(TrafficClass::Live, Destination::Group(GroupId(1)), &head, &body);
         sender.send(0, frame).unwrap();
         expected.push([head, body.to_vec()].concat());
     }
@@ -80,7 +80,7 @@ fn same_bytes_in_order_with_and_without_segmentation_and_coalescing() {
             for receiver in got {
                 assert_eq!(receiver, expected, "segmentation {segmentation} GRO {coalescing}");
             }
-            assert_eq!(counters.sent[Class::Live as usize], 600);
+            assert_eq!(counters.sent[TrafficClass::Live as usize], 600);
             assert_eq!(counters.failed, 0, "errno {}", counters.last_send_error);
         }
     }
@@ -97,7 +97,7 @@ fn coalesced_bodies_are_handed_over_and_pinned_memory_is_bounded() {
         let to = Destination::One(receiver.local_addr());
         for round in 0..40_u8 {
             for _ in 0..50 {
-                sender.send(0, transmit(Class::Live, to, &[round], &body)).unwrap();
+                sender.send(0, transmit(TrafficClass::Live, to, &[round], &body)).unwrap();
             }
             sender.flush();
             held.extend(receive(&mut receiver, 50));
@@ -120,7 +120,7 @@ fn pooled_memory_is_used_again_once_arrivals_are_dropped() {
     let to = Destination::One(receiver.local_addr());
     for count in [1, 50].into_iter().cycle().take(400) {
         for _ in 0..count {
-            sender.send(0, transmit(Class::Live, to, b"", &body)).unwrap();
+            sender.send(0, transmit(TrafficClass::Live, to, b"", &body)).unwrap();
         }
         sender.flush();
         assert_eq!(receive(&mut receiver, count).len(), count);
@@ -142,7 +142,9 @@ fn order_per_destination_holds_when_groups_overlap() {
             1 => (Destination::Group(GroupId(2)), &[1, 2]),
             _ => (Destination::One(at[1]), &[1]),
         };
-        sender.send(0, transmit(Class::Live, to, &[number], &Bytes::from_static(b"same"))).unwrap();
+        sender
+            .send(0, transmit(TrafficClass::Live, to, &[number], &Bytes::from_static(b"same")))
+            .unwrap();
         members.iter().for_each(|member| expected[*member].push([&[number][..], b"same"].concat()));
     }
     sender.flush();
@@ -156,7 +158,9 @@ fn control_goes_before_live_before_repair_before_bulk() {
     let mut sender = driver(Options::default());
     let mut receiver = driver(Options::default());
     let to = Destination::One(receiver.local_addr());
-    for class in [Class::Bulk, Class::Repair, Class::Live, Class::Control] {
+    for class in
+        [TrafficClass::Bulk, TrafficClass::Repair, TrafficClass::Live, TrafficClass::Control]
+    {
         for _ in 0..3 {
             sender.send(0, transmit(class, to, &[class as u8], &Bytes::new())).unwrap();
         }
@@ -174,11 +178,11 @@ fn full_queue_drops_the_newest_of_its_class_and_counts_copies() {
     sender.install(0, &Install::Group(GroupId(7), [to, to].into())).unwrap();
     let group = Destination::Group(GroupId(7));
     for number in 0..6_u8 {
-        let pushed = sender.send(0, transmit(Class::Live, group, &[number], &Bytes::new()));
+        let pushed = sender.send(0, transmit(TrafficClass::Live, group, &[number], &Bytes::new()));
         assert_eq!(pushed.is_err(), number >= 4);
     }
-    assert!(!sender.has_room(Class::Bulk));
-    let control = transmit(Class::Control, Destination::One(to), b"c", &Bytes::new());
+    assert!(!sender.has_room(TrafficClass::Bulk));
+    let control = transmit(TrafficClass::Control, Destination::One(to), b"c", &Bytes::new());
     assert!(sender.send(0, control).is_ok(), "another class has its own room");
     assert_eq!(sender.counters().dropped_full, [0, 4, 0, 0]);
     sender.flush();
@@ -190,10 +194,10 @@ fn a_queue_full_of_repairs_leaves_room_for_the_feed() {
     let mut sender = driver(Options { queue_frames_max: 4, ..Options::default() });
     let to = Destination::One(driver(Options::default()).local_addr());
     for _ in 0..4 {
-        sender.send(0, transmit(Class::Repair, to, b"r", &Bytes::new())).unwrap();
+        sender.send(0, transmit(TrafficClass::Repair, to, b"r", &Bytes::new())).unwrap();
     }
-    assert!(!sender.has_room(Class::Bulk) && !sender.has_room(Class::Repair));
-    assert!(sender.has_room(Class::Live) && sender.has_room(Class::Control));
+    assert!(!sender.has_room(TrafficClass::Bulk) && !sender.has_room(TrafficClass::Repair));
+    assert!(sender.has_room(TrafficClass::Live) && sender.has_room(TrafficClass::Control));
 }
 
 #[test]
@@ -203,12 +207,12 @@ fn a_queue_is_bounded_in_bytes_too() {
     let to = Destination::One(receiver.local_addr());
     let body = Bytes::from(vec![1; 600]);
     for number in 0..3_u8 {
-        let pushed = sender.send(0, transmit(Class::Live, to, &[number], &body));
+        let pushed = sender.send(0, transmit(TrafficClass::Live, to, &[number], &body));
         assert_eq!(pushed.is_err(), number == 2);
     }
-    assert!(!sender.has_room(Class::Live) && sender.has_room(Class::Control));
+    assert!(!sender.has_room(TrafficClass::Live) && sender.has_room(TrafficClass::Control));
     sender.flush();
-    assert!(sender.has_room(Class::Live));
+    assert!(sender.has_room(TrafficClass::Live));
     assert_eq!(receive(&mut receiver, 2).len(), 2);
 }
 
@@ -218,7 +222,7 @@ fn the_longest_datagram_arrives_whole_without_coalescing() {
     let (mut receiver, mut sender) = (driver(options.clone()), driver(options));
     let to = Destination::One(receiver.local_addr());
     let body = Bytes::from(vec![7; DATAGRAM_BYTES_MAX - 1]);
-    sender.send(0, transmit(Class::Live, to, b"h", &body)).unwrap();
+    sender.send(0, transmit(TrafficClass::Live, to, b"h", &body)).unwrap();
     sender.flush();
     assert_eq!(payloads(&mut receiver, 1)[0].len(), DATAGRAM_BYTES_MAX);
     assert_eq!(receiver.counters().truncated, 0);
@@ -231,11 +235,11 @@ fn nothing_leaves_loopback_without_a_key() {
     let message = refused.err().expect("must be refused").to_string();
     assert!(message.contains("without a key") && message.contains("configure"), "{message}");
     let mut unkeyed = driver(Options::default());
-    let one = transmit(Class::Live, Destination::One(outside), b"x", &Bytes::new());
+    let one = transmit(TrafficClass::Live, Destination::One(outside), b"x", &Bytes::new());
     assert_eq!(unkeyed.send(0, one), Err(Refusal::Unkeyed(outside)));
     let members = [unkeyed.local_addr(), outside].into();
     assert!(unkeyed.install(0, &Install::Group(GroupId(1), members)).is_err());
-    let group = transmit(Class::Live, Destination::Group(GroupId(1)), b"x", &Bytes::new());
+    let group = transmit(TrafficClass::Live, Destination::Group(GroupId(1)), b"x", &Bytes::new());
     assert_eq!(unkeyed.send(0, group), Err(Refusal::UnknownGroup(GroupId(1))));
     assert_eq!(unkeyed.counters().refused, 2);
     assert!(UdpDriver::bind("0.0.0.0:0".parse().unwrap(), Options::default().keyed()).is_ok());
@@ -249,7 +253,7 @@ fn segments_longer_than_the_path_fall_back_to_single_datagrams() {
     let to = Destination::One(receiver.local_addr());
     let body = Bytes::from(vec![9; 32_000]);
     for _ in 0..6 {
-        sender.send(0, transmit(Class::Live, to, b"h", &body)).unwrap();
+        sender.send(0, transmit(TrafficClass::Live, to, b"h", &body)).unwrap();
     }
     assert!(sender.flush());
     assert_eq!(receive(&mut receiver, 6).len(), 6);
@@ -265,7 +269,7 @@ fn closed_ports_are_harmless() {
     sender.install(0, &Install::Group(GroupId(1), members)).unwrap();
     for number in 0..100_u8 {
         let group = Destination::Group(GroupId(1));
-        sender.send(0, transmit(Class::Live, group, &[number], &Bytes::new())).unwrap();
+        sender.send(0, transmit(TrafficClass::Live, group, &[number], &Bytes::new())).unwrap();
         assert!(sender.flush());
     }
     assert_eq!(receive(&mut receiver, 100).len(), 100);
@@ -279,7 +283,7 @@ fn kernel_stamps_are_on_the_local_clock_and_before_the_read() {
     std::thread::sleep(Duration::from_millis(100));
     let before = MonotonicClock::now();
     let to = Destination::One(receiver.local_addr());
-    sender.send(0, transmit(Class::Live, to, b"x", &Bytes::new())).unwrap();
+    sender.send(0, transmit(TrafficClass::Live, to, b"x", &Bytes::new())).unwrap();
     sender.flush();
     std::thread::sleep(Duration::from_millis(20));
     let arrival = receive(&mut receiver, 1).remove(0);
@@ -299,9 +303,10 @@ fn the_kernel_stamps_departures_that_ask_between_the_call_and_the_arrival() {
     for number in 0..100 {
         let before = MonotonicClock::now();
         // A departure that does not ask has no number and no answer.
-        sender.send(0, transmit(Class::Control, to, b"plain", &Bytes::new())).unwrap();
+        sender.send(0, transmit(TrafficClass::Control, to, b"plain", &Bytes::new())).unwrap();
         assert!(sender.flush());
-        let asking = transmit(Class::Control, to, b"asks", &Bytes::new()).asking(Token(number));
+        let asking =
+            transmit(TrafficClass::Control, to, b"asks", &Bytes::new()).asking(Token(number));
         sender.send(3, asking).unwrap();
         assert!(sender.flush());
         let arrived = receive(&mut receiver, 2).remove(1).received;
@@ -321,7 +326,8 @@ fn departures_whose_answers_nobody_takes_are_all_answered_once() {
     let to = Destination::One(driver(Options::default()).local_addr());
     let count = 300;
     for number in 0..count {
-        let asking = transmit(Class::Control, to, b"asks", &Bytes::new()).asking(Token(number));
+        let asking =
+            transmit(TrafficClass::Control, to, b"asks", &Bytes::new()).asking(Token(number));
         sender.send(0, asking).unwrap();
     }
     assert!(sender.flush());
@@ -402,7 +408,10 @@ fn too_long_datagrams_are_counted() {
     assert_eq!(receiver.counters().truncated, 1);
     let long = Bytes::from(vec![0; DATAGRAM_BYTES_MAX + 1]);
     let to = Destination::One(receiver.local_addr());
-    assert_eq!(receiver.send(0, transmit(Class::Bulk, to, b"", &long)), Err(Refusal::TooLong));
+    assert_eq!(
+        receiver.send(0, transmit(TrafficClass::Bulk, to, b"", &long)),
+        Err(Refusal::TooLong)
+    );
 }
 
 #[test]
@@ -418,7 +427,7 @@ fn shared_bodies_are_let_go_after_the_last_copy() {
     }
     let to = Destination::One(receiver.local_addr());
     let body = Bytes::from_owner(Held(Arc::clone(&owner)));
-    sender.send(0, transmit(Class::Live, to, b"", &body)).unwrap();
+    sender.send(0, transmit(TrafficClass::Live, to, b"", &body)).unwrap();
     drop(body);
     assert_eq!(Arc::strong_count(&owner), 2);
     sender.flush();
@@ -431,7 +440,7 @@ fn marks_per_class_are_accepted() {
     let mut sender = driver(options);
     let mut receiver = driver(Options::default());
     let to = Destination::One(receiver.local_addr());
-    for class in [Class::Bulk, Class::Live, Class::Control] {
+    for class in [TrafficClass::Bulk, TrafficClass::Live, TrafficClass::Control] {
         sender.send(0, transmit(class, to, b"x", &Bytes::new())).unwrap();
     }
     assert!(sender.flush());
@@ -455,12 +464,13 @@ fn a_group_is_joined_on_loopback_and_refused_elsewhere_without_a_key() {
     let mut second = UdpDriver::bind(group, lo.clone()).unwrap();
     let mut sender = driver(lo);
     let body = Bytes::from_static(b"to all");
-    sender.send(0, transmit(Class::Live, Destination::One(group), b"", &body)).unwrap();
+    sender.send(0, transmit(TrafficClass::Live, Destination::One(group), b"", &body)).unwrap();
     assert!(sender.flush());
     assert_eq!(payloads(&mut first, 1), [b"to all"]);
     assert_eq!(payloads(&mut second, 1), [b"to all"], "a copy for each");
     let mut outsider = driver(Options::default());
-    let refused = outsider.send(0, transmit(Class::Live, Destination::One(group), b"", &body));
+    let refused =
+        outsider.send(0, transmit(TrafficClass::Live, Destination::One(group), b"", &body));
     assert_eq!(refused, Err(Refusal::Unkeyed(group)));
 }
 
@@ -471,7 +481,7 @@ fn a_watched_socket_ends_the_wait_of_another() {
     waiting.watch(vec![watched.handle().unwrap()]);
     let mut sender = driver(Options::default());
     let to = Destination::One(watched.local_addr());
-    sender.send(0, transmit(Class::Live, to, b"x", &Bytes::new())).unwrap();
+    sender.send(0, transmit(TrafficClass::Live, to, b"x", &Bytes::new())).unwrap();
     assert!(sender.flush());
     assert_eq!(waiting.wait(None, None), Wake::Readable);
     assert_eq!(payloads(&mut watched, 1), [b"x"]);
@@ -510,7 +520,7 @@ fn who_rests_is_not_woken_by_arrivals_and_finds_them_after() {
     for receiver in [&mut resting, &mut awake] {
         let to = Destination::One(receiver.local_addr());
         let mut sender = driver(Options::default());
-        sender.send(0, transmit(Class::Live, to, b"x", &Bytes::new())).unwrap();
+        sender.send(0, transmit(TrafficClass::Live, to, b"x", &Bytes::new())).unwrap();
         assert!(sender.flush());
     }
     let now = MonotonicClock::now();

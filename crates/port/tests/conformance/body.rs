@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::{
-    Class, Destination, GroupId, Head, Install, Installed, Sent, StampedBy, Token, Transmit,
+    Destination, GroupId, Head, Install, Installed, Sent, StampedBy, Token, TrafficClass, Transmit,
 };
 use evenfall_host::Error;
 use evenfall_host::clock::MonotonicClock;
@@ -28,19 +28,21 @@ pub fn copies_of_one_class_arrive_in_order(kind: &Ports) {
     let to = one(ports[1].as_ref());
     for round in 0..4 {
         for n in 0..100 {
-            ports[0].send(0, numbered(Class::Live, to, round * 100 + n)).unwrap();
+            ports[0].send(0, numbered(TrafficClass::Live, to, round * 100 + n)).unwrap();
         }
         flush(ports[0].as_mut());
     }
     assert!(numbers(ports[1].as_mut(), 400).into_iter().eq(0..400));
-    assert_eq!(ports[0].counters().sent[Class::Live as usize], 400);
+    assert_eq!(ports[0].counters().sent[TrafficClass::Live as usize], 400);
     assert_eq!(ports[1].counters().received, 400);
 }
 
 pub fn a_more_urgent_class_leaves_first(kind: &Ports) {
     let mut ports = kind.ports(2, &Options::default());
     let to = one(ports[1].as_ref());
-    for class in [Class::Bulk, Class::Repair, Class::Live, Class::Control] {
+    for class in
+        [TrafficClass::Bulk, TrafficClass::Repair, TrafficClass::Live, TrafficClass::Control]
+    {
         for _ in 0..10 {
             ports[0].send(0, numbered(class, to, class as u32)).unwrap();
         }
@@ -55,7 +57,7 @@ pub fn every_member_of_a_group_gets_one_copy(kind: &Ports) {
     let mut ports = kind.ports(4, &Options::default());
     let (sender, members) = ports.split_first_mut().unwrap();
     group(sender.as_mut(), members);
-    (0..50).for_each(|n| sender.send(0, numbered(Class::Live, TO_GROUP, n)).unwrap());
+    (0..50).for_each(|n| sender.send(0, numbered(TrafficClass::Live, TO_GROUP, n)).unwrap());
     flush(sender.as_mut());
     let from = sender.local_addr();
     for member in members {
@@ -72,9 +74,9 @@ pub fn a_group_is_resolved_when_the_transmit_is_queued(kind: &Ports) {
     let mut ports = kind.ports(3, &Options::default());
     let (sender, members) = ports.split_first_mut().unwrap();
     group(sender.as_mut(), &members[..1]);
-    sender.send(0, numbered(Class::Live, TO_GROUP, 7)).unwrap();
+    sender.send(0, numbered(TrafficClass::Live, TO_GROUP, 7)).unwrap();
     group(sender.as_mut(), &members[1..]);
-    sender.send(0, numbered(Class::Live, TO_GROUP, 8)).unwrap();
+    sender.send(0, numbered(TrafficClass::Live, TO_GROUP, 8)).unwrap();
     flush(sender.as_mut());
     assert_eq!(numbers(members[0].as_mut(), 1), [7]);
     assert_eq!(numbers(members[1].as_mut(), 1), [8]);
@@ -86,12 +88,12 @@ pub fn a_replaced_group_has_only_its_new_members(kind: &Ports) {
     let (sender, members) = ports.split_first_mut().unwrap();
     group(sender.as_mut(), members);
     group(sender.as_mut(), &members[1..]);
-    sender.send(0, numbered(Class::Live, TO_GROUP, 1)).unwrap();
+    sender.send(0, numbered(TrafficClass::Live, TO_GROUP, 1)).unwrap();
     flush(sender.as_mut());
     assert_eq!(numbers(members[1].as_mut(), 1), [1]);
     assert!(is_empty(members[0].as_mut()));
     group(sender.as_mut(), &[]);
-    let refused = sender.send(0, numbered(Class::Live, TO_GROUP, 2));
+    let refused = sender.send(0, numbered(TrafficClass::Live, TO_GROUP, 2));
     assert_eq!(refused, Err(Refusal::UnknownGroup(GROUP)));
 }
 
@@ -103,7 +105,7 @@ pub fn machines_on_one_port_name_groups_of_their_own(kind: &Ports) {
         sender.install(owner, &install).unwrap();
     }
     for owner in [0, 1] {
-        sender.send(owner, numbered(Class::Live, TO_GROUP, owner as u32)).unwrap();
+        sender.send(owner, numbered(TrafficClass::Live, TO_GROUP, owner as u32)).unwrap();
     }
     flush(sender.as_mut());
     for (owner, member) in members.iter_mut().enumerate() {
@@ -114,10 +116,10 @@ pub fn machines_on_one_port_name_groups_of_their_own(kind: &Ports) {
 pub fn what_cannot_be_sent_is_refused_with_the_reason(kind: &Ports) {
     let mut ports = kind.ports(2, &Options::default());
     let to = one(ports[1].as_ref());
-    let unknown = ports[0].send(0, numbered(Class::Live, TO_GROUP, 1));
+    let unknown = ports[0].send(0, numbered(TrafficClass::Live, TO_GROUP, 1));
     assert_eq!(unknown, Err(Refusal::UnknownGroup(GROUP)));
     let long = Bytes::from(vec![0; kind.datagram_bytes_max()]);
-    let long = Transmit::new(Class::Live, to, Head::new(b"h"), long);
+    let long = Transmit::new(TrafficClass::Live, to, Head::new(b"h"), long);
     assert_eq!(ports[0].send(0, long), Err(Refusal::TooLong));
     assert_eq!(ports[0].counters().refused, 2);
     flush(ports[0].as_mut());
@@ -131,14 +133,14 @@ pub fn nothing_goes_beyond_loopback_without_a_key(kind: &Ports) {
         return;
     }
     let mut ports = kind.ports(2, &Options::default());
-    let refused = ports[0].send(0, numbered(Class::Live, Destination::One(outside), 1));
+    let refused = ports[0].send(0, numbered(TrafficClass::Live, Destination::One(outside), 1));
     assert_eq!(refused, Err(Refusal::Unkeyed(outside)));
     let inside = ports[1].local_addr();
     ports[0].install(0, &Install::Group(GROUP, Arc::new([inside]))).unwrap();
     let mixed = Install::Group(GROUP, Arc::new([inside, outside]));
     assert!(matches!(ports[0].install(0, &mixed), Err(Error::Unkeyed { .. })));
     // The group is unchanged.
-    ports[0].send(0, numbered(Class::Live, TO_GROUP, 2)).unwrap();
+    ports[0].send(0, numbered(TrafficClass::Live, TO_GROUP, 2)).unwrap();
     flush(ports[0].as_mut());
     assert_eq!(numbers(ports[1].as_mut(), 1), [2]);
 }
@@ -149,16 +151,16 @@ pub fn a_full_queue_refuses_the_newest_of_its_class_only(kind: &Ports) {
     let (sender, members) = ports.split_first_mut().unwrap();
     group(sender.as_mut(), members);
     for n in 0..4 {
-        assert!(sender.has_room(Class::Repair));
-        sender.send(0, numbered(Class::Repair, TO_GROUP, n)).unwrap();
+        assert!(sender.has_room(TrafficClass::Repair));
+        sender.send(0, numbered(TrafficClass::Repair, TO_GROUP, n)).unwrap();
     }
-    assert!(!sender.has_room(Class::Repair) && !sender.has_room(Class::Bulk));
-    assert!(sender.has_room(Class::Control) && sender.has_room(Class::Live));
-    assert_eq!(sender.send(0, numbered(Class::Repair, TO_GROUP, 4)), Err(Refusal::Full));
-    sender.send(0, numbered(Class::Live, TO_GROUP, 5)).unwrap();
+    assert!(!sender.has_room(TrafficClass::Repair) && !sender.has_room(TrafficClass::Bulk));
+    assert!(sender.has_room(TrafficClass::Control) && sender.has_room(TrafficClass::Live));
+    assert_eq!(sender.send(0, numbered(TrafficClass::Repair, TO_GROUP, 4)), Err(Refusal::Full));
+    sender.send(0, numbered(TrafficClass::Live, TO_GROUP, 5)).unwrap();
     assert_eq!(sender.counters().dropped_full, [0, 0, 2, 0], "copies of the newest");
     flush(sender.as_mut());
-    assert!(sender.has_room(Class::Bulk));
+    assert!(sender.has_room(TrafficClass::Bulk));
     for member in members {
         assert_eq!(numbers(member.as_mut(), 5), [5, 0, 1, 2, 3]);
     }
@@ -173,7 +175,7 @@ pub fn arrivals_beyond_the_room_are_lost_and_the_rest_arrives(kind: &Ports) {
     // own minimum.
     for n in 0..1_000_u32 {
         let head = Head::new(&n.to_le_bytes());
-        ports[0].send(0, Transmit::new(Class::Live, to, head, body.clone())).unwrap();
+        ports[0].send(0, Transmit::new(TrafficClass::Live, to, head, body.clone())).unwrap();
         flush(ports[0].as_mut());
     }
     let mut got = Vec::new();
@@ -182,7 +184,7 @@ pub fn arrivals_beyond_the_room_are_lost_and_the_rest_arrives(kind: &Ports) {
     assert!(!got.is_empty() && got.len() < 1_000, "{} of 1,000", got.len());
     let heads: Vec<_> = got.iter().map(|a| a.datagram[..4].try_into().unwrap()).collect();
     assert!(heads.iter().map(|head| u32::from_le_bytes(*head)).is_sorted());
-    ports[0].send(0, numbered(Class::Live, to, 9)).unwrap();
+    ports[0].send(0, numbered(TrafficClass::Live, to, 9)).unwrap();
     flush(ports[0].as_mut());
     assert_eq!(numbers(ports[1].as_mut(), 1), [9], "there is room again");
 }
@@ -192,7 +194,7 @@ pub fn an_arrival_ends_a_wait(kind: &Ports) {
     let (mut there, mut here) = (ports.pop().unwrap(), ports.pop().unwrap());
     let to = one(here.as_ref());
     let sending = std::thread::spawn(move || {
-        there.send(0, numbered(Class::Live, to, 1)).unwrap();
+        there.send(0, numbered(TrafficClass::Live, to, 1)).unwrap();
         flush(there.as_mut());
         there
     });
@@ -230,7 +232,7 @@ pub fn an_arrival_at_a_watched_port_ends_a_wait(kind: &Ports) {
     let handle = ports[1].handle().unwrap();
     ports[0].watch(vec![handle]);
     let to = one(ports[1].as_ref());
-    ports[2].send(0, numbered(Class::Live, to, 1)).unwrap();
+    ports[2].send(0, numbered(TrafficClass::Live, to, 1)).unwrap();
     flush(ports[2].as_mut());
     let patience = MonotonicClock::now() + PATIENCE;
     assert_eq!(ports[0].wait(None, Some(patience)), Wake::Readable);
@@ -247,7 +249,7 @@ pub fn who_rests_is_not_woken_by_arrivals_and_finds_them_after(kind: &Ports) {
     for (options, wake) in [(Options::default(), Wake::Readable), (resting, Wake::Deadline)] {
         let mut ports = kind.ports(2, &options);
         let to = one(ports[0].as_ref());
-        ports[1].send(0, numbered(Class::Live, to, 1)).unwrap();
+        ports[1].send(0, numbered(TrafficClass::Live, to, 1)).unwrap();
         flush(ports[1].as_mut());
         let far = MonotonicClock::now() + PATIENCE;
         assert_eq!(ports[0].wait(Some(far), Some(far)), wake);
@@ -269,7 +271,7 @@ pub fn every_token_is_answered_once(kind: &Ports) {
     for burst in [1, 150_u64] {
         for n in 0..burst {
             let to = if n % 3 == 0 { to } else { TO_GROUP };
-            let transmit = numbered(Class::Live, to, n as u32);
+            let transmit = numbered(TrafficClass::Live, to, n as u32);
             let asks = n % 2 == 0;
             let transmit = if asks { transmit.asking(Token(n)) } else { transmit };
             sender.send(0, transmit).unwrap();
@@ -295,10 +297,10 @@ pub fn a_refused_transmit_is_answered_as_never_sent(kind: &Ports) {
     let options = Options { queue_frames_max: 1, ..Options::default() };
     let mut ports = kind.ports(2, &options);
     let to = one(ports[1].as_ref());
-    let unknown = numbered(Class::Live, TO_GROUP, 1).asking(Token(1));
+    let unknown = numbered(TrafficClass::Live, TO_GROUP, 1).asking(Token(1));
     assert!(ports[0].send(0, unknown).is_err());
-    ports[0].send(0, numbered(Class::Live, to, 2)).unwrap();
-    let full = numbered(Class::Live, to, 3).asking(Token(3));
+    ports[0].send(0, numbered(TrafficClass::Live, to, 2)).unwrap();
+    let full = numbered(TrafficClass::Live, to, 3).asking(Token(3));
     assert_eq!(ports[0].send(0, full), Err(Refusal::Full));
     let all = answers(ports[0].as_mut(), 2);
     let never = |token| (0, Token(token), None);
@@ -310,7 +312,7 @@ pub fn a_token_is_answered_to_the_machine_that_asked(kind: &Ports) {
     let mut ports = kind.ports(2, &Options::default());
     let to = one(ports[1].as_ref());
     for owner in [2, 0, 1] {
-        let transmit = numbered(Class::Live, to, 1).asking(Token(40 + owner as u64));
+        let transmit = numbered(TrafficClass::Live, to, 1).asking(Token(40 + owner as u64));
         ports[0].send(owner, transmit).unwrap();
     }
     flush(ports[0].as_mut());
@@ -321,7 +323,7 @@ pub fn a_token_is_answered_to_the_machine_that_asked(kind: &Ports) {
 
 pub fn answers_that_nobody_takes_are_bounded(kind: &Ports) {
     let mut ports = kind.ports(2, &Options::default());
-    let unknown = |n| numbered(Class::Live, TO_GROUP, 1).asking(Token(n));
+    let unknown = |n| numbered(TrafficClass::Live, TO_GROUP, 1).asking(Token(n));
     (0..10_000).for_each(|n| assert!(ports[0].send(0, unknown(n)).is_err()));
     let mut all = Vec::new();
     ports[0].answers(&mut all);
@@ -335,7 +337,7 @@ pub fn the_longest_datagram_arrives_whole(kind: &Ports) {
     let mut ports = kind.ports(2, &Options::default());
     let to = one(ports[1].as_ref());
     let body: Bytes = (0..kind.datagram_bytes_max() - 4).map(|i| i as u8).collect();
-    let transmit = Transmit::new(Class::Bulk, to, Head::new(b"head"), body.clone());
+    let transmit = Transmit::new(TrafficClass::Bulk, to, Head::new(b"head"), body.clone());
     ports[0].send(0, transmit).unwrap();
     flush(ports[0].as_mut());
     let got = receive(ports[1].as_mut(), 1);
@@ -348,8 +350,8 @@ pub fn a_receiver_that_is_gone_is_harmless(kind: &Ports) {
     let (dead, alive) = (one(gone.as_ref()), one(ports[1].as_ref()));
     drop(gone);
     for n in 0..20 {
-        ports[0].send(0, numbered(Class::Live, dead, n)).unwrap();
-        ports[0].send(0, numbered(Class::Live, alive, n)).unwrap();
+        ports[0].send(0, numbered(TrafficClass::Live, dead, n)).unwrap();
+        ports[0].send(0, numbered(TrafficClass::Live, alive, n)).unwrap();
         flush(ports[0].as_mut());
     }
     assert!(numbers(ports[1].as_mut(), 20).into_iter().eq(0..20));

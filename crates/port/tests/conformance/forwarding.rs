@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use evenfall_core::forward::{Field, HopCode, Match, Patch, Route, Window};
 use evenfall_core::{
-    Arrival, Class, ClockError, ClockReading, Destination, Forward, ForwardCounters, ForwardId,
-    GroupId, Head, Install, Installed, MacKey, Transmit,
+    Arrival, ClockError, ClockReading, Destination, Forward, ForwardCounters, ForwardId, GroupId,
+    Head, Install, Installed, MacKey, TrafficClass, Transmit,
 };
 use evenfall_host::clock::MonotonicClock;
 use evenfall_port::{Answer, Options, Port};
@@ -53,7 +53,7 @@ impl Line {
 
     fn rules(&self, hop: u8) -> Forward {
         Forward {
-            class: Class::Live,
+            class: TrafficClass::Live,
             sources: vec![self.ports[0].local_addr()],
             matches: vec![Match::Bytes(Field::new(0, b"F"))],
             routes: vec![Route { matches: Vec::new(), to: GROUP }],
@@ -73,7 +73,7 @@ impl Line {
         let to = one(self.ports[1].as_ref());
         for number in numbers {
             let (head, body) = datagram(PUBLISHER, number);
-            self.ports[0].send(0, Transmit::new(Class::Live, to, head, body)).unwrap();
+            self.ports[0].send(0, Transmit::new(TrafficClass::Live, to, head, body)).unwrap();
         }
         flush(self.ports[0].as_mut());
     }
@@ -153,10 +153,10 @@ pub fn matching_datagrams_are_sent_on_once_and_handed_in_as_well(kind: &Ports) {
     // A datagram from another source, or with other bytes, is left to the machine.
     let to = one(line.ports[1].as_ref());
     let (head, body) = datagram(PUBLISHER, 9);
-    line.ports[2].send(0, Transmit::new(Class::Live, to, head, body.clone())).unwrap();
+    line.ports[2].send(0, Transmit::new(TrafficClass::Live, to, head, body.clone())).unwrap();
     flush(line.ports[2].as_mut());
     assert!(!receive(line.proxy(), 1)[0].is_forwarded);
-    let other = Transmit::new(Class::Live, to, Head::new(b"other kind, long enough"), body);
+    let other = Transmit::new(TrafficClass::Live, to, Head::new(b"other kind, long enough"), body);
     line.ports[0].send(0, other).unwrap();
     flush(line.ports[0].as_mut());
     assert!(!receive(line.proxy(), 1)[0].is_forwarded);
@@ -196,7 +196,7 @@ pub fn a_keyed_table_checks_the_code_and_writes_its_own(kind: &Ports) {
             Some(at) => body[at - usize::from(head_bytes)] ^= 1,
             None => {}
         }
-        let transmit = Transmit::new(Class::Live, to, Head::new(&head), body.into());
+        let transmit = Transmit::new(TrafficClass::Live, to, Head::new(&head), body.into());
         line.ports[0].send(0, transmit).unwrap();
         flush(line.ports[0].as_mut());
         let arrived = receive(line.proxy(), 1);
@@ -291,7 +291,7 @@ pub fn a_datagram_without_room_is_left_to_the_machine(kind: &Ports) {
     for number in [100, 101] {
         let (head, body) = datagram(PROXY, number);
         let to = Destination::Group(GROUP);
-        line.proxy().send(0, Transmit::new(Class::Live, to, head, body)).unwrap();
+        line.proxy().send(0, Transmit::new(TrafficClass::Live, to, head, body)).unwrap();
     }
     line.publish([0]);
     assert_eq!(line.handed_in(1), [(0, false)]);

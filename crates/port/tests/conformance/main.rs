@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenfall_core::{Arrival, Class, Destination, Head, Transmit};
+use evenfall_core::{Arrival, Destination, Head, TrafficClass, Transmit};
 use evenfall_host::Error;
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::lab::Lab;
@@ -206,7 +206,7 @@ fn every_kind_passes_between_hosts() {
 }
 
 /// A transmit whose head is this number.
-fn numbered(class: Class, to: Destination, number: u32) -> Transmit {
+fn numbered(class: TrafficClass, to: Destination, number: u32) -> Transmit {
     Transmit::new(class, to, Head::new(&number.to_le_bytes()), Bytes::from_static(b"body"))
 }
 

@@ -32,15 +32,15 @@ impl Service for Toys {
         vec![KnownTable { table: "toys", keys: &["box"] }]
     }
 
-    fn values(&self, _: &Document) -> Result<toml::Table, SettingsError> {
+    fn values(&self, _: &SettingsDocument) -> Result<toml::Table, SettingsError> {
         Ok(toml::Table::new())
     }
 
-    fn check(&self, _: &Document) -> Result<(), SettingsError> {
+    fn check(&self, _: &SettingsDocument) -> Result<(), SettingsError> {
         Ok(())
     }
 
-    fn check_run(&self, _: &Document) -> Result<(), SettingsError> {
+    fn check_run(&self, _: &SettingsDocument) -> Result<(), SettingsError> {
         Ok(())
     }
 
@@ -56,8 +56,8 @@ fn node(id: u32, role: &str, more: &str) -> String {
     )
 }
 
-fn document(text: &str) -> Document {
-    Document::parse(text, "t.toml", std::iter::empty(), &[]).expect("a document")
+fn document(text: &str) -> SettingsDocument {
+    SettingsDocument::parse(text, "t.toml", std::iter::empty(), &[]).expect("a document")
 }
 
 fn refusal(text: &str) -> String {

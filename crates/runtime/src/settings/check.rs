@@ -1,27 +1,27 @@
-//! Checks of values that the types allow and a run does not. A [`Mistake`] names the key, so that
-//! the document can name the line or the override.
+//! Checks of values that the types allow and a run does not. A [`SettingsMistake`] names the key,
+//! so that the document can name the line or the override.
 
 use std::fmt::{self, Display};
 use std::ops::RangeInclusive;
 
 /// A value that is wrong, or keys that contradict each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mistake {
+pub struct SettingsMistake {
     /// The dotted key. An entry of a list stands in it by its index. Empty for the whole file.
     pub key: String,
     /// The reason, and what is allowed.
     pub why: String,
 }
 
-impl fmt::Display for Mistake {
+impl fmt::Display for SettingsMistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.why)
     }
 }
 
-impl std::error::Error for Mistake {}
+impl std::error::Error for SettingsMistake {}
 
-impl Mistake {
+impl SettingsMistake {
     /// A mistake of this key.
     pub fn new(key: impl Into<String>, why: impl Into<String>) -> Self {
         Self { key: key.into(), why: why.into() }
@@ -42,10 +42,10 @@ pub fn within<T: PartialOrd + Display>(
     key: &str,
     value: T,
     range: &RangeInclusive<T>,
-) -> Result<(), Mistake> {
+) -> Result<(), SettingsMistake> {
     if range.contains(&value) {
         return Ok(());
     }
     let (least, most) = (range.start(), range.end());
-    Err(Mistake::new(key, format!("{key} = {value}: must be {least} to {most}")))
+    Err(SettingsMistake::new(key, format!("{key} = {value}: must be {least} to {most}")))
 }

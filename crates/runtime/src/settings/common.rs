@@ -14,7 +14,7 @@ use evenfall_port::{Kind, Options};
 use serde::{Deserialize, Serialize};
 
 use super::SettingsError;
-use super::check::{Mistake, within};
+use super::check::{SettingsMistake, within};
 use crate::address;
 
 /// The words of `run.clock`.
@@ -137,7 +137,7 @@ impl Run {
     ///
     /// # Errors
     /// The reason why the clock cannot be read.
-    pub fn check_here(&self) -> Result<(), Mistake> {
+    pub fn check_here(&self) -> Result<(), SettingsMistake> {
         let source = match self.clock.as_str() {
             "chrony" => SyncSource::Chrony,
             "clockbound" => SyncSource::ClockBound(clockbound::SEGMENT.into()),
@@ -146,7 +146,7 @@ impl Run {
         };
         source.read().map(drop).map_err(|error| {
             let why = format!("run.clock = \"{}\": {error}", self.clock);
-            Mistake::new("run.clock", why)
+            SettingsMistake::new("run.clock", why)
         })
     }
 
@@ -154,18 +154,18 @@ impl Run {
     ///
     /// # Errors
     /// The allowed names.
-    pub fn check(&self) -> Result<(), Mistake> {
-        check_clock(&self.clock).map_err(|why| Mistake::new("run.clock", why))?;
+    pub fn check(&self) -> Result<(), SettingsMistake> {
+        check_clock(&self.clock).map_err(|why| SettingsMistake::new("run.clock", why))?;
         let files = [&self.master_key_file, &self.node_key_file].map(Option::is_some);
         if files[0] != files[1] {
             let why = "run.master_key_file and run.node_key_file belong together: all hosts have \
                        the same settings, and each host the files of its own nodes";
             let key = if files[0] { "run.master_key_file" } else { "run.node_key_file" };
-            return Err(Mistake::new(key, why));
+            return Err(SettingsMistake::new(key, why));
         }
         if files[1] && !self.is_keyed() {
             let why = "run.node_key_file needs run.key_file, under which the feed is sealed";
-            return Err(Mistake::new("run.node_key_file", why));
+            return Err(SettingsMistake::new("run.node_key_file", why));
         }
         Ok(())
     }
@@ -297,7 +297,7 @@ impl Io {
     ///
     /// # Errors
     /// The allowed kinds.
-    pub fn kind(&self) -> Result<Option<Kind>, Mistake> {
+    pub fn kind(&self) -> Result<Option<Kind>, SettingsMistake> {
         if self.port == AUTO {
             return Ok(None);
         }
@@ -305,7 +305,7 @@ impl Io {
             let names: Vec<_> = Kind::NAMED.iter().map(|(name, _)| *name).collect();
             let names = names.join(", ");
             let why = format!("io.port = \"{}\": must be {names} or {AUTO}", self.port);
-            Mistake::new("io.port", why)
+            SettingsMistake::new("io.port", why)
         })
     }
 
@@ -314,7 +314,7 @@ impl Io {
     ///
     /// # Errors
     /// As [`kind`](Self::kind).
-    pub fn options(&self) -> Result<Options, Mistake> {
+    pub fn options(&self) -> Result<Options, SettingsMistake> {
         let kind = self.kind()?;
         Ok(Options {
             kind: kind.unwrap_or_default(),
@@ -331,13 +331,13 @@ impl Io {
 
     /// # Errors
     /// The value that is out of range.
-    pub fn check(&self) -> Result<(), Mistake> {
+    pub fn check(&self) -> Result<(), SettingsMistake> {
         self.kind()?;
         within("io.real_time", self.real_time.unwrap_or(*REAL_TIME.start()), &REAL_TIME)?;
         match self.spin {
             Some(spin) if spin > SPIN_MAX => {
                 let why = format!("io.spin = {spin:?}: must be 0s to {SPIN_MAX:?}");
-                Err(Mistake::new("io.spin", why))
+                Err(SettingsMistake::new("io.spin", why))
             }
             _ => Ok(()),
         }
@@ -403,7 +403,7 @@ pub struct Node {
 }
 
 /// Refuses a name that cannot be part of the name of a file.
-fn check_name(at: usize, node: &Node) -> Result<(), Mistake> {
+fn check_name(at: usize, node: &Node) -> Result<(), SettingsMistake> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let is_name = node.name.bytes().all(is_plain)
         && node.name.bytes().any(|byte| byte.is_ascii_alphanumeric());
@@ -415,11 +415,11 @@ fn check_name(at: usize, node: &Node) -> Result<(), Mistake> {
          '_' and '.', with a letter or digit among them",
         node.name
     );
-    Err(Mistake::new(format!("node.{at}.name"), why))
+    Err(SettingsMistake::new(format!("node.{at}.name"), why))
 }
 
 /// Refuses an address that belongs to no single host.
-fn check_single(at: usize, node: &Node) -> Result<(), Mistake> {
+fn check_single(at: usize, node: &Node) -> Result<(), SettingsMistake> {
     let is_group = |ip: IpAddr| match ip.to_canonical() {
         IpAddr::V4(ip) => ip.is_multicast() || ip.is_broadcast(),
         IpAddr::V6(ip) => ip.is_multicast(),
@@ -431,7 +431,7 @@ fn check_single(at: usize, node: &Node) -> Result<(), Mistake> {
              of the node's own host",
             node.name
         );
-        return Err(Mistake::new(format!("node.{at}.{key}"), why));
+        return Err(SettingsMistake::new(format!("node.{at}.{key}"), why));
     }
     Ok(())
 }
@@ -441,7 +441,7 @@ fn check_single(at: usize, node: &Node) -> Result<(), Mistake> {
 ///
 /// # Errors
 /// The name or the address, or the second of the two nodes and the name or id that they share.
-pub fn check_nodes(nodes: &[Node]) -> Result<(), Mistake> {
+pub fn check_nodes(nodes: &[Node]) -> Result<(), SettingsMistake> {
     for (at, node) in nodes.iter().enumerate() {
         check_name(at, node)?;
         check_single(at, node)?;
@@ -452,7 +452,7 @@ pub fn check_nodes(nodes: &[Node]) -> Result<(), Mistake> {
                 "node: {} (id {}) and {} (id {}) share a name or an id",
                 other.name, other.id.0, node.name, node.id.0
             );
-            return Err(Mistake::new(format!("node.{at}.{key}"), why));
+            return Err(SettingsMistake::new(format!("node.{at}.{key}"), why));
         }
     }
     Ok(())
@@ -462,13 +462,13 @@ pub fn check_nodes(nodes: &[Node]) -> Result<(), Mistake> {
 ///
 /// # Errors
 /// The first such node, and what to do.
-pub fn check_closed(nodes: &[Node], keyed: bool) -> Result<(), Mistake> {
+pub fn check_closed(nodes: &[Node], keyed: bool) -> Result<(), SettingsMistake> {
     for (at, node) in nodes.iter().enumerate().filter(|_| !keyed) {
         let addresses = [("address", Some(node.address)), ("http", node.http)];
         let mut given = addresses.into_iter().filter_map(|(key, address)| Some((key, address?)));
         if let Some((key, address)) = given.find(|(_, address)| !address.ip().is_loopback()) {
             let why = format!("node {}: {key} = {address}: {OPEN}", node.name);
-            return Err(Mistake::new(format!("node.{at}.{key}"), why));
+            return Err(SettingsMistake::new(format!("node.{at}.{key}"), why));
         }
     }
     Ok(())
@@ -479,7 +479,7 @@ pub fn check_closed(nodes: &[Node], keyed: bool) -> Result<(), Mistake> {
 ///
 /// # Errors
 /// The second node, and the node at its address or the first node.
-pub fn check_addresses(nodes: &[Node]) -> Result<(), Mistake> {
+pub fn check_addresses(nodes: &[Node]) -> Result<(), SettingsMistake> {
     // Port 0 and the address of all interfaces may be used on several hosts.
     let is_given = |address: &SocketAddr| address.port() > 0 && !address.ip().is_unspecified();
     let mut taken = BTreeMap::new();
@@ -490,7 +490,7 @@ pub fn check_addresses(nodes: &[Node]) -> Result<(), Mistake> {
                 "node {}: address = {}: node {} has {}; one run has either IPv4 or IPv6 addresses",
                 node.name, node.address, first.name, first.address
             );
-            return Err(Mistake::new(format!("node.{at}.address"), why));
+            return Err(SettingsMistake::new(format!("node.{at}.address"), why));
         }
         for (key, address) in [("address", Some(node.address)), ("http", node.http)] {
             let Some(address) = address.filter(is_given) else { continue };
@@ -501,7 +501,7 @@ pub fn check_addresses(nodes: &[Node]) -> Result<(), Mistake> {
                      address or port",
                     node.name
                 );
-                return Err(Mistake::new(format!("node.{at}.{key}"), why));
+                return Err(SettingsMistake::new(format!("node.{at}.{key}"), why));
             }
         }
     }

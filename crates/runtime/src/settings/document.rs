@@ -1,8 +1,8 @@
 //! A settings file with the changes from the environment and the command line.
 //!
-//! A [`Document`] knows no role. A service asks it for the tables that the service owns
-//! ([`Document::part`]), and several services may own keys of one table. The program knows all
-//! owned keys, and refuses the others ([`Document::refuse_unknown`]).
+//! A [`SettingsDocument`] knows no role. A service asks it for the tables that the service owns
+//! ([`SettingsDocument::part`]), and several services may own keys of one table. The program knows
+//! all owned keys, and refuses the others ([`SettingsDocument::refuse_unknown`]).
 //!
 //! A mistake names the key, the line and what is allowed. `EVENFALL_MULTICAST__MODE=tree` and
 //! `--set multicast.mode=tree` change the same key: `__` in a variable is the dot.
@@ -15,7 +15,7 @@ use evenfall_host::whole_file::{SETTINGS_BYTES_MAX, read_text_up_to};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Mistake, SettingsError, part};
+use super::{SettingsError, SettingsMistake, part};
 
 /// The longest duration of any key. A month is longer than any phase of a run, and small multiples
 /// of it, such as one for each tree, still fit into the clock.
@@ -81,14 +81,14 @@ struct Override {
 
 /// The settings of the file, the environment and the command line together.
 #[derive(Clone)]
-pub struct Document {
+pub struct SettingsDocument {
     name: String,
     base: PathBuf,
     file: String,
     overrides: Vec<Override>,
 }
 
-impl Document {
+impl SettingsDocument {
     /// Reads the file, then the environment, then `sets` (`key=value`).
     ///
     /// # Errors
@@ -257,7 +257,7 @@ impl Document {
         let table = path.split('.').try_fold(&tables, |at, part| at.get(part)?.as_table());
         if table.is_some_and(|table| table.contains_key(name)) {
             let why = format!("`{name}` is called `{new}` now; rename it in [{path}]");
-            return Err(self.refuse(Mistake::new(old, why)));
+            return Err(self.refuse(SettingsMistake::new(old, why)));
         }
         Ok(())
     }
@@ -267,7 +267,7 @@ impl Document {
         known.sort_unstable();
         known.dedup();
         let why = format!("unknown field `{word}`, expected one of {}", known.join(", "));
-        self.refuse(Mistake::new(place, why))
+        self.refuse(SettingsMistake::new(place, why))
     }
 
     /// Refuses durations that no run can have, in any key, because the clocks of machines add them
@@ -283,7 +283,7 @@ impl Document {
     }
 
     /// Adds the place of a mistake: the override that made it, or the line of the file.
-    pub fn refuse(&self, mistake: Mistake) -> SettingsError {
+    pub fn refuse(&self, mistake: SettingsMistake) -> SettingsError {
         let origin = self.overrides.iter().rev().find(|step| step.key == mistake.key);
         let place = match (origin, line_of(&self.file, &mistake.key)) {
             (Some(step), _) => step.origin.clone(),
@@ -360,7 +360,7 @@ pub fn line_of(text: &str, key: &str) -> Option<usize> {
 }
 
 /// Refuses durations of more than a month, in a table and the tables inside it.
-fn durations(key: &str, value: &toml::Value) -> Result<(), Mistake> {
+fn durations(key: &str, value: &toml::Value) -> Result<(), SettingsMistake> {
     match value {
         toml::Value::Table(table) => table.iter().try_for_each(|(name, value)| {
             let dot = if key.is_empty() { "" } else { "." };
@@ -370,7 +370,7 @@ fn durations(key: &str, value: &toml::Value) -> Result<(), Mistake> {
         toml::Value::String(text) => match humantime::parse_duration(text) {
             Ok(duration) if duration > DURATION_MAX => {
                 let most = humantime::format_duration(DURATION_MAX);
-                Err(Mistake::new(key, format!("{key} = {text}: must be {most} at most")))
+                Err(SettingsMistake::new(key, format!("{key} = {text}: must be {most} at most")))
             }
             _ => Ok(()),
         },

@@ -45,7 +45,7 @@ impl Drive {
         }
     }
 
-    fn send(&mut self, at_ns: u64, from: u32, to: u32, class: Class) -> Verdict {
+    fn send(&mut self, at_ns: u64, from: u32, to: u32, class: TrafficClass) -> Verdict {
         let at = SimTime::from_nanos(at_ns);
         self.run(at);
         let (from, to) = (NodeIndex(from), NodeIndex(to));
@@ -71,8 +71,8 @@ impl Drive {
 #[test]
 fn a_packet_takes_its_links_one_after_the_other() {
     let mut drive = Drive::new(FatTreeSpec::default(), 80);
-    drive.send(0, 0, 1, Class::Bulk);
-    drive.send(0, 2, 41, Class::Bulk);
+    drive.send(0, 0, 1, TrafficClass::Bulk);
+    drive.send(0, 2, 41, TrafficClass::Bulk);
     // Two host links of 720 and 480 ns; across, two more of 960 and 12 ns.
     assert_eq!(drive.arrivals(), [2_400, 4_344]);
 }
@@ -81,7 +81,7 @@ fn a_packet_takes_its_links_one_after_the_other() {
 fn packets_to_one_host_wait_for_its_link() {
     let mut drive = Drive::new(FatTreeSpec::default(), 40);
     for from in 1..=4 {
-        drive.send(0, from, 0, Class::Bulk);
+        drive.send(0, from, 0, TrafficClass::Bulk);
     }
     assert_eq!(drive.arrivals(), [2_400, 2_880, 3_360, 3_840]);
     assert_eq!(drive.tree.down_bytes_max(), 4_500);
@@ -93,10 +93,10 @@ fn control_passes_what_waits_where_it_has_priority() {
     for (priorities, place) in [(Priorities::Edge, 1), (Priorities::Nowhere, 4)] {
         let mut drive = Drive::new(FatTreeSpec { priorities, ..FatTreeSpec::default() }, 40);
         for from in 1..=4 {
-            drive.send(0, from, 0, Class::Bulk);
+            drive.send(0, from, 0, TrafficClass::Bulk);
         }
         // A short packet reaches the rack sooner: sent late, it finds four there.
-        let control = drive.send(470, 5, 0, Class::Control);
+        let control = drive.send(470, 5, 0, TrafficClass::Control);
         let Verdict::Hold(ticket) = control else { panic!("{control:?}") };
         drive.arrivals();
         let order: Vec<u64> = drive.ended.iter().map(|end| end.0).collect();
@@ -110,7 +110,7 @@ fn a_full_buffer_drops_and_says_so() {
     let spec = FatTreeSpec { port_bytes_max: Some(3_000), ..FatTreeSpec::default() };
     let mut drive = Drive::new(spec, 40);
     for from in 1..=5 {
-        drive.send(0, from, 0, Class::Bulk);
+        drive.send(0, from, 0, TrafficClass::Bulk);
     }
     // One is on the link, two wait, two are lost.
     assert_eq!(drive.arrivals().len(), 3);
@@ -124,7 +124,7 @@ fn a_rate_that_is_no_whole_number_of_picoseconds_a_byte_is_kept() {
     let spec = FatTreeSpec { rack_bits_per_s: 9_000_000_000, ..FatTreeSpec::default() };
     let mut drive = Drive::new(spec, 80);
     for from in 0..31 {
-        drive.send(0, from, 40 + from, Class::Bulk);
+        drive.send(0, from, 40 + from, TrafficClass::Bulk);
     }
     let times = drive.arrivals();
     let took = times[30] - times[0];
@@ -146,8 +146,8 @@ fn flows_that_hash_to_one_path_share_it_while_another_is_idle() {
     let last = |core_paths, (a, b): (u32, u32)| {
         let mut drive = Drive::new(spec(core_paths), 16);
         for _ in 0..40 {
-            drive.send(0, 0, a, Class::Bulk);
-            drive.send(0, 1, b, Class::Bulk);
+            drive.send(0, 0, a, TrafficClass::Bulk);
+            drive.send(0, 1, b, TrafficClass::Bulk);
         }
         *drive.arrivals().last().expect("eighty packets")
     };

@@ -32,7 +32,7 @@ use std::thread;
 
 use bytes::Bytes;
 use evenfall_core::time::nanos;
-use evenfall_core::{Class, Machine};
+use evenfall_core::{Machine, TrafficClass};
 
 use super::effects::EffectSink;
 use super::fabric::{Borders, Fabric, Pending};
@@ -241,7 +241,7 @@ enum Order {
 /// that an effect is small.
 enum Effect {
     Note(u64, u32),
-    Transmit(u32, Class, Bytes),
+    Transmit(u32, TrafficClass, Bytes),
     Copy {
         at: u64,
         to: u32,
@@ -406,12 +406,12 @@ impl<M: Machine, N: Divisible> EffectSink<M> for Recorder<'_, '_, '_, M, N> {
     }
 
     #[inline]
-    fn transmit(&mut self, from: u32, class: Class, datagram: &Bytes) {
+    fn transmit(&mut self, from: u32, class: TrafficClass, datagram: &Bytes) {
         self.record.effects.push(Effect::Transmit(from, class, datagram.clone()));
     }
 
     #[inline]
-    fn copy(&mut self, at: u64, from: u32, to: u32, class: Class, datagram: &Bytes) {
+    fn copy(&mut self, at: u64, from: u32, to: u32, class: TrafficClass, datagram: &Bytes) {
         self.tally.sent += 1;
         let borders = self.common.borders;
         let fate = match borders.refuse(from, to) {

@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use evenfall_core::time::nanos;
-use evenfall_core::{Class, Destination, Machine, Sent, StampedBy, Token};
+use evenfall_core::{Destination, Machine, Sent, StampedBy, Token, TrafficClass};
 
 use super::effects::EffectSink;
 use super::fabric::{Pending, datagram};
@@ -38,7 +38,7 @@ struct LeavingCopy {
     /// The transmit to which the copy belongs.
     transmit: u64,
     to: u32,
-    class: Class,
+    class: TrafficClass,
     datagram: Bytes,
     /// What the machine wants to be told when the copy, the last of its transmit, has left.
     token: Option<Token>,

@@ -6,7 +6,7 @@
 //! core: see [`super::cores`].
 
 use bytes::Bytes;
-use evenfall_core::{Class, Machine};
+use evenfall_core::{Machine, TrafficClass};
 
 use super::Tally;
 use super::fabric::{Fabric, Pending};
@@ -32,10 +32,10 @@ pub(super) trait EffectSink<M: Machine> {
     fn send_ready(&self, host: HostIndex, now: u64) -> u64;
 
     /// A node begins to send copies of a datagram: its bytes are words of the digest.
-    fn transmit(&mut self, from: u32, class: Class, datagram: &Bytes);
+    fn transmit(&mut self, from: u32, class: TrafficClass, datagram: &Bytes);
 
     /// A copy of the datagram that was begun last leaves the sender.
-    fn copy(&mut self, at: u64, from: u32, to: u32, class: Class, datagram: &Bytes);
+    fn copy(&mut self, at: u64, from: u32, to: u32, class: TrafficClass, datagram: &Bytes);
 
     /// A machine tells its owner something.
     fn event(&mut self, seen: Seen, event: M::Event);
@@ -83,12 +83,12 @@ impl<M: Machine, N: Network, O: Observer<M, N>> EffectSink<M> for Direct<'_, N, 
     }
 
     #[inline]
-    fn transmit(&mut self, _: u32, _: Class, datagram: &Bytes) {
+    fn transmit(&mut self, _: u32, _: TrafficClass, datagram: &Bytes) {
         self.fabric.tally.note_bytes(datagram);
     }
 
     #[inline]
-    fn copy(&mut self, at: u64, from: u32, to: u32, class: Class, datagram: &Bytes) {
+    fn copy(&mut self, at: u64, from: u32, to: u32, class: TrafficClass, datagram: &Bytes) {
         self.fabric.send(at, (from, to), class, datagram.clone(), self.observer);
     }
 

@@ -1,7 +1,7 @@
 //! The parts between the nodes: the network model, the event queue, partitions and counts.
 
 use bytes::Bytes;
-use evenfall_core::{Class, Machine, Prng, Transmit};
+use evenfall_core::{Machine, Prng, TrafficClass, Transmit};
 
 use crate::network::{Agenda, Loss, Network, Packet, Ticket, Verdict};
 use crate::observer::Observer;
@@ -77,7 +77,7 @@ impl Borders {
         &self,
         at: u64,
         (from, to): (u32, u32),
-        class: Class,
+        class: TrafficClass,
         bytes: usize,
     ) -> Packet {
         let host = |node: u32| HostIndex(self.host_of.get(node as usize).copied().unwrap_or(0));
@@ -155,7 +155,7 @@ impl<N: Network> Fabric<N> {
         &mut self,
         at: u64,
         (from, to): (u32, u32),
-        class: Class,
+        class: TrafficClass,
         datagram: Bytes,
         observer: &mut O,
     ) {
@@ -300,7 +300,7 @@ mod tests {
             let [head, body]: [Vec<u8>; 2] =
                 [(head, 1), (body, 7)].map(|(n, seed)| (0..n).map(|i| (i * seed) as u8).collect());
             let wire = datagram(Transmit::new(
-                Class::Live,
+                TrafficClass::Live,
                 Destination::Group(GroupId(0)),
                 Head::new(&head),
                 Bytes::from(body.clone()),

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::{
-    Arrival, Class, Clock, ClockReading, Destination, GroupId, Head, Install, Machine, Malformed,
-    Sent, SyncTime, Timestamp, Token, Transmit,
+    Arrival, Clock, ClockReading, Destination, GroupId, Head, Install, Machine, Malformed, Sent,
+    SyncTime, Timestamp, Token, TrafficClass, Transmit,
 };
 use evenfall_sim::{Collect, HostSpec, Network, NodeIndex, Observer, Seen, SimTime, Wire, World};
 
@@ -49,7 +49,7 @@ impl Probe {
     pub fn send(&mut self, to: Destination, bytes: &[u8]) {
         let (head, body) = bytes.split_at(bytes.len().min(1));
         let body = Bytes::copy_from_slice(body);
-        self.outbox.push_back(Transmit::new(Class::Live, to, Head::new(head), body));
+        self.outbox.push_back(Transmit::new(TrafficClass::Live, to, Head::new(head), body));
     }
 
     /// Sends, and asks when it left.

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use evenfall_runtime::settings::{
-    Document, KnownTable, Mistake, Node, Run, SettingsError, check_addresses, check_nodes,
+    KnownTable, Node, Run, SettingsDocument, SettingsError, SettingsMistake, check_addresses,
+    check_nodes,
 };
 use evenfall_store_engine::{
     ChunkForm, StoreConfig, StoreError, StorePlaces, TIME_AHEAD_MAX, chunk_codec, expect_closed,
@@ -143,8 +144,8 @@ impl StoreSettings {
         Ok(config)
     }
 
-    fn check(&self) -> Result<(), Mistake> {
-        let wrong = |key: &str, why: &str| Err(Mistake::new(key, format!("{key}: {why}")));
+    fn check(&self) -> Result<(), SettingsMistake> {
+        let wrong = |key: &str, why: &str| Err(SettingsMistake::new(key, format!("{key}: {why}")));
         if self.lease < LEASE_MIN {
             return wrong("store.lease", "must be 2s at least");
         }
@@ -171,7 +172,7 @@ impl StoreSettings {
                       127.0.0.1 and a tunnel";
         let closed = |replica| {
             expect_closed("store.replica", replica, is_keyed, advice)
-                .map_err(|error| Mistake::new("store.replica", error.to_string()))
+                .map_err(|error| SettingsMistake::new("store.replica", error.to_string()))
         };
         self.replica.map_or(Ok(()), closed)
     }
@@ -205,7 +206,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The tables and keys that these settings own, for [`Document::refuse_unknown`].
+    /// The tables and keys that these settings own, for [`SettingsDocument::refuse_unknown`].
     pub fn known() -> Vec<KnownTable> {
         vec![KnownTable { table: "store", keys: &[] }]
     }
@@ -214,7 +215,7 @@ impl Settings {
     ///
     /// # Errors
     /// Which file, line and key, or which override, and what is allowed.
-    pub fn of(document: &Document) -> Result<Self, SettingsError> {
+    pub fn of(document: &SettingsDocument) -> Result<Self, SettingsError> {
         let refuse = |mistake| document.refuse(mistake);
         let plain: Vec<Node> = document.list("node")?;
         check_nodes(&plain).map_err(refuse)?;
@@ -246,13 +247,13 @@ impl Settings {
     ///
     /// # Errors
     /// The first of them, and what to do.
-    pub fn check_closed(&self) -> Result<(), Mistake> {
+    pub fn check_closed(&self) -> Result<(), SettingsMistake> {
         let plain: Vec<Node> = self.nodes.iter().map(|node| node.plain.clone()).collect();
         check_addresses(&plain)?;
         let has_users = self.store.users_file.is_some();
         let open = plain.iter().find_map(|node| {
             expect_closed(&node.name, node.address, has_users, LISTEN_ADVICE).err()
         });
-        open.map_or(Ok(()), |error| Err(Mistake::new("node", error.to_string())))
+        open.map_or(Ok(()), |error| Err(SettingsMistake::new("node", error.to_string())))
     }
 }

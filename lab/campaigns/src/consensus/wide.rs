@@ -23,8 +23,8 @@ use evenfall_consensus_machine::{
 };
 use evenfall_core::time::nanos;
 use evenfall_core::{
-    Arrival, Class, ClockReading, Destination, Head, Install, Machine, Malformed, NodeId, Prng,
-    Reader, Timestamp, Transmit,
+    Arrival, ClockReading, Destination, Head, Install, Machine, Malformed, NodeId, Prng, Reader,
+    Timestamp, TrafficClass, Transmit,
 };
 use evenfall_sim::network::{Agenda, Divisible, Fate, Network, Packet, Rates, Verdict};
 use evenfall_sim::{
@@ -546,7 +546,7 @@ impl Bundle {
     fn transmit(self, to: SocketAddr, [write, read]: [usize; 2]) -> Transmit {
         let bytes = if self.is_write { write } else { read } * self.count as usize;
         let (head, to) = (Head::new(&self.head()), Destination::One(to));
-        Transmit::new(Class::Live, to, head, Bytes::from_static(&BODIES[0][..bytes]))
+        Transmit::new(TrafficClass::Live, to, head, Bytes::from_static(&BODIES[0][..bytes]))
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use evenfall_core::time::nanos;
-use evenfall_core::{Arrival, Class, ClockError, ClockReading, Timestamp, Transmit};
+use evenfall_core::{Arrival, ClockError, ClockReading, Timestamp, TrafficClass, Transmit};
 use evenfall_multicast_machine::{ReceiverEvent, Release, RootEvent, wire};
 use evenfall_sim::{Alteration, named_variants};
 
@@ -192,11 +192,11 @@ impl Alteration<Node> for Mutation {
         {
             transmit.body = mar_signature(&transmit.body);
         }
-        if self.starved > 0 && transmit.class == Class::Live {
+        if self.starved > 0 && transmit.class == TrafficClass::Live {
             self.starved -= 1;
             return false;
         }
-        if self.broken && transmit.class == Class::Live {
+        if self.broken && transmit.class == TrafficClass::Live {
             return false;
         }
         self.mutant != Some(Mutant::ForgetsRepair) || kind != Some(wire::Kind::Nack as u8)

@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use evenfall_core::{Class, Format, NodeId, Prng, Timestamp};
+use evenfall_core::{Format, NodeId, Prng, Timestamp, TrafficClass};
 use evenfall_multicast_machine::{Begin, Root, RootEvent};
 use evenfall_sim::{
     Action, Cloud, Fault, NodeIndex, Observer, Packet, Seen, SimTime, Transcript,
@@ -253,7 +253,7 @@ impl Observer<Subject, Cloud> for Owner {
 
     fn sent(&mut self, packet: &Packet, datagram: &[u8], _: NetworkVerdict) {
         let most = self.scene.config.framing.datagram_bytes;
-        if packet.class == Class::Control && datagram.len() > most {
+        if packet.class == TrafficClass::Control && datagram.len() > most {
             let what = format!("a control datagram of {} bytes", datagram.len());
             self.checks.fail(Check::Bounded, packet.at, packet.from, what);
         }

@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use evenfall_collectives_machine::ShuffleEvent;
 use evenfall_collectives_machine::wire::HEADER_BYTES;
-use evenfall_core::Class;
+use evenfall_core::TrafficClass;
 use evenfall_sim::{Action, FatTree, NodeIndex, Observer, Packet, Seen, SimTime, Verdict, World};
 
 use super::matrix::Matrix;
@@ -176,7 +176,9 @@ impl Observer<Node, FatTree> for Watch {
 
     fn sent(&mut self, packet: &Packet, datagram: &[u8], _: Verdict) {
         self.sent += 1;
-        if let Some(timeline) = self.timeline.as_mut().filter(|_| packet.class != Class::Control) {
+        if let Some(timeline) =
+            self.timeline.as_mut().filter(|_| packet.class != TrafficClass::Control)
+        {
             timeline.sent += (datagram.len() - HEADER_BYTES) as u64;
         }
     }

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 
 use bytes::{Bytes, BytesMut};
 use evenfall_core::{
-    Arrival, Class, ClockError, ClockReading, Destination, Install, Machine, Malformed, Timestamp,
-    Transmit,
+    Arrival, ClockError, ClockReading, Destination, Install, Machine, Malformed, Timestamp,
+    TrafficClass, Transmit,
 };
 use evenfall_placement_machine::probe::{DelayProbe, HEADER_BYTES, MAGIC as PROBE};
 use evenfall_placement_machine::surveyor::Welcome;
@@ -128,9 +128,9 @@ impl Rogue {
     }
 
     fn sent(&mut self, transmit: &Transmit) {
-        self.due = transmit.class == Class::Control;
+        self.due = transmit.class == TrafficClass::Control;
         let counts = transmit.head.as_slice().get(3) == Some(&0);
-        if transmit.class == Class::Live && counts && self.probe.is_none() {
+        if transmit.class == TrafficClass::Live && counts && self.probe.is_none() {
             self.probe = Some(transmit.clone());
         }
     }
@@ -288,7 +288,7 @@ impl Machine for Subject {
         if let Some(rogue) = &mut self.rogue {
             rogue.sent(&transmit);
         }
-        if self.foreign && transmit.class == Class::Control {
+        if self.foreign && transmit.class == TrafficClass::Control {
             transmit.body = of_version(&transmit.body, FOREIGN_VERSION);
         }
         Some(transmit)

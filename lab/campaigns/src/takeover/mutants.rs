@@ -6,7 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use evenfall_consensus_machine::ClientRequest;
 use evenfall_consensus_machine::wire::ReplicaMessage;
-use evenfall_core::{Arrival, Class, Destination, GroupId, Head, NodeId, Timestamp, Transmit};
+use evenfall_core::{
+    Arrival, Destination, GroupId, Head, NodeId, Timestamp, TrafficClass, Transmit,
+};
 use evenfall_multicast_machine::ReceiverEvent;
 use evenfall_multicast_machine::wire::{self, HEADER_BYTES, Kind};
 use evenfall_multicast_sessions::FeedEntry;
@@ -141,7 +143,7 @@ fn to_the_tree(transmit: &Transmit) -> Option<Transmit> {
     let mut head = body[5..5 + 57].to_vec();
     head.resize(HEADER_BYTES, 0);
     let to = Destination::Group(GroupId(3));
-    Some(Transmit::new(Class::Live, to, Head::new(&head), body.slice(5 + 57..)))
+    Some(Transmit::new(TrafficClass::Live, to, Head::new(&head), body.slice(5 + 57..)))
 }
 
 /// The envelope and the body of a letter.
@@ -261,7 +263,7 @@ impl Alteration<Actor> for Wrong {
                 return self.node.0 == 0 || self.now.since(joined) < VOTES;
             }
             Mutant::StampsRepairAnew
-                if self.is_root() && is(Kind::Data) && transmit.class == Class::Repair =>
+                if self.is_root() && is(Kind::Data) && transmit.class == TrafficClass::Repair =>
             {
                 with_head(transmit, |head| head[ORIGIN] ^= 1);
             }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use evenfall_campaigns::multicast::cast::Cast;
 use evenfall_campaigns::multicast::node::{Node, NodeEvent};
 use evenfall_core::{
-    Arrival, Class, Clock, ClockReading, Format, ForwardCounters, ForwardId, Hedging, Install,
-    Machine, Malformed, MasterKey, NodeId, Sent, Timestamp, Transmit,
+    Arrival, Clock, ClockReading, Format, ForwardCounters, ForwardId, Hedging, Install, Machine,
+    Malformed, MasterKey, NodeId, Sent, Timestamp, TrafficClass, Transmit,
 };
 use evenfall_multicast_machine::wire::{self, Kind};
 use evenfall_multicast_machine::{
@@ -251,7 +251,7 @@ impl Actor {
         // The shim drops every copy of the frame. Otherwise the hedged copy would arrive, and
         // repair would not be tested.
         let dropped = wire::parse(&arrival.datagram).is_ok_and(|d| {
-            let live = d.fixed.kind == Kind::Data && d.fixed.class == Class::Live;
+            let live = d.fixed.kind == Kind::Data && d.fixed.class == TrafficClass::Live;
             live && d.fixed.sequence.is_multiple_of(every)
         });
         self.outcome.dropped += u64::from(dropped);

@@ -114,7 +114,7 @@ fn group_reaches_each_member_exactly_once_and_in_order(net: &Net) {
 
 /// A machine hands out its transmits by class, and drivers keep that order.
 fn control_leaves_before_live_before_repair(net: &Net) {
-    use evenfall_core::Class::{Control, Live, Repair};
+    use evenfall_core::TrafficClass::{Control, Live, Repair};
     let saw = probes(net, |probe, at| {
         for (first, class) in [(0, Control), (100, Live), (200, Repair)] {
             for number in first..first + 40 {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::{
-    Arrival, Class, ClockReading, Destination, GroupId, Head, Install, Machine, Malformed, Sent,
-    Timestamp, Token, Transmit,
+    Arrival, ClockReading, Destination, GroupId, Head, Install, Machine, Malformed, Sent,
+    Timestamp, Token, TrafficClass, Transmit,
 };
 
 const GROUP: GroupId = GroupId(1);
@@ -53,7 +53,7 @@ impl Probe {
     }
 
     pub fn send_group(&mut self, number: u32) {
-        self.send(Destination::Group(GROUP), Class::Live, number);
+        self.send(Destination::Group(GROUP), TrafficClass::Live, number);
     }
 
     /// Sends as [`send_group`](Self::send_group), and asks for the departure time.
@@ -64,11 +64,11 @@ impl Probe {
         self.transmits.extend(transmit);
     }
 
-    pub fn send_one(&mut self, to: SocketAddr, class: Class, number: u32) {
+    pub fn send_one(&mut self, to: SocketAddr, class: TrafficClass, number: u32) {
         self.send(Destination::One(to), class, number);
     }
 
-    fn send(&mut self, to: Destination, class: Class, number: u32) {
+    fn send(&mut self, to: Destination, class: TrafficClass, number: u32) {
         let body = Bytes::copy_from_slice(&number.to_le_bytes());
         self.transmits.push_back(Transmit::new(class, to, Head::new(b"probe"), body));
     }

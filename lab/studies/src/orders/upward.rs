@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 
 use evenfall_campaigns::multicast::Params;
 use evenfall_core::{
-    Arrival, Class, ClockReading, Destination, Head, Machine, Malformed, Reader, Timestamp,
+    Arrival, ClockReading, Destination, Head, Machine, Malformed, Reader, Timestamp, TrafficClass,
     Transmit,
 };
 use evenfall_sim::{
@@ -129,7 +129,7 @@ impl Machine for OrderPort {
         self.left += 1;
         let head = write_note(UpwardNote { participant: self.participant, content });
         let to = Destination::One(self.exchange);
-        Some(Transmit::new(Class::Live, to, head, Default::default()))
+        Some(Transmit::new(TrafficClass::Live, to, head, Default::default()))
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {

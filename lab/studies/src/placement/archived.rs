@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use evenfall_core::statistics::{half_width, mean};
 use evenfall_placement_planner::builder::RootRule;
-use evenfall_placement_planner::delays::Delays;
+use evenfall_placement_planner::delays::DelayMatrix;
 use evenfall_placement_planner::minmax::{self, MinMax};
 use evenfall_placement_planner::planner::{PlanMethod, Planner};
 use evenfall_placement_planner::strategy::{Pick, Strategy};
@@ -68,7 +68,7 @@ fn worst_leaves(text: &str, run: &str, is_best: bool) -> Vec<f64> {
             .collect::<Option<_>>()?;
         let rows = jobs.iter().flat_map(|job| job.iter().map(|row| row.text));
         let list: Vec<&str> = [heads].into_iter().chain(rows).collect();
-        let delays = Delays::parse(&list.join("\n")).ok()?.delays;
+        let delays = DelayMatrix::parse(&list.join("\n")).ok()?.delays;
         let mut hosts = vec![delays.host(jobs.first()?.first()?.parent)?];
         for job in jobs {
             let kept: Vec<&JobRow<'_>> =
@@ -87,7 +87,7 @@ fn worst_leaves(text: &str, run: &str, is_best: bool) -> Vec<f64> {
 /// The worst leaves of a planner's trees from the archived root, one for each seed that gives a
 /// tree of measured pairs.
 fn planned(
-    delays: &Delays,
+    delays: &DelayMatrix,
     root: usize,
     method: &PlanMethod,
     shape: TreeShape,
@@ -112,7 +112,7 @@ fn planned(
 /// # Errors
 /// When the file is not that of the run.
 pub fn archived_trees(text: &str, seeds: u64) -> Result<Table, String> {
-    let loaded = Delays::parse(text).map_err(|error| error.to_string())?;
+    let loaded = DelayMatrix::parse(text).map_err(|error| error.to_string())?;
     let delays = &loaded.delays;
     let root = stages(text, "BEST").first().and_then(|stage| Some(stage.first()?.parent));
     let root = root.and_then(|name| delays.host(name)).ok_or("the file has no run BEST")?;

@@ -15,7 +15,7 @@ use core::time::Duration;
 
 use evenfall_campaigns::model::{Model, Simulated, Stack};
 use evenfall_core::time::nanos;
-use evenfall_placement_planner::delays::{Delays, EdgeStats};
+use evenfall_placement_planner::delays::{DelayMatrix, EdgeStats};
 use evenfall_placement_planner::tree::PlacedTree;
 use evenfall_sim::network::Network;
 use evenfall_sim::{Cloud, CloudProfile, HostIndex, HostSpec, SimTime};
@@ -98,8 +98,8 @@ impl Pool {
     }
 
     /// All pairs measured with this many probes each.
-    pub fn measure(&self, probes: u32) -> Delays {
-        let mut delays = Delays::new((0..self.hosts()).map(|host| host.to_string()).collect());
+    pub fn measure(&self, probes: u32) -> DelayMatrix {
+        let mut delays = DelayMatrix::new((0..self.hosts()).map(|host| host.to_string()).collect());
         for from in 0..self.hosts() {
             for to in (0..self.hosts()).filter(|&to| to != from) {
                 delays.set(from, to, Some(self.probe(from, to, probes, 0)));

@@ -9,7 +9,7 @@ use evenfall_core::statistics::{half_width, mean};
 use evenfall_placement_planner::builder::{
     BuildPlan, BuilderStep, Racing, RootRule, TreeBuilder, TreePart,
 };
-use evenfall_placement_planner::delays::{Delays, EdgeStats};
+use evenfall_placement_planner::delays::{DelayMatrix, EdgeStats};
 use evenfall_placement_planner::explorer::{self, Explorer, PAIRS_PER_HOST};
 use evenfall_placement_planner::lemondrop::{AssignmentMethod, LEMON_SETTINGS};
 use evenfall_placement_planner::minmax::MinMax;
@@ -72,7 +72,7 @@ fn planner(method: PlanMethod, shape: TreeShape, root: Option<usize>) -> Planner
 }
 
 /// The plan that a planner makes from these measurements.
-fn choose(planner: &Planner, delays: &Delays, seed: u64) -> Result<TreePlan, String> {
+fn choose(planner: &Planner, delays: &DelayMatrix, seed: u64) -> Result<TreePlan, String> {
     let hosts: Vec<usize> = (0..delays.hosts()).collect();
     let planner = Planner { seed, ..planner.clone() };
     planner.plan(delays, &hosts).map_err(|error| error.to_string())
@@ -441,7 +441,7 @@ struct Explored {
 
 /// Runs min-max at root 0. `delays` has all pairs, and the planner reads only the pairs that it
 /// asks for.
-fn explored(delays: &Delays, shape: TreeShape, seed: u64) -> Result<Explored, String> {
+fn explored(delays: &DelayMatrix, shape: TreeShape, seed: u64) -> Result<Explored, String> {
     let what = MinMax { root: Some(0), seed, ..MinMax::new(shape) };
     let hosts: Vec<usize> = (0..delays.hosts()).collect();
     let budget = PAIRS_PER_HOST * hosts.len() as u64;

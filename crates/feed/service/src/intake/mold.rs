@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use evenfall_core::prng::Prng;
-use evenfall_core::{Arrival, Class, Destination, Head, Timestamp, Transmit};
+use evenfall_core::{Arrival, Destination, Head, Timestamp, TrafficClass, Transmit};
 use evenfall_feed_formats::arbiter::{ArbiterEvent, ArbiterLimits, FeedSide};
 use evenfall_feed_formats::mold::{MoldError, Packet, Request, SessionId, Tracker};
 use evenfall_feed_formats::{FeedError, FeedMessage, Format, codec};
@@ -414,7 +414,7 @@ impl Mold {
             let Line::Answers(server) = *line else { continue };
             for request in requests {
                 let transmit = Transmit::new(
-                    Class::Repair,
+                    TrafficClass::Repair,
                     Destination::One(server),
                     Head::new(&request.encode()),
                     Bytes::new(),

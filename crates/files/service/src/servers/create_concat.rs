@@ -28,7 +28,7 @@ use serde_json::json;
 use super::leases::WRITER;
 use super::owner::{now_ms, random_number};
 use super::reports;
-use super::webhdfs::{self, Exception, WebHdfsRequest, escaped, json_of};
+use super::webhdfs::{self, WebHdfsException, WebHdfsRequest, escaped, json_of};
 use super::webhdfs_nameserver::{Located, NameserverRoutes, ROUND, redirect};
 
 /// Evenfall's own operation with which a dataserver makes a file.
@@ -57,7 +57,7 @@ struct Asked {
 }
 
 impl Asked {
-    fn read(request: &WebHdfsRequest, writer: Option<DiskId>) -> Result<Self, Exception> {
+    fn read(request: &WebHdfsRequest, writer: Option<DiskId>) -> Result<Self, WebHdfsException> {
         let (path, mode) = (request.path.clone(), request.mode(0o644)?);
         let replication = request.replication()?;
         // Hadoop's `createNonRecursive` says here whether it overwrites.
@@ -95,7 +95,7 @@ struct Part(String, Located, u64);
 impl NameserverRoutes {
     /// Waits until `count` dataservers live, if the nameserver has just started. A file that is
     /// made before the dataservers have said that they live has too few copies.
-    fn wait_for_dataservers(&self, count: u16) -> Result<(), Exception> {
+    fn wait_for_dataservers(&self, count: u16) -> Result<(), WebHdfsException> {
         let live = |server: &mut Nameserver, now| {
             server.servers().keys().filter(|disk| server.is_live(now, **disk)).count()
         };
@@ -106,7 +106,7 @@ impl NameserverRoutes {
     }
 
     /// The first step of `CREATE`: refuses a request that is sure to fail, and names a dataserver.
-    pub fn redirect_writer(&self, request: &WebHdfsRequest) -> Result<Answer, Exception> {
+    pub fn redirect_writer(&self, request: &WebHdfsRequest) -> Result<Answer, WebHdfsException> {
         let asked = Asked::read(request, None)?;
         self.wait_for_dataservers(asked.replication)?;
         let (path, caller) = (request.path.clone(), self.caller(request)?);
@@ -130,9 +130,9 @@ impl NameserverRoutes {
     }
 
     /// Makes a file for a dataserver that has the first bytes.
-    pub fn make(&self, request: &WebHdfsRequest) -> Result<Answer, Exception> {
+    pub fn make(&self, request: &WebHdfsRequest) -> Result<Answer, WebHdfsException> {
         let disk = request.number("disk")?.map(DiskId);
-        let missing = || Exception::argument("there is no argument disk");
+        let missing = || WebHdfsException::argument("there is no argument disk");
         let asked = Asked::read(request, Some(disk.ok_or_else(missing)?))?;
         self.wait_for_dataservers(asked.replication)?;
         let writer = request.text(WRITER).map(str::to_owned);
@@ -147,7 +147,7 @@ impl NameserverRoutes {
         caller: Caller,
         asked: Asked,
         writer: Option<String>,
-    ) -> Result<(FileId, Option<u64>), Exception> {
+    ) -> Result<(FileId, Option<u64>), WebHdfsException> {
         let (tell, told) = sync_channel(1);
         let pending = self.inbox.begin(move |server, now, token| {
             let NamespaceCall::Create { path, .. } = &asked.call else {
@@ -173,8 +173,8 @@ impl NameserverRoutes {
 
     /// Puts the file of the argument `with` into the place of a file that has not changed since the
     /// caller knew it.
-    pub fn replace(&self, request: &WebHdfsRequest) -> Result<Answer, Exception> {
-        let wrong = || Exception::argument("REPLACE needs with=PATH and was=NUMBER:LENGTH");
+    pub fn replace(&self, request: &WebHdfsRequest) -> Result<Answer, WebHdfsException> {
+        let wrong = || WebHdfsException::argument("REPLACE needs with=PATH and was=NUMBER:LENGTH");
         let with = request.text("with").ok_or_else(wrong)?.to_owned();
         let was = request.text("was").and_then(|was| was.split_once(':'));
         let was = was.and_then(|(id, length)| Some((id.parse().ok()?, length.parse().ok()?)));
@@ -186,12 +186,12 @@ impl NameserverRoutes {
     }
 
     /// Appends files to a file, and deletes them, as one change.
-    pub fn concat(&self, request: &WebHdfsRequest) -> Result<Answer, Exception> {
+    pub fn concat(&self, request: &WebHdfsRequest) -> Result<Answer, WebHdfsException> {
         let sources = request.text("sources").unwrap_or_default().split(',');
         let sources: Vec<&str> = sources.filter(|source| !source.is_empty()).collect();
         if sources.is_empty() || sources.len() > SOURCES_MAX {
             let what = format!("CONCAT takes 1 to {SOURCES_MAX} sources");
-            return Err(Exception::argument(what));
+            return Err(WebHdfsException::argument(what));
         }
         let located = self.locate(request, &request.path, WRITE)?;
         let length = located.length;
@@ -204,18 +204,18 @@ impl NameserverRoutes {
             let located = self.locate(request, source, READ)?;
             let (id, length) = (located.id, located.length);
             if parts.iter().any(|Part(_, known, _)| known.id == id) {
-                return Err(Exception::argument(format!("concat: {source} is named twice")));
+                return Err(WebHdfsException::argument(format!("concat: {source} is named twice")));
             }
             if folder(source)? != folder(&request.path)? {
                 let what = format!(
                     "Source file {source} is not in the same directory with the target {}",
                     request.path
                 );
-                return Err(Exception::argument(what));
+                return Err(WebHdfsException::argument(what));
             }
             if length == 0 {
                 let what = format!("concat: source file {source} is invalid or empty");
-                return Err(Exception::argument(what));
+                return Err(WebHdfsException::argument(what));
             }
             parts.push(Part(source.to_owned(), located, length));
         }
@@ -224,13 +224,14 @@ impl NameserverRoutes {
     }
 
     /// Cuts a file at its end.
-    pub fn truncate(&self, request: &WebHdfsRequest) -> Result<Answer, Exception> {
+    pub fn truncate(&self, request: &WebHdfsRequest) -> Result<Answer, WebHdfsException> {
         let length = request.number("newlength")?;
-        let length = length.ok_or_else(|| Exception::argument("there is no argument newlength"))?;
+        let length =
+            length.ok_or_else(|| WebHdfsException::argument("there is no argument newlength"))?;
         let located = self.locate(request, &request.path, WRITE)?;
         let now = located.length;
         if length > now {
-            return Err(Exception::argument(format!(
+            return Err(WebHdfsException::argument(format!(
                 "Cannot truncate to a larger file size. Current size: {now}, truncate size: \
                  {length}."
             )));
@@ -243,11 +244,12 @@ impl NameserverRoutes {
 
     /// Makes a file out of the parts, and puts it into the place of the first of them. The others
     /// are deleted.
-    fn rewrite(&self, request: &WebHdfsRequest, parts: &[Part]) -> Result<(), Exception> {
+    fn rewrite(&self, request: &WebHdfsRequest, parts: &[Part]) -> Result<(), WebHdfsException> {
         let Part(path, first, _) = &parts[0];
-        let what = || Exception::again(format!("the dataserver that leads {path} is not alive"));
+        let what =
+            || WebHdfsException::again(format!("the dataserver that leads {path} is not alive"));
         let primary = first.primary.ok_or_else(what)?;
-        let number = random_number().map_err(|error| Exception::io(error.to_string()))?;
+        let number = random_number().map_err(|error| WebHdfsException::io(error.to_string()))?;
         let above = path.trim_end_matches('/').rsplit_once('/').map_or("", |(above, _)| above);
         let with = format!("{above}/._evenfall-{number:016x}");
         let (replication, makes_parents) = (first.replication, false);
@@ -290,12 +292,12 @@ fn gather(
     path: &str,
     file: FileId,
     parts: &[Part],
-) -> Result<(), Exception> {
+) -> Result<(), WebHdfsException> {
     let mut all = Vec::new();
     for Part(of, located, length) in parts.iter().filter(|Part(_, _, length)| *length > 0) {
         let near = located.places().find(|place| place.http == primary.http);
         let near = near.or(located.places().next());
-        let gone = || Exception::again(format!("no live dataserver has {of}"));
+        let gone = || WebHdfsException::again(format!("no live dataserver has {of}"));
         all.push(format!("{}@{}@{length}", located.id.0, near.ok_or_else(gone)?.http));
     }
     let (http, path, all) = (primary.http, escaped(path), escaped(&all.join(",")));
@@ -305,7 +307,7 @@ fn gather(
     let answer = exchange_under(key, &url, Method::POST, none, GATHER_PATIENCE, &mut |_| {});
     match answer {
         Ok(answer) if answer.status == StatusCode::OK => Ok(()),
-        Ok(answer) => Err(Exception::of(answer)),
-        Err(error) => Err(Exception::again(format!("dataserver {http}: {error}"))),
+        Ok(answer) => Err(WebHdfsException::of(answer)),
+        Err(error) => Err(WebHdfsException::again(format!("dataserver {http}: {error}"))),
     }
 }

@@ -9,7 +9,7 @@ use evenfall_files_machine::wire::DataserverPlace;
 use serde_json::{Value, json};
 
 use super::owner::OwnerInbox;
-use super::webhdfs::{Exception, REPLICATION, WebHdfsRequest};
+use super::webhdfs::{REPLICATION, WebHdfsException, WebHdfsRequest};
 use super::webhdfs_nameserver::Located;
 
 /// Hadoop's number of the checksum CRC32C.
@@ -28,7 +28,7 @@ pub fn server_defaults() -> Value {
 }
 
 /// The room of all disks that live.
-pub fn file_system(inbox: &OwnerInbox<Nameserver>) -> Result<Value, Exception> {
+pub fn file_system(inbox: &OwnerInbox<Nameserver>) -> Result<Value, WebHdfsException> {
     let (used, free) = inbox.ask(|server, now| {
         let live = server.servers().iter().filter(|(disk, _)| server.is_live(now, **disk));
         live.fold((0_u64, 0_u64), |(used, free), (_, one)| {
@@ -48,13 +48,13 @@ pub fn acl(inode: &Inode) -> Value {
 }
 
 /// The rights that the argument of `CHECKACCESS` names.
-pub fn action(request: &WebHdfsRequest) -> Result<u16, Exception> {
+pub fn action(request: &WebHdfsRequest) -> Result<u16, WebHdfsException> {
     let action = request.text("fsaction").unwrap_or("---").as_bytes();
     let is_action = action.len() == 3
         && action.iter().zip(b"rwx").all(|(given, right)| given == right || *given == b'-');
     match is_action {
         true => Ok(action.iter().fold(0, |bits, letter| bits << 1 | u16::from(*letter != b'-'))),
-        false => Err(Exception::argument("fsaction is three of r, w, x and -, such as r--")),
+        false => Err(WebHdfsException::argument("fsaction is three of r, w, x and -, such as r--")),
     }
 }
 

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use super::nameserver::limits;
 use super::owner::random_number;
 use super::pages::StatePages;
-use super::webhdfs::{Exception, ORDERS, WebHdfsRequest, escaped, json_of};
+use super::webhdfs::{ORDERS, WebHdfsException, WebHdfsRequest, escaped, json_of};
 use crate::settings::{FLOWSERVER, PreparedPath};
 use crate::{Options, ServiceError};
 
@@ -57,7 +57,7 @@ impl Flows {
 
     fn answer(&self, request: &http::Request) -> Answer {
         if let Err(foreign) = self.1.check(request) {
-            return Exception::from(foreign).into();
+            return WebHdfsException::from(foreign).into();
         }
         let answered = match (&request.method, request.path.as_str()) {
             (&Method::GET, "/evenfall/flows") => Ok(self.shown()),
@@ -65,7 +65,7 @@ impl Flows {
                 let client = request.from.ip().to_canonical();
                 self.order(&order, client).map(|value| json_of(&value))
             }),
-            _ => Err(Exception::unsupported("try GET /evenfall/flows")),
+            _ => Err(WebHdfsException::unsupported("try GET /evenfall/flows")),
         };
         answered.unwrap_or_else(Answer::from)
     }
@@ -98,7 +98,7 @@ impl Flows {
         }))
     }
 
-    fn order(&self, order: &WebHdfsRequest, client: IpAddr) -> Result<Value, Exception> {
+    fn order(&self, order: &WebHdfsRequest, client: IpAddr) -> Result<Value, WebHdfsException> {
         let (mut state, now) = (self.state(), MonotonicClock::now());
         let host = |name: &str| match order.text(name) {
             Some(text) => host_of(text),
@@ -138,27 +138,27 @@ impl Flows {
                 let counts = order.text("counts").unwrap_or_default().split(',');
                 let count = |text: &str| {
                     let (flow, moved) = text.split_once('-').unwrap_or((text, ""));
-                    Ok::<_, Exception>((FlowId(number_of(flow)?), number_of(moved)?))
+                    Ok::<_, WebHdfsException>((FlowId(number_of(flow)?), number_of(moved)?))
                 };
                 let counts = counts.map(count).collect::<Result<Vec<_>, _>>()?;
                 let unknown = state.counted(now, &counts);
                 let unknown: Vec<u64> = unknown.iter().map(|flow| flow.0).collect();
                 Ok(json!({ "unknown": unknown }))
             }
-            path => Err(Exception::unsupported(format!("there is no order {path:.50}"))),
+            path => Err(WebHdfsException::unsupported(format!("there is no order {path:.50}"))),
         }
     }
 }
 
-fn host_of(text: &str) -> Result<IpAddr, Exception> {
+fn host_of(text: &str) -> Result<IpAddr, WebHdfsException> {
     let address = text.parse::<SocketAddr>().map(|address| address.ip());
     let host = address.or_else(|_| text.parse::<IpAddr>());
     host.map(|host| host.to_canonical())
-        .map_err(|_| Exception::argument(format!("{text:.50} is no address")))
+        .map_err(|_| WebHdfsException::argument(format!("{text:.50} is no address")))
 }
 
-fn number_of(text: &str) -> Result<u64, Exception> {
-    text.parse().map_err(|_| Exception::argument(format!("{text:.50} is no number")))
+fn number_of(text: &str) -> Result<u64, WebHdfsException> {
+    text.parse().map_err(|_| WebHdfsException::argument(format!("{text:.50} is no number")))
 }
 
 /// Runs a flowserver until SIGINT or SIGTERM. `started` is called once, when clients can connect.

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 
 use super::owner::{OwnerInbox, now_ms, random_number};
 use super::reports;
-use super::webhdfs::{self, Exception, WebHdfsRequest, escaped, json_of};
+use super::webhdfs::{self, WebHdfsException, WebHdfsRequest, escaped, json_of};
 use super::webhdfs_dataserver::DataserverRoutes;
 use super::webhdfs_nameserver::NameserverRoutes;
 
@@ -43,19 +43,19 @@ const GRANT_PATIENCE: Duration = Duration::from_secs(40);
 ///
 /// # Errors
 /// When the user has no name that may be one, or the kernel gives no random number.
-pub fn writer_of(request: &WebHdfsRequest) -> Result<String, Exception> {
+pub fn writer_of(request: &WebHdfsRequest) -> Result<String, WebHdfsException> {
     let user = request.user()?;
     if let Some(own) = request.text(WRITER) {
         return Ok(format!("{user}/{own}"));
     }
-    let number = random_number().map_err(|error| Exception::io(error.to_string()))?;
+    let number = random_number().map_err(|error| WebHdfsException::io(error.to_string()))?;
     Ok(format!("{user}@{}/{number:016x}", request.from))
 }
 
 impl NameserverRoutes {
     /// Grants the lease of a file to the writer that a dataserver names.
-    pub fn grant_lease(&self, request: &WebHdfsRequest) -> Result<Answer, Exception> {
-        let missing = || Exception::argument("LEASE needs file=NUMBER and writer=NAME");
+    pub fn grant_lease(&self, request: &WebHdfsRequest) -> Result<Answer, WebHdfsException> {
+        let missing = || WebHdfsException::argument("LEASE needs file=NUMBER and writer=NAME");
         let number = request.number("file")?.ok_or_else(missing)?;
         let writer = request.text(WRITER).ok_or_else(missing)?.to_owned();
         let (path, caller) = (request.path.clone(), self.caller(request)?);
@@ -78,7 +78,7 @@ impl NameserverRoutes {
 }
 
 /// The leases that writers hold.
-pub fn held_leases(inbox: &OwnerInbox<Nameserver>) -> Result<Answer, Exception> {
+pub fn held_leases(inbox: &OwnerInbox<Nameserver>) -> Result<Answer, WebHdfsException> {
     let all = inbox.ask(|server, _| {
         let one = |held: &HeldLease| {
             let HeldLease { file, generation, holder, is_ending } = held;
@@ -98,7 +98,11 @@ impl DataserverRoutes {
     ///
     /// # Errors
     /// The exception of the nameserver, which names the holder of the lease when there is one.
-    pub fn ask_for_lease(&self, request: &WebHdfsRequest, file: FileId) -> Result<u64, Exception> {
+    pub fn ask_for_lease(
+        &self,
+        request: &WebHdfsRequest,
+        file: FileId,
+    ) -> Result<u64, WebHdfsException> {
         let (names, path) = (&self.nameserver, escaped(&request.path));
         let writer = escaped(&writer_of(request)?);
         let user = escaped(request.user()?);
@@ -111,12 +115,12 @@ impl DataserverRoutes {
             |error: &dyn std::fmt::Display| format!("the lease of {}: {error}", request.path);
         let granted = match self.ask(&url, Method::PUT, GRANT_PATIENCE) {
             Ok(granted) if granted.status == StatusCode::OK => granted.text(),
-            Ok(granted) => return Err(Exception::of(granted)),
+            Ok(granted) => return Err(WebHdfsException::of(granted)),
             Err(error) => Err(error),
         };
         // Nothing was written yet, so the client may ask again.
-        let granted = granted.map_err(|error| Exception::again(what(&error)))?;
+        let granted = granted.map_err(|error| WebHdfsException::again(what(&error)))?;
         let granted: Value = serde_json::from_str(&granted).unwrap_or_default();
-        granted["lease"].as_u64().ok_or_else(|| Exception::io(what(&OLD_NAMESERVER)))
+        granted["lease"].as_u64().ok_or_else(|| WebHdfsException::io(what(&OLD_NAMESERVER)))
     }
 }

@@ -10,7 +10,7 @@ use evenfall_runtime::http::streams::Answer;
 use serde_json::{Value, json};
 
 use super::owner::{EndedCall, OwnerInbox, PendingCall};
-use super::webhdfs::{Exception, json_of};
+use super::webhdfs::{WebHdfsException, json_of};
 use super::webhdfs_nameserver::PATIENCE;
 
 /// Most files that a report names as not in order.
@@ -19,7 +19,7 @@ const WRONG_MAX: usize = 10_000;
 const STEP: usize = 5_000;
 
 /// What the nameserver knows of the dataservers.
-pub fn servers(inbox: &OwnerInbox<Nameserver>) -> Result<Answer, Exception> {
+pub fn servers(inbox: &OwnerInbox<Nameserver>) -> Result<Answer, WebHdfsException> {
     let value = inbox.ask(|server, now| {
         let one = |(disk, one): (&DiskId, &KnownDataserver)| {
             let is_leaving = server.namespace().is_leaving(*disk);
@@ -55,7 +55,7 @@ pub fn servers(inbox: &OwnerInbox<Nameserver>) -> Result<Answer, Exception> {
 pub fn logged(
     inbox: &OwnerInbox<Nameserver>,
     pending: &PendingCall,
-) -> Result<EndedCall, Exception> {
+) -> Result<EndedCall, WebHdfsException> {
     if let Some(ended) = pending.wait(PATIENCE) {
         return Ok(ended);
     }
@@ -63,7 +63,7 @@ pub fn logged(
         Err(refusal) => format!("the change may still be made: {refusal}"),
         Ok(()) => "the disk of the nameserver does not answer".to_owned(),
     };
-    Err(Exception::io(why))
+    Err(WebHdfsException::io(why))
 }
 
 /// The disk of the dataserver that an operator calls by its name, by its address or by the number
@@ -89,7 +89,7 @@ pub fn forget(
     inbox: &OwnerInbox<Nameserver>,
     called: &str,
     is_forced: bool,
-) -> Result<Answer, Exception> {
+) -> Result<Answer, WebHdfsException> {
     let called: Vec<String> = called.split(',').map(str::to_owned).collect();
     let pending = inbox.begin(move |server, now, token| {
         let disks = called.iter().map(|one| disk_of(server, one)).collect::<Result<Vec<_>, _>>()?;
@@ -105,7 +105,7 @@ pub fn leave(
     inbox: &OwnerInbox<Nameserver>,
     called: &str,
     is_leaving: bool,
-) -> Result<Answer, Exception> {
+) -> Result<Answer, WebHdfsException> {
     let called = called.to_owned();
     let (tell, told) = std::sync::mpsc::sync_channel(1);
     let pending = inbox.begin(move |server, _, token| {
@@ -120,13 +120,16 @@ pub fn leave(
 }
 
 /// Begins to move copies from full disks to empty disks at this rate. A rate of 0 stops the moves.
-pub fn balance(inbox: &OwnerInbox<Nameserver>, bytes_per_s: u64) -> Result<Answer, Exception> {
+pub fn balance(
+    inbox: &OwnerInbox<Nameserver>,
+    bytes_per_s: u64,
+) -> Result<Answer, WebHdfsException> {
     inbox.ask(move |server, _| server.balance((bytes_per_s > 0).then_some(bytes_per_s)))?;
     Ok(json_of(&json!({ "bytesPerSecond": bytes_per_s })))
 }
 
 /// Files that lack copies or bytes.
-pub fn fsck(inbox: &OwnerInbox<Nameserver>) -> Result<Answer, Exception> {
+pub fn fsck(inbox: &OwnerInbox<Nameserver>) -> Result<Answer, WebHdfsException> {
     let (mut wrong, mut files, mut after) = (Vec::new(), 0, Some(FileId(0)));
     while let Some(last) = after {
         let (found, count, next) = inbox.ask(move |server, now| step(server, now, last))?;

@@ -25,13 +25,13 @@ pub const REPLICATION: u64 = 3;
 
 /// An exception of Hadoop.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Exception {
+pub struct WebHdfsException {
     status: StatusCode,
     class: Cow<'static, str>,
     message: String,
 }
 
-impl Exception {
+impl WebHdfsException {
     fn new(status: StatusCode, class: &'static str, message: impl Into<String>) -> Self {
         Self { status, class: class.into(), message: message.into() }
     }
@@ -81,14 +81,14 @@ impl Exception {
     }
 }
 
-impl From<ForeignRequest> for Exception {
+impl From<ForeignRequest> for WebHdfsException {
     fn from(why: ForeignRequest) -> Self {
         let class = "org.apache.hadoop.security.AccessControlException";
         Self::new(StatusCode::FORBIDDEN, class, why.to_string())
     }
 }
 
-impl From<FilesRefusal> for Exception {
+impl From<FilesRefusal> for WebHdfsException {
     fn from(refusal: FilesRefusal) -> Self {
         let (forbidden, words) = (StatusCode::FORBIDDEN, refusal.to_string());
         let missing = "java.io.FileNotFoundException";
@@ -138,10 +138,10 @@ impl From<FilesRefusal> for Exception {
     }
 }
 
-impl From<Exception> for Answer {
-    fn from(exception: Exception) -> Self {
+impl From<WebHdfsException> for Answer {
+    fn from(exception: WebHdfsException) -> Self {
         let name = exception.class.rsplit('.').next().unwrap_or_default();
-        let Exception { status, class, message } = &exception;
+        let WebHdfsException { status, class, message } = &exception;
         let value = json!({ "RemoteException": {
             "exception": name, "javaClassName": class, "message": message,
         } });
@@ -223,7 +223,7 @@ impl WebHdfsRequest {
     ///
     /// # Errors
     /// When the request has no operation, or an escape is wrong.
-    pub fn read(request: &http::Request, hint: &str) -> Result<Self, Exception> {
+    pub fn read(request: &http::Request, hint: &str) -> Result<Self, WebHdfsException> {
         let read = Self::parse(&request.path, &request.query, hint)?;
         Ok(Self { from: request.from.ip().to_canonical(), ..read })
     }
@@ -232,20 +232,25 @@ impl WebHdfsRequest {
     ///
     /// # Errors
     /// As [`read`](Self::read).
-    pub fn order(request: &http::Request) -> Result<Self, Exception> {
+    pub fn order(request: &http::Request) -> Result<Self, WebHdfsException> {
         let query = format!("{}&op=order", request.query);
         Self::parse_below(ORDERS, &request.path, &query, "there is no such order")
     }
 
-    fn parse(path: &str, query: &str, hint: &str) -> Result<Self, Exception> {
+    fn parse(path: &str, query: &str, hint: &str) -> Result<Self, WebHdfsException> {
         Self::parse_below(PREFIX, path, query, hint)
     }
 
-    fn parse_below(prefix: &str, path: &str, query: &str, hint: &str) -> Result<Self, Exception> {
+    fn parse_below(
+        prefix: &str,
+        path: &str,
+        query: &str,
+        hint: &str,
+    ) -> Result<Self, WebHdfsException> {
         let rest = path.strip_prefix(prefix);
         let rest = rest.filter(|rest| rest.is_empty() || rest.starts_with('/'));
-        let rest = rest.ok_or_else(|| Exception::unsupported(hint))?;
-        let wrong = || Exception::argument("an escape of the request is cut or is no UTF-8");
+        let rest = rest.ok_or_else(|| WebHdfsException::unsupported(hint))?;
+        let wrong = || WebHdfsException::argument("an escape of the request is cut or is no UTF-8");
         let path = unescaped(rest, false).ok_or_else(wrong)?;
         let path = if path.is_empty() { "/".to_owned() } else { path };
         let mut arguments = Vec::new();
@@ -258,7 +263,7 @@ impl WebHdfsRequest {
         let mut request = Self { path, op: String::new(), from, arguments };
         request.op = request.text("op").unwrap_or_default().to_ascii_uppercase();
         match request.op.is_empty() {
-            true => Err(Exception::argument("there is no argument op")),
+            true => Err(WebHdfsException::argument("there is no argument op")),
             false => Ok(request),
         }
     }
@@ -273,10 +278,12 @@ impl WebHdfsRequest {
     ///
     /// # Errors
     /// When the argument is no number, or is negative.
-    pub fn number(&self, name: &str) -> Result<Option<u64>, Exception> {
+    pub fn number(&self, name: &str) -> Result<Option<u64>, WebHdfsException> {
         let wrong = |text: &str| {
             let text: String = text.chars().take(50).collect();
-            Exception::argument(format!("Invalid value for webhdfs parameter {name:?}: {text:?}"))
+            WebHdfsException::argument(format!(
+                "Invalid value for webhdfs parameter {name:?}: {text:?}"
+            ))
         };
         self.text(name).map(|text| text.parse().map_err(|_| wrong(text))).transpose()
     }
@@ -285,13 +292,13 @@ impl WebHdfsRequest {
     ///
     /// # Errors
     /// When the argument is another word.
-    pub fn flag(&self, name: &str) -> Result<bool, Exception> {
+    pub fn flag(&self, name: &str) -> Result<bool, WebHdfsException> {
         match self.text(name).map(str::to_ascii_lowercase).as_deref() {
             None | Some("false") => Ok(false),
             Some("true") => Ok(true),
             Some(_) => {
                 let what = format!("Invalid value for webhdfs parameter {name:?}: true or false");
-                Err(Exception::argument(what))
+                Err(WebHdfsException::argument(what))
             }
         }
     }
@@ -300,12 +307,12 @@ impl WebHdfsRequest {
     ///
     /// # Errors
     /// When the argument is no octal number, or is above 1777.
-    pub fn mode(&self, default: u16) -> Result<u16, Exception> {
+    pub fn mode(&self, default: u16) -> Result<u16, WebHdfsException> {
         let Some(text) = self.text("permission") else { return Ok(default) };
         let mode = u16::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o1777);
         mode.ok_or_else(|| {
             let what = "Invalid value for webhdfs parameter \"permission\": octal, up to 1777";
-            Exception::argument(what)
+            WebHdfsException::argument(what)
         })
     }
 
@@ -313,11 +320,11 @@ impl WebHdfsRequest {
     ///
     /// # Errors
     /// When the argument is no number, or a file may not have so many.
-    pub fn replication(&self) -> Result<u16, Exception> {
+    pub fn replication(&self) -> Result<u16, WebHdfsException> {
         let asked = self.number("replication")?.unwrap_or(REPLICATION);
         let most = config::REPLICATION_MAX;
         let fits = u16::try_from(asked).ok().filter(|asked| (1..=most).contains(asked));
-        fits.ok_or_else(|| Exception::argument(format!("a file has 1 to {most} copies")))
+        fits.ok_or_else(|| WebHdfsException::argument(format!("a file has 1 to {most} copies")))
     }
 
     /// The name of a user or a group.
@@ -325,15 +332,15 @@ impl WebHdfsRequest {
     /// # Errors
     /// When the name is too long, or has control characters. A name with a line break would look
     /// like two lines of a listing.
-    pub fn name(&self, argument: &str) -> Result<Option<&str>, Exception> {
+    pub fn name(&self, argument: &str) -> Result<Option<&str>, WebHdfsException> {
         match self.text(argument) {
             Some(name) if name.chars().any(is_deceptive) => {
                 let what = format!("the argument {argument} has control characters: {name:?}");
-                Err(Exception::argument(what))
+                Err(WebHdfsException::argument(what))
             }
             Some(name) if name.len() > USER_BYTES_MAX => {
                 let what = format!("the argument {argument} has more than {USER_BYTES_MAX} bytes");
-                Err(Exception::argument(what))
+                Err(WebHdfsException::argument(what))
             }
             name => Ok(name),
         }
@@ -343,7 +350,7 @@ impl WebHdfsRequest {
     ///
     /// # Errors
     /// As [`name`](Self::name).
-    pub fn user(&self) -> Result<&str, Exception> {
+    pub fn user(&self) -> Result<&str, WebHdfsException> {
         Ok(self.name("user.name")?.unwrap_or("dr.who"))
     }
 }
@@ -402,7 +409,7 @@ mod tests {
         let wrong = "op=X&offset=-1&overwrite=yes&permission=999&replication=0&length=9e9";
         let wrong = format!("{wrong}&user.name={}&owner=a%0ab&group=%1b%5b31m", "x".repeat(65));
         let wrong = read(PREFIX, &wrong).unwrap();
-        let is_wrong = |error: Option<Exception>| {
+        let is_wrong = |error: Option<WebHdfsException>| {
             assert_eq!(error.map(|e| e.status), Some(StatusCode::BAD_REQUEST));
         };
         is_wrong(wrong.number("offset").err());

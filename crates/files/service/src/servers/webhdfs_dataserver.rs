@@ -27,7 +27,7 @@ use super::owner::OwnerInbox;
 use super::pages::{StatePages, of_dataserver};
 use super::reading::FileReading;
 use super::rebuilding;
-use super::webhdfs::{self, Exception, WebHdfsRequest, escaped, json_of};
+use super::webhdfs::{self, WebHdfsException, WebHdfsRequest, escaped, json_of};
 use super::writing::{PATIENCE, Pipeline, ROUND};
 use crate::Options;
 use crate::settings::DATASERVER;
@@ -102,12 +102,14 @@ impl DataserverRoutes {
 
     /// Answers with this dataserver's copy of the nameserver's log. The headers name the disk and
     /// the generation of the copy.
-    fn names(&self) -> Result<Answer, Exception> {
+    fn names(&self) -> Result<Answer, WebHdfsException> {
         let look = |server: &mut Dataserver, _| (server.disk(), server.log_replica_position());
         let (disk, (generation, log)) = self.inbox.ask(look)?;
         let logs = Logs::new(self.directory.clone());
         let (length, pieces) = match log {
-            Some(log) => logs.pieces(&log).map_err(|error| Exception::io(error.to_string()))?,
+            Some(log) => {
+                logs.pieces(&log).map_err(|error| WebHdfsException::io(error.to_string()))?
+            }
             None => (0, Box::new(std::iter::empty()) as Pieces),
         };
         let headers = vec![
@@ -124,7 +126,7 @@ impl DataserverRoutes {
             return page;
         }
         if let Err(foreign) = self.hosts.check(request) {
-            return Exception::from(foreign).into();
+            return WebHdfsException::from(foreign).into();
         }
         if (&request.method, request.path.as_str()) == (&Method::GET, rebuilding::NAMES) {
             return self.names().unwrap_or_else(Answer::from);
@@ -145,7 +147,7 @@ impl DataserverRoutes {
         request: &WebHdfsRequest,
         client: Option<IpAddr>,
         body: Arriving,
-    ) -> Result<Answer, Exception> {
+    ) -> Result<Answer, WebHdfsException> {
         let op = request.op.as_str();
         let is_ours = matches!(
             (method.as_str(), op),
@@ -153,14 +155,14 @@ impl DataserverRoutes {
         );
         if !is_ours {
             let what = format!("a dataserver has no {method} {op:.50}: ask the nameserver");
-            return Err(Exception::unsupported(what));
+            return Err(WebHdfsException::unsupported(what));
         }
         let (file, lease) = match request.number("file")?.map(FileId) {
             Some(file) => (file, None),
             None if op == "CREATE" => self.make(request)?,
             None => {
                 let what = "there is no argument file: ask the nameserver, which gives the address";
-                return Err(Exception::argument(what));
+                return Err(WebHdfsException::argument(what));
             }
         };
         match op {
@@ -171,7 +173,7 @@ impl DataserverRoutes {
         }
     }
 
-    fn view(&self, file: FileId) -> Result<Option<(CopyView, Option<u64>)>, Exception> {
+    fn view(&self, file: FileId) -> Result<Option<(CopyView, Option<u64>)>, WebHdfsException> {
         let look = move |server: &mut Dataserver, _| {
             server.view(file).map(|view| (view, server.epoch(file)))
         };
@@ -182,7 +184,11 @@ impl DataserverRoutes {
     /// still lacks some of these bytes after a while, the wait ends with the address of its
     /// primary, which has all of them. Hadoop's client does not follow a redirect from a
     /// dataserver.
-    fn wait_for(&self, file: FileId, end: u64) -> Result<Result<Found, SocketAddr>, Exception> {
+    fn wait_for(
+        &self,
+        file: FileId,
+        end: u64,
+    ) -> Result<Result<Found, SocketAddr>, WebHdfsException> {
         let (begun, mut rest) = (Instant::now(), FIRST_ROUND);
         loop {
             match self.view(file)? {
@@ -200,14 +206,16 @@ impl DataserverRoutes {
                 _ => {}
             }
             if begun.elapsed() >= READ_PATIENCE {
-                return Err(Exception::again("this dataserver lacks bytes of the file: try again"));
+                return Err(WebHdfsException::again(
+                    "this dataserver lacks bytes of the file: try again",
+                ));
             }
             std::thread::sleep(rest);
             rest = ROUND.min(rest * 2);
         }
     }
 
-    fn open(&self, request: &WebHdfsRequest, file: FileId) -> Result<Answer, Exception> {
+    fn open(&self, request: &WebHdfsRequest, file: FileId) -> Result<Answer, WebHdfsException> {
         let end = request.number("end")?.unwrap_or(0);
         let offset = request.number("offset")?.unwrap_or(0);
         let length = request.number("length")?;
@@ -217,7 +225,7 @@ impl DataserverRoutes {
         };
         let committed = view.committed;
         if offset > committed {
-            return Err(Exception::io(format!(
+            return Err(WebHdfsException::io(format!(
                 "Offset={offset} out of the range [0, {committed}]"
             )));
         }
@@ -238,7 +246,7 @@ impl DataserverRoutes {
 
     /// The checksum of the whole file: the one that Hadoop's client reads, or the one that does not
     /// depend on blocks.
-    fn checksum(&self, request: &WebHdfsRequest, file: FileId) -> Result<Answer, Exception> {
+    fn checksum(&self, request: &WebHdfsRequest, file: FileId) -> Result<Answer, WebHdfsException> {
         let end = request.number("end")?.unwrap_or(0);
         let (view, epoch) = match self.wait_for(file, end)? {
             Ok(found) => found,
@@ -254,7 +262,7 @@ impl DataserverRoutes {
             let reading =
                 FileReading::new(&self.inbox, directory, of, (view, epoch), range, others);
             for piece in reading.counted(None) {
-                sum.add(&piece.map_err(|error| Exception::again(error.to_string()))?);
+                sum.add(&piece.map_err(|error| WebHdfsException::again(error.to_string()))?);
             }
             let (algorithm, bytes) = sum.finish();
             let length = bytes.len() / 2;
@@ -264,9 +272,9 @@ impl DataserverRoutes {
         }
         let mut logs = Logs::new(self.directory.clone());
         let sum = logs.checksum(file, &view.chunks, view.committed);
-        let sum = sum.map_err(|error| Exception::again(error.to_string()))?;
+        let sum = sum.map_err(|error| WebHdfsException::again(error.to_string()))?;
         let sum =
-            sum.ok_or_else(|| Exception::again("the copy here is damaged or was replaced"))?;
+            sum.ok_or_else(|| WebHdfsException::again("the copy here is damaged or was replaced"))?;
         Ok(json_of(&json!({ "FileChecksum": {
             "algorithm": "COMPOSITE-CRC32C", "bytes": format!("{sum:08x}"), "length": 4,
         } })))
@@ -284,7 +292,7 @@ impl DataserverRoutes {
 
     /// Asks the nameserver to make the file whose bytes this dataserver is about to take. The
     /// request gets the lease of the file.
-    fn make(&self, request: &WebHdfsRequest) -> Result<LeasedFile, Exception> {
+    fn make(&self, request: &WebHdfsRequest) -> Result<LeasedFile, WebHdfsException> {
         // Without room for one more writer, the new file would replace the old file and then get no
         // bytes.
         expect_room(self.writing.load(Ordering::Relaxed))?;
@@ -299,13 +307,13 @@ impl DataserverRoutes {
         }
         let made = self.ask(&url, Method::PUT, MAKE_PATIENCE);
         let wrong = |error: &dyn std::fmt::Display| {
-            Exception::io(format!("{} may have been made or not: {error}", request.path))
+            WebHdfsException::io(format!("{} may have been made or not: {error}", request.path))
         };
         let made = match made {
             Ok(made) if made.status == StatusCode::OK => made.text().map_err(|e| wrong(&e))?,
-            Ok(made) => return Err(Exception::of(made)),
+            Ok(made) => return Err(WebHdfsException::of(made)),
             Err(error @ RequestError::Connection(_)) => {
-                return Err(Exception::again(format!("the nameserver: {error}")));
+                return Err(WebHdfsException::again(format!("the nameserver: {error}")));
             }
             Err(error) => return Err(wrong(&error)),
         };
@@ -317,17 +325,17 @@ impl DataserverRoutes {
 
     /// Copies the beginnings of files into a new file. Each part is a number, the address of a
     /// dataserver that has a copy, and a length.
-    fn gather(&self, request: &WebHdfsRequest, file: FileId) -> Result<Answer, Exception> {
+    fn gather(&self, request: &WebHdfsRequest, file: FileId) -> Result<Answer, WebHdfsException> {
         // No client knows the name of the new file, so the file needs no lease.
         let _writing = self.begin_to_write()?;
         let view = self.wait_to_lead(file, None, PATIENCE)?;
         if view.queued > 0 {
-            return Err(Exception::io(format!("{} has bytes already", request.path)));
+            return Err(WebHdfsException::io(format!("{} has bytes already", request.path)));
         }
         let parts = request.text("parts").unwrap_or_default().split(',');
         let mut pipeline = Pipeline::new(self, file, None, 0);
         for part in parts.filter(|part| !part.is_empty()) {
-            let wrong = || Exception::argument("a part is NUMBER@ADDRESS@LENGTH");
+            let wrong = || WebHdfsException::argument("a part is NUMBER@ADDRESS@LENGTH");
             let mut words = part.split('@');
             let mut word = || words.next().ok_or_else(wrong);
             let (id, http, length) = (word()?, word()?, word()?);
@@ -335,11 +343,14 @@ impl DataserverRoutes {
             let http: SocketAddr = http.parse().map_err(|_| wrong())?;
             let length: u64 = length.parse().map_err(|_| wrong())?;
             if self.key.is_none() && !http.ip().is_loopback() {
-                return Err(Exception::argument("without a key a part is on a loopback address"));
+                return Err(WebHdfsException::argument(
+                    "without a key a part is on a loopback address",
+                ));
             }
             let from = format!("http://{http}{}/?op=OPEN&file={id}", webhdfs::PREFIX);
             let from = format!("{from}&end={length}&offset=0&length={length}");
-            let gone = |error: &dyn std::fmt::Display| Exception::again(format!("{http}: {error}"));
+            let gone =
+                |error: &dyn std::fmt::Display| WebHdfsException::again(format!("{http}: {error}"));
             let from = self.ask(&from, Method::GET, READ_PATIENCE);
             let from = from.map_err(|error| gone(&error))?;
             if from.status != StatusCode::OK {
@@ -364,7 +375,7 @@ impl DataserverRoutes {
         (file, lease): LeasedFile,
         client: Option<IpAddr>,
         body: Arriving,
-    ) -> Result<Answer, Exception> {
+    ) -> Result<Answer, WebHdfsException> {
         let _writing = self.begin_to_write()?;
         self.wait_to_lead(file, None, PATIENCE)?;
         let lease = lease.map_or_else(|| self.ask_for_lease(request, file), Ok)?;
@@ -389,17 +400,17 @@ impl DataserverRoutes {
         lease: u64,
         client: Option<IpAddr>,
         mut body: Arriving,
-    ) -> Result<(), Exception> {
+    ) -> Result<(), WebHdfsException> {
         let at = request.number("at")?;
         // The lease comes here with the next assignment of the file.
         let view = self.wait_to_lead(file, Some(lease), PATIENCE)?;
         if request.op == "CREATE" && view.queued > 0 {
             let what = format!("{} has bytes already: create it anew", request.path);
-            return Err(Exception::io(what));
+            return Err(WebHdfsException::io(what));
         }
         if let Some(at) = at.filter(|at| *at != view.queued) {
             let what = format!("{} has {} bytes and not {at}", request.path, view.queued);
-            return Err(Exception::again(what));
+            return Err(WebHdfsException::again(what));
         }
         let flows = self.begin_flows(client, &view);
         let mut pipeline = Pipeline::new(self, file, Some(lease), view.queued);
@@ -421,7 +432,7 @@ impl DataserverRoutes {
         flows.filter_map(|(from, to)| steering.write(from, to)).collect()
     }
 
-    fn begin_to_write(&self) -> Result<Writing<'_>, Exception> {
+    fn begin_to_write(&self) -> Result<Writing<'_>, WebHdfsException> {
         let writing = Writing(&self.writing);
         expect_room(self.writing.fetch_add(1, Ordering::Relaxed))?;
         Ok(writing)
@@ -431,7 +442,7 @@ impl DataserverRoutes {
     ///
     /// # Errors
     /// The process ends.
-    pub fn leads(&self, file: FileId) -> Result<bool, Exception> {
+    pub fn leads(&self, file: FileId) -> Result<bool, WebHdfsException> {
         Ok(self.view(file)?.is_some_and(|(view, _)| view.is_primary))
     }
 
@@ -444,7 +455,7 @@ impl DataserverRoutes {
         file: FileId,
         lease: Option<u64>,
         patience: Duration,
-    ) -> Result<CopyView, Exception> {
+    ) -> Result<CopyView, WebHdfsException> {
         let (begun, mut rest) = (Instant::now(), FIRST_ROUND);
         loop {
             let found = self.view(file)?;
@@ -467,7 +478,7 @@ impl DataserverRoutes {
     }
 
     /// Waits until the nameserver knows the length, and has the lease back.
-    fn flush(&self, file: FileId, lease: Option<u64>) -> Result<(), Exception> {
+    fn flush(&self, file: FileId, lease: Option<u64>) -> Result<(), WebHdfsException> {
         let begun = Instant::now();
         loop {
             let pending = self.inbox.begin(move |server, _, token| match lease {
@@ -485,7 +496,7 @@ impl DataserverRoutes {
                 Some(Err(_)) | None => {
                     let what =
                         "the nameserver has not noted the length: read the file to find its end";
-                    return Err(Exception::io(what));
+                    return Err(WebHdfsException::io(what));
                 }
             }
         }
@@ -499,10 +510,10 @@ type Found = (CopyView, Option<u64>);
 type LeasedFile = (FileId, Option<u64>);
 
 /// Refuses one more file when so many are written.
-fn expect_room(writing: usize) -> Result<(), Exception> {
+fn expect_room(writing: usize) -> Result<(), WebHdfsException> {
     if writing >= WRITERS_MAX {
         let what = format!("{WRITERS_MAX} files are written here already");
-        return Err(Exception::again(what));
+        return Err(WebHdfsException::again(what));
     }
     Ok(())
 }
@@ -513,14 +524,15 @@ fn push_all(
     pipeline: &mut Pipeline<'_>,
     mut next: impl FnMut() -> io::Result<Bytes>,
     length: Option<u64>,
-) -> Result<(), Exception> {
+) -> Result<(), WebHdfsException> {
     let mut done = 0;
     loop {
         let piece = next();
-        let piece = piece.map_err(|error| Exception::io(format!("the body was cut: {error}")))?;
+        let piece =
+            piece.map_err(|error| WebHdfsException::io(format!("the body was cut: {error}")))?;
         if piece.is_empty() {
             let is_whole = length.is_none_or(|length| length == done);
-            return is_whole.then_some(()).ok_or_else(|| Exception::io("the body was cut"));
+            return is_whole.then_some(()).ok_or_else(|| WebHdfsException::io("the body was cut"));
         }
         done += piece.len() as u64;
         pipeline.push(piece)?;

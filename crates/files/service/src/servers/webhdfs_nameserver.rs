@@ -22,7 +22,7 @@ use super::listing::{ListingPage, Sums};
 use super::owner::{OwnerInbox, now_ms};
 use super::pages::{StatePages, of_nameserver};
 use super::users::Users;
-use super::webhdfs::{self, Exception, WebHdfsRequest, escaped, json_of, status};
+use super::webhdfs::{self, WebHdfsException, WebHdfsRequest, escaped, json_of, status};
 use super::{facts, reports};
 use crate::Options;
 use crate::settings::NAMESERVER;
@@ -67,7 +67,7 @@ impl NameserverRoutes {
     ///
     /// # Errors
     /// When the name of the user is no name.
-    pub fn caller(&self, request: &WebHdfsRequest) -> Result<Caller, Exception> {
+    pub fn caller(&self, request: &WebHdfsRequest) -> Result<Caller, WebHdfsException> {
         Ok(self.users.caller(request.user()?))
     }
 
@@ -77,7 +77,7 @@ impl NameserverRoutes {
             return page;
         }
         if let Err(foreign) = self.hosts.check(request) {
-            return Exception::from(foreign).into();
+            return WebHdfsException::from(foreign).into();
         }
         let answered = match (&request.method, request.path.as_str()) {
             (&Method::GET, "/evenfall/status") => reports::servers(&self.inbox),
@@ -91,10 +91,10 @@ impl NameserverRoutes {
     }
 
     /// Carries out an order of an operator: no part of WebHDFS.
-    fn order(&self, request: &http::Request) -> Result<Answer, Exception> {
+    fn order(&self, request: &http::Request) -> Result<Answer, WebHdfsException> {
         let order = WebHdfsRequest::order(request)?;
         if !self.caller(&order)?.is_superuser {
-            return Err(Exception::not_superuser(order.user()?));
+            return Err(WebHdfsException::not_superuser(order.user()?));
         }
         let called = order.text("server").unwrap_or_default();
         match order.path.as_str() {
@@ -102,11 +102,15 @@ impl NameserverRoutes {
             "/stay" => reports::leave(&self.inbox, called, false),
             "/forget" => reports::forget(&self.inbox, called, order.flag("force")?),
             "/balance" => reports::balance(&self.inbox, order.number("bytes")?.unwrap_or(0)),
-            path => Err(Exception::unsupported(format!("there is no order {path:.50}"))),
+            path => Err(WebHdfsException::unsupported(format!("there is no order {path:.50}"))),
         }
     }
 
-    fn operate(&self, method: &Method, request: &WebHdfsRequest) -> Result<Answer, Exception> {
+    fn operate(
+        &self,
+        method: &Method,
+        request: &WebHdfsRequest,
+    ) -> Result<Answer, WebHdfsException> {
         match (method, request.op.as_str()) {
             (&Method::GET, op) => self.get(op, request),
             (&Method::PUT, op) => self.put(op, request),
@@ -119,7 +123,7 @@ impl NameserverRoutes {
     }
 
     /// Deletes a path. As in HDFS, a missing path and the root give `false`.
-    fn delete(&self, request: &WebHdfsRequest) -> Result<Answer, Exception> {
+    fn delete(&self, request: &WebHdfsRequest) -> Result<Answer, WebHdfsException> {
         let (path, recursive) = (request.path.clone(), request.flag("recursive")?);
         let is_root = names(&path)?.is_empty();
         let is_gone = match self.change(request, NamespaceCall::Delete { path, recursive })? {
@@ -130,7 +134,7 @@ impl NameserverRoutes {
         Ok(json_of(&json!({ "boolean": is_gone })))
     }
 
-    fn get(&self, op: &str, request: &WebHdfsRequest) -> Result<Answer, Exception> {
+    fn get(&self, op: &str, request: &WebHdfsRequest) -> Result<Answer, WebHdfsException> {
         let value = match op {
             "OPEN" | "GETFILECHECKSUM" => return self.redirect_read(op, request),
             "LISTSTATUS" => return self.list(request),
@@ -166,7 +170,7 @@ impl NameserverRoutes {
         Ok(json_of(&value))
     }
 
-    fn put(&self, op: &str, request: &WebHdfsRequest) -> Result<Answer, Exception> {
+    fn put(&self, op: &str, request: &WebHdfsRequest) -> Result<Answer, WebHdfsException> {
         let path = request.path.clone();
         let (call, is_boolean) = match op {
             "CREATE" => return self.redirect_writer(request),
@@ -183,7 +187,7 @@ impl NameserverRoutes {
             "SETOWNER" => {
                 let (owner, group) = (request.name("owner")?, request.name("group")?);
                 if owner.is_none() && group.is_none() {
-                    return Err(Exception::argument("Both owner and group are empty."));
+                    return Err(WebHdfsException::argument("Both owner and group are empty."));
                 }
                 let (owner, group) = (owner.map(str::to_owned), group.map(str::to_owned));
                 (NamespaceCall::SetOwner { path, owner, group }, false)
@@ -216,9 +220,9 @@ impl NameserverRoutes {
 
     /// As in HDFS, a rename that cannot be made gives `false` when the request has no options, and
     /// an error when the request has options.
-    fn rename(&self, request: &WebHdfsRequest) -> Result<Answer, Exception> {
+    fn rename(&self, request: &WebHdfsRequest) -> Result<Answer, WebHdfsException> {
         let Some(to) = request.text("destination") else {
-            return Err(Exception::argument("there is no argument destination"));
+            return Err(WebHdfsException::argument("there is no argument destination"));
         };
         names(&request.path)?;
         names(to)?;
@@ -228,7 +232,7 @@ impl NameserverRoutes {
         let is_exact = options.is_some();
         let made = self.change(request, NamespaceCall::Rename { from, to, overwrite, is_exact })?;
         if options.is_some() {
-            return made.map(|()| webhdfs::empty(StatusCode::OK)).map_err(Exception::from);
+            return made.map(|()| webhdfs::empty(StatusCode::OK)).map_err(WebHdfsException::from);
         }
         let is_made = match made {
             Ok(()) => true,
@@ -250,7 +254,7 @@ impl NameserverRoutes {
         request: &WebHdfsRequest,
         needs: impl FnOnce(&InodeKind) -> u16 + Send + 'static,
         of: impl FnOnce(&Namespace, FileId, &Inode) -> T + Send + 'static,
-    ) -> Result<T, Exception> {
+    ) -> Result<T, WebHdfsException> {
         let (path, caller) = (request.path.clone(), self.caller(request)?);
         let found = self.inbox.ask(move |server, _| {
             let namespace = server.namespace();
@@ -263,7 +267,7 @@ impl NameserverRoutes {
 
     /// The statuses of a directory. A long listing leaves page by page, so that no directory fills
     /// the memory.
-    fn list(&self, request: &WebHdfsRequest) -> Result<Answer, Exception> {
+    fn list(&self, request: &WebHdfsRequest) -> Result<Answer, WebHdfsException> {
         let first = self.look(request, to_list, |namespace, id, inode| {
             ListingPage::of(namespace, id, inode, "")
         })?;
@@ -305,7 +309,7 @@ impl NameserverRoutes {
 
     /// The sums of all files below a path. The owner counts some inodes at a time, and names may
     /// change between two steps.
-    fn sums(&self, request: &WebHdfsRequest) -> Result<Sums, Exception> {
+    fn sums(&self, request: &WebHdfsRequest) -> Result<Sums, WebHdfsException> {
         let id = self.look(request, |_| 0, |_, id, _| id)?;
         let (mut sums, mut rest) = (Sums::default(), vec![id]);
         while !rest.is_empty() {
@@ -317,7 +321,7 @@ impl NameserverRoutes {
         Ok(sums)
     }
 
-    fn content_summary(&self, request: &WebHdfsRequest) -> Result<Value, Exception> {
+    fn content_summary(&self, request: &WebHdfsRequest) -> Result<Value, WebHdfsException> {
         let sums = self.sums(request)?;
         Ok(json!({ "ContentSummary": {
             "directoryCount": sums.directories, "fileCount": sums.files, "length": sums.length,
@@ -325,7 +329,7 @@ impl NameserverRoutes {
         } }))
     }
 
-    fn quota_usage(&self, request: &WebHdfsRequest) -> Result<Value, Exception> {
+    fn quota_usage(&self, request: &WebHdfsRequest) -> Result<Value, WebHdfsException> {
         let sums = self.sums(request)?;
         Ok(json!({ "QuotaUsage": {
             "fileAndDirectoryCount": sums.directories + sums.files, "quota": -1,
@@ -334,7 +338,7 @@ impl NameserverRoutes {
     }
 
     /// Where the bytes of a part of a file are.
-    fn blocks(&self, op: &str, request: &WebHdfsRequest) -> Result<Value, Exception> {
+    fn blocks(&self, op: &str, request: &WebHdfsRequest) -> Result<Value, WebHdfsException> {
         let offset = request.number("offset")?.unwrap_or(0);
         let length = request.number("length")?.unwrap_or(u64::MAX);
         let located = self.locate(request, &request.path, READ)?;
@@ -350,7 +354,7 @@ impl NameserverRoutes {
         &self,
         request: &WebHdfsRequest,
         call: NamespaceCall,
-    ) -> Result<Result<(), FilesRefusal>, Exception> {
+    ) -> Result<Result<(), FilesRefusal>, WebHdfsException> {
         self.change_as(self.caller(request)?, call)
     }
 
@@ -359,7 +363,7 @@ impl NameserverRoutes {
         &self,
         caller: Caller,
         call: NamespaceCall,
-    ) -> Result<Result<(), FilesRefusal>, Exception> {
+    ) -> Result<Result<(), FilesRefusal>, WebHdfsException> {
         let pending = self
             .inbox
             .begin(move |server, now, token| server.call(now, now_ms(), token, &caller, &call));
@@ -373,7 +377,7 @@ impl NameserverRoutes {
         request: &WebHdfsRequest,
         path: &str,
         access: u16,
-    ) -> Result<Located, Exception> {
+    ) -> Result<Located, WebHdfsException> {
         let (path, client, caller) = (path.to_owned(), request.from, self.caller(request)?);
         let found = self.inbox.ask(move |server, now| {
             let (id, inode) = found(server.namespace(), &caller, &path)?;
@@ -404,7 +408,7 @@ impl NameserverRoutes {
     }
 
     /// Waits until the file has a live primary. A dead primary is replaced within seconds.
-    fn redirect_to_primary(&self, request: &WebHdfsRequest) -> Result<Answer, Exception> {
+    fn redirect_to_primary(&self, request: &WebHdfsRequest) -> Result<Answer, WebHdfsException> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let located = self.locate(request, &request.path, WRITE)?;
@@ -422,14 +426,18 @@ impl NameserverRoutes {
             }
             if Instant::now() >= deadline {
                 let what = format!("the dataserver that leads {} is not alive", request.path);
-                return Err(Exception::again(what));
+                return Err(WebHdfsException::again(what));
             }
             std::thread::sleep(ROUND);
         }
     }
 
     /// Sends a reader to a near copy. Copies that are equally near take turns.
-    fn redirect_read(&self, op: &str, request: &WebHdfsRequest) -> Result<Answer, Exception> {
+    fn redirect_read(
+        &self,
+        op: &str,
+        request: &WebHdfsRequest,
+    ) -> Result<Answer, WebHdfsException> {
         let located = self.locate(request, &request.path, READ)?;
         let length = located.length;
         // A reader that goes on in another copy must not go on in another file.
@@ -438,7 +446,9 @@ impl NameserverRoutes {
         }
         let offset = request.number("offset")?.unwrap_or(0);
         if offset > length {
-            return Err(Exception::io(format!("Offset={offset} out of the range [0, {length}]")));
+            return Err(WebHdfsException::io(format!(
+                "Offset={offset} out of the range [0, {length}]"
+            )));
         }
         let mut query = format!("op={op}&file={}&end={length}&offset={offset}", located.id.0);
         if let Some(bytes) = request.number("length")? {
@@ -456,7 +466,7 @@ impl NameserverRoutes {
             Some(place) => redirect(request, place, &query),
             None => {
                 let what = format!("no live dataserver has {}", request.path);
-                Err(Exception::again(what))
+                Err(WebHdfsException::again(what))
             }
         }
     }
@@ -510,7 +520,7 @@ pub fn redirect(
     request: &WebHdfsRequest,
     place: &DataserverPlace,
     query: &str,
-) -> Result<Answer, Exception> {
+) -> Result<Answer, WebHdfsException> {
     let (path, http) = (escaped(&request.path), place.http);
     let user = escaped(request.user()?);
     let to = format!("http://{http}{}{path}?{query}&user.name={user}", webhdfs::PREFIX);
@@ -546,7 +556,7 @@ fn is_excluded(request: &WebHdfsRequest, place: &DataserverPlace) -> bool {
     excluded.split(',').any(|one| one == place.http.to_string())
 }
 
-fn no_operation(method: &Method, op: &str) -> Exception {
+fn no_operation(method: &Method, op: &str) -> WebHdfsException {
     let op: String = op.chars().take(50).collect();
-    Exception::unsupported(format!("{method} has no operation {op}"))
+    WebHdfsException::unsupported(format!("{method} has no operation {op}"))
 }

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use evenfall_files_machine::{FileId, FilesRefusal};
 
 use super::owner::{EndedCall, PendingCall};
-use super::webhdfs::Exception;
+use super::webhdfs::WebHdfsException;
 use super::webhdfs_dataserver::DataserverRoutes;
 
 /// Longest wait for the end of an append, and longest time for which appends are repeated without
@@ -54,7 +54,7 @@ impl<'a> Pipeline<'a> {
     ///
     /// # Errors
     /// When an append was not made and is not sent again.
-    pub fn push(&mut self, bytes: Bytes) -> Result<(), Exception> {
+    pub fn push(&mut self, bytes: Bytes) -> Result<(), WebHdfsException> {
         while self.under_way.len() >= PIPELINE {
             self.settle_first()?;
         }
@@ -73,7 +73,7 @@ impl<'a> Pipeline<'a> {
 
     /// Waits for the first append. When the first append was certainly not made, the first append
     /// and all appends behind it are sent again.
-    fn settle_first(&mut self) -> Result<(), Exception> {
+    fn settle_first(&mut self) -> Result<(), WebHdfsException> {
         let Some((bytes, pending)) = self.under_way.pop_front() else { return Ok(()) };
         let refusal = match self.end_of(&pending)? {
             Ok(()) => {
@@ -109,7 +109,7 @@ impl<'a> Pipeline<'a> {
     }
 
     /// Waits for an append. Nobody tells a primary that was left out what became of its appends.
-    fn end_of(&self, pending: &PendingCall) -> Result<EndedCall, Exception> {
+    fn end_of(&self, pending: &PendingCall) -> Result<EndedCall, WebHdfsException> {
         let begun = Instant::now();
         loop {
             if let Some(ended) = pending.wait(LOOK) {
@@ -127,7 +127,7 @@ impl<'a> Pipeline<'a> {
     ///
     /// # Errors
     /// As [`push`](Self::push).
-    pub fn finish(mut self) -> Result<(), Exception> {
+    pub fn finish(mut self) -> Result<(), WebHdfsException> {
         while !self.under_way.is_empty() {
             self.settle_first()?;
         }

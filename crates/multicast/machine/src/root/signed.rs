@@ -28,7 +28,7 @@ impl Root {
         let holds = self.config.mode.holds() && self.last_deadline > SyncTime::ZERO;
         let Run { epoch, id: run_id, .. } = self.run;
         let fixed = Fixed {
-            class: Class::Live,
+            class: TrafficClass::Live,
             key_id: self.out.seal.key_id(),
             run_id,
             first_message: self.next_message - u64::from(self.open.count),

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::{
-    Class, Destination, Format, GroupId, Head, Install, Summary, SyncTime, Timestamp, Token,
+    Destination, Format, GroupId, Head, Install, Summary, SyncTime, Timestamp, Token, TrafficClass,
     Transmit,
 };
 use evenfall_feed_formats::mold::replay::ReplayRing;
@@ -255,7 +255,7 @@ impl Handoff {
                 (Head::new(&heartbeat(session_of(run, tree), number + 1)), Bytes::new())
             }
         };
-        let transmit = Transmit::new(Class::Control, Destination::Group(group), head, body);
+        let transmit = Transmit::new(TrafficClass::Control, Destination::Group(group), head, body);
         // An announcement that finds no room is made again.
         self.port.send(0, transmit).ok();
     }
@@ -335,7 +335,7 @@ impl Handoff {
 
     fn send(&mut self, stream: u32, head: Head, body: Bytes, token: Option<Token>) -> bool {
         let to = Destination::Group(self.channels[stream as usize].group);
-        let transmit = Transmit { token, ..Transmit::new(Class::Live, to, head, body) };
+        let transmit = Transmit { token, ..Transmit::new(TrafficClass::Live, to, head, body) };
         let mut sent = self.port.send(0, transmit.clone());
         if sent.is_err() {
             // A release with more datagrams than the queue holds leaves in several steps.

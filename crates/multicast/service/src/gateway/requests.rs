@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use evenfall_core::{Arrival, Class, Destination, Head, Timestamp, Transmit};
+use evenfall_core::{Arrival, Destination, Head, Timestamp, TrafficClass, Transmit};
 use evenfall_feed_formats::mold::replay::{RequestCounts, RequestGate, RequestRefusal};
 use evenfall_feed_formats::mold::{PacketBuilder, Request, SessionId};
 use evenfall_host::clock::MonotonicClock;
@@ -163,7 +163,7 @@ fn serve(
             let to = Destination::One(arrival.from);
             let body = packet.finish().into();
             // An answer that finds no room is lost, as on a network, and is asked for again.
-            port.send(0, Transmit::new(Class::Repair, to, Head::new(&[]), body)).ok();
+            port.send(0, Transmit::new(TrafficClass::Repair, to, Head::new(&[]), body)).ok();
         }
         if !outcomes.is_empty() {
             let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);

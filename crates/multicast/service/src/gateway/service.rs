@@ -4,7 +4,7 @@
 use std::error::Error;
 
 use evenfall_runtime::service::{RoleSpec, Service, Start};
-use evenfall_runtime::settings::{self, Document, KnownTable, SettingsError, keys_of};
+use evenfall_runtime::settings::{self, KnownTable, SettingsDocument, SettingsError, keys_of};
 use serde_json::Value;
 
 use super::role;
@@ -34,22 +34,22 @@ impl Service for GatewayService {
         vec![KnownTable { table: "gateway", keys: keys_of::<GatewaySettings>() }]
     }
 
-    fn values(&self, document: &Document) -> Result<toml::Table, SettingsError> {
+    fn values(&self, document: &SettingsDocument) -> Result<toml::Table, SettingsError> {
         let mut tables = toml::Table::new();
         settings::put(&mut tables, "gateway", &table(document)?);
         Ok(tables)
     }
 
-    fn check(&self, document: &Document) -> Result<(), SettingsError> {
+    fn check(&self, document: &SettingsDocument) -> Result<(), SettingsError> {
         table(document)?;
         all_gateways(document).map(drop)
     }
 
-    fn check_run(&self, _: &Document) -> Result<(), SettingsError> {
+    fn check_run(&self, _: &SettingsDocument) -> Result<(), SettingsError> {
         Ok(())
     }
 
-    fn describe(&self, document: &Document) -> Result<Vec<String>, SettingsError> {
+    fn describe(&self, document: &SettingsDocument) -> Result<Vec<String>, SettingsError> {
         let protocol = table(document)?.protocol;
         let line = |gateway: GatewayNode| {
             let requests = gateway.rerequest.map(|at| format!(", requests at {at}"));

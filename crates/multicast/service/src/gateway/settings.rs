@@ -11,7 +11,7 @@ use evenfall_feed_formats::mold::HEADER_BYTES;
 use evenfall_feed_formats::mold::replay::{ReplayLimits, RequestLimits};
 use evenfall_runtime::address::HostPort;
 use evenfall_runtime::settings::check::within;
-use evenfall_runtime::settings::{Document, Mistake, SettingsError};
+use evenfall_runtime::settings::{SettingsDocument, SettingsError, SettingsMistake};
 use serde::{Deserialize, Serialize};
 
 use crate::settings::{RoleName, Settings};
@@ -194,7 +194,7 @@ impl GatewaySettings {
         }
     }
 
-    fn check(&self) -> Result<(), Mistake> {
+    fn check(&self) -> Result<(), SettingsMistake> {
         within("gateway.packet_bytes", self.packet_bytes, &PACKET_BYTES)?;
         within("gateway.requests_per_second", self.requests_per_second, &RATE)?;
         within("gateway.request_burst", self.request_burst, &RATE)?;
@@ -204,7 +204,7 @@ impl GatewaySettings {
                 "gateway.heartbeat = \"{:?}\": must be {HEARTBEAT_MIN:?} or more",
                 self.heartbeat
             );
-            return Err(Mistake::new("gateway.heartbeat", why));
+            return Err(SettingsMistake::new("gateway.heartbeat", why));
         }
         for (key, value) in [("ring_messages", self.ring_messages), ("ring_bytes", self.ring_bytes)]
         {
@@ -213,7 +213,7 @@ impl GatewaySettings {
                     "gateway.{key} = 0: must be above 0; leave `rerequest` out of the node where \
                      no message is to be sent again"
                 );
-                return Err(Mistake::new(format!("gateway.{key}"), why));
+                return Err(SettingsMistake::new(format!("gateway.{key}"), why));
             }
         }
         Ok(())
@@ -255,7 +255,7 @@ impl GatewayNode {
     ///
     /// # Errors
     /// As [`all_gateways`].
-    pub fn of(document: &Document, name: &str) -> Result<Self, SettingsError> {
+    pub fn of(document: &SettingsDocument, name: &str) -> Result<Self, SettingsError> {
         let found = all_gateways(document)?.into_iter().find(|gateway| gateway.name == name);
         found.ok_or_else(|| SettingsError::new(format!("no gateway is called {name}")))
     }
@@ -283,7 +283,7 @@ impl GatewayNode {
 ///
 /// # Errors
 /// The line and key of the first mistake, and what is allowed.
-pub fn table(document: &Document) -> Result<GatewaySettings, SettingsError> {
+pub fn table(document: &SettingsDocument) -> Result<GatewaySettings, SettingsError> {
     let settings: GatewaySettings = document.part("gateway")?;
     settings.check().map_err(|mistake| document.refuse(mistake))?;
     Ok(settings)
@@ -293,7 +293,7 @@ pub fn table(document: &Document) -> Result<GatewaySettings, SettingsError> {
 ///
 /// # Errors
 /// The line and key of the first mistake, and what is allowed.
-pub fn all_gateways(document: &Document) -> Result<Vec<GatewayNode>, SettingsError> {
+pub fn all_gateways(document: &SettingsDocument) -> Result<Vec<GatewayNode>, SettingsError> {
     let protocol = table(document)?.protocol;
     let settings = Settings::of(document)?;
     let (trees, keyed) = (settings.course.trees, settings.run.is_keyed());
@@ -304,7 +304,8 @@ pub fn all_gateways(document: &Document) -> Result<Vec<GatewayNode>, SettingsErr
             continue;
         }
         let key_of = |key: &str| format!("node.{at}.{key}");
-        let refuse = |key: &str, why: String| document.refuse(Mistake::new(key_of(key), why));
+        let refuse =
+            |key: &str, why: String| document.refuse(SettingsMistake::new(key_of(key), why));
         let name = keys.name.clone();
         let found = keys.participants.iter().map(HostPort::look_up).collect::<Result<_, _>>();
         let participants = found.map_err(|error| {
@@ -312,7 +313,9 @@ pub fn all_gateways(document: &Document) -> Result<Vec<GatewayNode>, SettingsErr
         })?;
         let GatewayNodeKeys { rerequest, requesters, interface, .. } = keys;
         let mut gateway = GatewayNode { name, participants, rerequest, requesters, interface };
-        gateway.check(protocol, trees, keyed).map_err(|Mistake { key, why }| refuse(&key, why))?;
+        gateway
+            .check(protocol, trees, keyed)
+            .map_err(|SettingsMistake { key, why }| refuse(&key, why))?;
         gateway.fill_requesters();
         gateways.push(gateway);
     }
@@ -320,7 +323,12 @@ pub fn all_gateways(document: &Document) -> Result<Vec<GatewayNode>, SettingsErr
 }
 
 impl GatewayNode {
-    fn check(&self, protocol: HandoffProtocol, trees: u32, keyed: bool) -> Result<(), Mistake> {
+    fn check(
+        &self,
+        protocol: HandoffProtocol,
+        trees: u32,
+        keyed: bool,
+    ) -> Result<(), SettingsMistake> {
         let name = &self.name;
         self.check_participants(trees)?;
         let given = self.participants.iter().map(|address| ("participants", address));
@@ -332,7 +340,7 @@ impl GatewayNode {
                      gateway has no feed that others may not read; set run.key_file, or an address \
                      in 127.0.0.0/8"
                 );
-                return Err(Mistake::new(key, why));
+                return Err(SettingsMistake::new(key, why));
             }
         }
         let Some(rerequest) = self.rerequest else { return Ok(()) };
@@ -341,7 +349,7 @@ impl GatewayNode {
                 "node {name}: rerequest = {rerequest}: plain datagrams have no requests; set \
                  gateway.protocol = \"mold\", or leave it out"
             );
-            return Err(Mistake::new("rerequest", why));
+            return Err(SettingsMistake::new("rerequest", why));
         }
         let has_group = self.participants.iter().any(|address| address.ip().is_multicast());
         if has_group && self.requesters.is_empty() && !rerequest.ip().is_loopback() {
@@ -350,14 +358,15 @@ impl GatewayNode {
                  server that answers everybody can be made to flood anybody; list who may ask, \
                  such as requesters = [\"10.0.0.0/24\"]"
             );
-            return Err(Mistake::new("rerequest", why));
+            return Err(SettingsMistake::new("rerequest", why));
         }
         Ok(())
     }
 
-    fn check_participants(&self, trees: u32) -> Result<(), Mistake> {
+    fn check_participants(&self, trees: u32) -> Result<(), SettingsMistake> {
         let name = &self.name;
-        let refuse = |why: String| Err(Mistake::new("participants", format!("node {name}: {why}")));
+        let refuse =
+            |why: String| Err(SettingsMistake::new("participants", format!("node {name}: {why}")));
         let Some(first) = self.participants.first() else {
             return refuse(
                 "participants: to whom shall the gateway hand messages on? Give hosts or multicast \

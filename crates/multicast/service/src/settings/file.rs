@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use evenfall_runtime::settings::{self, Document, KnownTable, Run, SettingsError, keys_of};
+use evenfall_runtime::settings::{self, KnownTable, Run, SettingsDocument, SettingsError, keys_of};
 
 use super::{RunOptions, Settings};
 
@@ -12,7 +12,7 @@ impl Settings {
     /// # Errors
     /// Which file, line and key, or which override, and what is allowed.
     pub fn load(path: &Path, sets: &[String]) -> Result<Self, SettingsError> {
-        Self::of(&Document::load(path, sets)?)
+        Self::of(&SettingsDocument::load(path, sets)?)
     }
 
     /// Parses a text and applies overrides.
@@ -25,10 +25,10 @@ impl Settings {
         variables: impl Iterator<Item = (String, String)>,
         sets: &[String],
     ) -> Result<Self, SettingsError> {
-        Self::of(&Document::parse(text, name, variables, sets)?)
+        Self::of(&SettingsDocument::parse(text, name, variables, sets)?)
     }
 
-    /// The tables and keys that these settings own, for [`Document::refuse_unknown`].
+    /// The tables and keys that these settings own, for [`SettingsDocument::refuse_unknown`].
     pub fn known() -> Vec<KnownTable> {
         let of = |table, keys| KnownTable { table, keys };
         let mut known = vec![of("run", keys_of::<Run>()), of("run", keys_of::<RunOptions>())];
@@ -41,7 +41,7 @@ impl Settings {
     ///
     /// # Errors
     /// As [`load`](Self::load).
-    pub fn of(document: &Document) -> Result<Self, SettingsError> {
+    pub fn of(document: &SettingsDocument) -> Result<Self, SettingsError> {
         // A hold is the time from sending to release, and this key was never a hold.
         document.refuse_renamed("multicast.repair.missing_hold", "gap_timeout")?;
         let mut settings = Self {

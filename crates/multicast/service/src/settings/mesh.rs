@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use evenfall_clock_service::mesh::MeshMember;
-use evenfall_runtime::settings::Mistake;
+use evenfall_runtime::settings::SettingsMistake;
 
 use super::{Node, RoleName, Settings};
 
@@ -53,14 +53,14 @@ impl Settings {
     }
 
     /// Refuses a mesh whose nodes cannot find each other.
-    pub(crate) fn check_mesh(&self) -> Result<(), Mistake> {
+    pub(crate) fn check_mesh(&self) -> Result<(), SettingsMistake> {
         if !self.is_meshed() {
             return match self.clock.plant {
                 None => Ok(()),
                 Some(_) => {
                     let why = "clock.plant: needs run.clock = \"mesh\", so that the nodes find \
                                the planted errors";
-                    Err(Mistake::new("clock.plant", why))
+                    Err(SettingsMistake::new("clock.plant", why))
                 }
             };
         }
@@ -72,6 +72,6 @@ impl Settings {
              must know each other's addresses; give a port and the address of one interface",
             node.name, node.address
         );
-        Err(Mistake::new("run.clock", why))
+        Err(SettingsMistake::new("run.clock", why))
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use evenfall_core::SharedKey;
 use evenfall_feed_formats::sharding::hex;
 use evenfall_multicast_machine::{FrameSigner, ReleaseAfter, SignatureVerifier};
-use evenfall_runtime::settings::{Mistake, SettingsError};
+use evenfall_runtime::settings::{SettingsError, SettingsMistake};
 use serde::{Deserialize, Serialize};
 
 /// The word in front of a public key. A secret key has no such word, so it is refused as a public
@@ -38,8 +38,8 @@ impl TrustSettings {
     }
 
     /// Checks the public keys.
-    pub(super) fn check(&self) -> Result<(), Mistake> {
-        let refuse = |why| Err(Mistake::new("trust.signers", why));
+    pub(super) fn check(&self) -> Result<(), SettingsMistake> {
+        let refuse = |why| Err(SettingsMistake::new("trust.signers", why));
         if self.signers.len() > SIGNERS_MAX {
             return refuse(format!("trust.signers: {SIGNERS_MAX} public keys at most"));
         }
@@ -49,7 +49,7 @@ impl TrustSettings {
         if self.release == ReleaseAfter::Verified && !self.checks() {
             let why =
                 "trust.release = \"verified\" needs trust.signers: there is nothing to verify";
-            return Err(Mistake::new("trust.release", why));
+            return Err(SettingsMistake::new("trust.release", why));
         }
         Ok(())
     }

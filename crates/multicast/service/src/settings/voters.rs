@@ -1,6 +1,6 @@
 //! The roots that vote on each frame, so that one of them may die.
 
-use evenfall_runtime::settings::Mistake;
+use evenfall_runtime::settings::SettingsMistake;
 
 use super::mesh::is_known;
 use super::{Node, RoleName, Settings};
@@ -27,7 +27,7 @@ impl Settings {
     }
 
     /// Checks that the standbys can go on with the feed, and that authors find all roots.
-    pub(super) fn check_voters(&self) -> Result<(), Mistake> {
+    pub(super) fn check_voters(&self) -> Result<(), SettingsMistake> {
         let voters = self.voters();
         let authors = self.count(RoleName::Author);
         if voters.is_empty() && authors == 0 {
@@ -41,19 +41,19 @@ impl Settings {
                 "node: {count} nodes have role = \"standby\"; there must be 2 or 4, so that a \
                  majority of the roots is left when one of them dies"
             );
-            return Err(Mistake::new(format!("node.{last}.role"), why));
+            return Err(SettingsMistake::new(format!("node.{last}.role"), why));
         }
         if self.course.trees != 1 {
             let trees = self.course.trees;
             let why = format!("run.trees = {trees}: a run with standbys or authors has one tree");
-            return Err(Mistake::new("run.trees", why));
+            return Err(SettingsMistake::new("run.trees", why));
         }
         #[cfg(feature = "roles")]
         if self.feed.mold.is_some() && authors == 0 {
             let why = "feed.mold: standbys cannot read a live feed, because all roots have to read \
                        the same messages; add a [[node]] with role = \"author\", which takes the \
                        feed in and publishes it to the roots";
-            return Err(Mistake::new("feed.mold", why));
+            return Err(SettingsMistake::new("feed.mold", why));
         }
         for node in self.publishing() {
             if !is_known(&node.address) {
@@ -62,7 +62,7 @@ impl Settings {
                      addresses of all roots; give a port and the address of one interface",
                     node.name, node.address
                 );
-                return Err(Mistake::new(format!("node.{}.address", place(node.id)), why));
+                return Err(SettingsMistake::new(format!("node.{}.address", place(node.id)), why));
             }
         }
         Ok(())

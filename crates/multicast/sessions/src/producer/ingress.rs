@@ -7,7 +7,7 @@ use bytes::Bytes;
 use evenfall_core::NodeId;
 use evenfall_core::node_keys::NODE_KEY_ID;
 use evenfall_core::{
-    Class, Destination, Format, Malformed, MasterKey, NodeKey, SharedKey, Transmit,
+    Destination, Format, Malformed, MasterKey, NodeKey, SharedKey, TrafficClass, Transmit,
 };
 
 use super::wire::{
@@ -292,7 +292,7 @@ impl ProducerIngress {
             };
             let to = Destination::One(heard.address);
             let (head, body) = envelope.seal(key.as_ref(), answer.encode());
-            return Some(Transmit::new(Class::Control, to, head, body));
+            return Some(Transmit::new(TrafficClass::Control, to, head, body));
         }
     }
 }

@@ -17,8 +17,8 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use evenfall_core::{
-    Arrival, Class, ClockReading, Destination, Format, Machine, Malformed, SharedKey, Timestamp,
-    Transmit,
+    Arrival, ClockReading, Destination, Format, Machine, Malformed, SharedKey, Timestamp,
+    TrafficClass, Transmit,
 };
 
 use super::wire::{
@@ -314,7 +314,7 @@ impl ProducerSession {
         ProduceRequest { have, place, is_end: false, messages }
     }
 
-    fn letter(&mut self, to: SocketAddr, class: Class, say: &ProduceRequest) -> Transmit {
+    fn letter(&mut self, to: SocketAddr, class: TrafficClass, say: &ProduceRequest) -> Transmit {
         self.letters += 1;
         let envelope = ProducerEnvelope {
             kind: ProducerDirection::ToRoot,
@@ -371,17 +371,17 @@ impl Machine for ProducerSession {
     fn poll_transmit(&mut self, _: Timestamp) -> Option<Transmit> {
         if let Some(root) = self.asks.pop_front() {
             let say = self.ask(false);
-            return Some(self.letter(root, Class::Control, &say));
+            return Some(self.letter(root, TrafficClass::Control, &say));
         }
         let leader = self.leader.filter(|_| self.base.is_some() && !self.is_over)?;
         if self.next < self.end() {
             let say = self.say();
-            return Some(self.letter(leader, Class::Live, &say));
+            return Some(self.letter(leader, TrafficClass::Live, &say));
         }
         // The end is told when all numbers are known, since a root refuses it earlier.
         let tells_end = self.waiting.is_empty() && core::mem::take(&mut self.tells_end);
         let say = self.ask(true);
-        tells_end.then(|| self.letter(leader, Class::Live, &say))
+        tells_end.then(|| self.letter(leader, TrafficClass::Live, &say))
     }
 
     fn poll_urgent(&mut self, now: Timestamp) -> Option<Transmit> {

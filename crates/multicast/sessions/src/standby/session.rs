@@ -36,8 +36,8 @@ use std::net::SocketAddr;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use evenfall_core::{
-    Arrival, Cipher, Class, Destination, Head, MacKey, Malformed, NodeId, Reader, SharedKey,
-    Timestamp, Transmit,
+    Arrival, Cipher, Destination, Head, MacKey, Malformed, NodeId, Reader, SharedKey, Timestamp,
+    TrafficClass, Transmit,
 };
 
 use evenfall_core::cipher::TAG_BYTES;
@@ -268,7 +268,12 @@ impl VoterSession {
             self.out.pop_front();
         }
         let to = Destination::One(self.peers[to].address);
-        self.out.push_back(Transmit::new(Class::Control, to, Head::new(&hello), Bytes::new()));
+        self.out.push_back(Transmit::new(
+            TrafficClass::Control,
+            to,
+            Head::new(&hello),
+            Bytes::new(),
+        ));
     }
 
     fn start(&self, kind: u8) -> BytesMut {
@@ -392,7 +397,7 @@ mod tests {
     fn vote(root: &mut VoterSession, text: &'static [u8]) -> Option<Transmit> {
         let to = Destination::One(address(1));
         let (head, body) = text.split_at(2);
-        root.seal(&Transmit::new(Class::Live, to, Head::new(head), Bytes::from_static(body)))
+        root.seal(&Transmit::new(TrafficClass::Live, to, Head::new(head), Bytes::from_static(body)))
     }
 
     #[test]

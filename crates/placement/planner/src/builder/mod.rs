@@ -32,7 +32,7 @@ use evenfall_core::Prng;
 
 pub use race::Racing;
 
-use crate::delays::{Delays, EdgeStats};
+use crate::delays::{DelayMatrix, EdgeStats};
 use crate::strategy::{Pick, Strategy};
 use crate::tree::{PlacedTree, TreeShape};
 use race::Race;
@@ -578,7 +578,7 @@ impl TreeBuilder {
     ///
     /// # Errors
     /// The errors of the builder.
-    pub fn run_on(&mut self, delays: &Delays) -> Result<PlacedTree, BuildError> {
+    pub fn run_on(&mut self, delays: &DelayMatrix) -> Result<PlacedTree, BuildError> {
         self.run(|parent, candidate, _| {
             let unknown = || Failure::Edge("not measured".into());
             delays.edge(parent, candidate).copied().ok_or_else(unknown)

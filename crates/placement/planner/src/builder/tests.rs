@@ -15,15 +15,15 @@ fn pool(hosts: usize) -> Vec<usize> {
     (0..hosts).collect()
 }
 
-fn random_delays(hosts: usize, seed: u64) -> Delays {
+fn random_delays(hosts: usize, seed: u64) -> DelayMatrix {
     let mut prng = Prng::new(seed);
     let cells: Vec<f64> = (0..hosts * hosts).map(|_| 30.0 + 60.0 * prng.unit()).collect();
     let names = (0..hosts).map(|host| format!("h{host}")).collect();
-    Delays::from_fn(names, |from, to| cells[from * hosts + to])
+    DelayMatrix::from_fn(names, |from, to| cells[from * hosts + to])
 }
 
 /// The thesis' algorithm 2 in its plainest form, drawing candidates as the builder does.
-fn algorithm_2(delays: &Delays, plan: &BuildPlan, seed: u64) -> Vec<usize> {
+fn algorithm_2(delays: &DelayMatrix, plan: &BuildPlan, seed: u64) -> Vec<usize> {
     let mut prng = Prng::new(seed);
     let mut pool: Vec<usize> = (0..delays.hosts()).collect();
     let mut slice = |pool: &[usize], count: usize| {

@@ -11,7 +11,7 @@
 //! All ways into a host may really take longer than all ways out of the host. The difference then
 //! looks like an error of the host's clock, and is taken out too.
 
-use super::{Delays, EdgeStats};
+use super::{DelayMatrix, EdgeStats};
 
 /// Most rounds until the offsets have settled. Ten rounds suffice where all pairs are measured. A
 /// pool of 5,000 hosts with forty pairs for each host needs some hundred.
@@ -25,7 +25,7 @@ const PLAIN: f64 = 2.0;
 /// The shortest delay that a correction leaves, in microseconds. Light takes longer through a rack.
 const DELAY_US_MIN: f64 = 0.1;
 
-impl Delays {
+impl DelayMatrix {
     /// Takes the offsets of clocks out of all delays of pairs that were measured both ways. Returns
     /// the offset of each host in microseconds; positive where its clock is ahead of most.
     ///
@@ -209,11 +209,11 @@ mod tests {
 
     /// Delays of 60 us and more between hosts whose clocks are ahead by `clocks`, and state
     /// `stated_us`.
-    fn pool(seed: u64, clocks: &[f64], stated_us: f32) -> Delays {
+    fn pool(seed: u64, clocks: &[f64], stated_us: f32) -> DelayMatrix {
         let mut prng = Prng::new(seed);
         let names = (0..HOSTS).map(|host| format!("h{host}")).collect();
         let slow: Vec<f64> = (0..HOSTS).map(|_| 40.0 * prng.unit()).collect();
-        let mut delays = Delays::new(names);
+        let mut delays = DelayMatrix::new(names);
         for from in 0..HOSTS {
             for to in (0..HOSTS).filter(|&to| to != from) {
                 let link = 60.0 + slow[from] + slow[to] + 30.0 * prng.unit();
@@ -229,7 +229,7 @@ mod tests {
     }
 
     /// The parent of each host in the tree that a method chooses.
-    fn tree(delays: &Delays, method: PlanMethod) -> BTreeMap<usize, usize> {
+    fn tree(delays: &DelayMatrix, method: PlanMethod) -> BTreeMap<usize, usize> {
         let all: Vec<usize> = (0..HOSTS).collect();
         let planner = Planner::new(method, TreeShape { depth: 2, fanout: 3 });
         let plan = planner.plan(delays, &all).expect("all pairs are known");
@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn real_differences_of_single_pairs_stay() {
         let mut delays = pool(3, &[0.0; HOSTS], f32::NAN);
-        let before = |delays: &Delays| delays.edge(4, 9).expect("measured").p50_us;
+        let before = |delays: &DelayMatrix| delays.edge(4, 9).expect("measured").p50_us;
         let plain = before(&delays);
         let slow = EdgeStats::constant(f64::from(plain) + 200.0);
         delays.set(4, 9, Some(EdgeStats { clock_error_us: f32::NAN, ..slow }));

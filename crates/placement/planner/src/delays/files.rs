@@ -14,7 +14,7 @@
 use core::fmt;
 use std::collections::BTreeMap;
 
-use super::{Delays, EdgeStats, HOSTS_MAX};
+use super::{DelayMatrix, EdgeStats, HOSTS_MAX};
 
 /// Skipped rows that are named. Further rows are only counted.
 pub const SKIPPED_MAX: usize = 1_000;
@@ -46,7 +46,7 @@ pub type SkippedRow = BadFile;
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// Hosts and edges.
-    pub delays: Delays,
+    pub delays: DelayMatrix,
     /// The first [`SKIPPED_MAX`] rows that were left out.
     pub skipped: Vec<SkippedRow>,
     /// Number of all rows that were left out.
@@ -62,7 +62,7 @@ impl Loaded {
     }
 }
 
-impl Delays {
+impl DelayMatrix {
     /// Reads a dense matrix or a list of pairs; a list's first line names `parent` and `child`.
     ///
     /// # Errors
@@ -135,7 +135,7 @@ fn cells(line: &str) -> Vec<&str> {
     }
 }
 
-fn matrix(lines: &[(usize, Vec<&str>)]) -> Result<Delays, BadFile> {
+fn matrix(lines: &[(usize, Vec<&str>)]) -> Result<DelayMatrix, BadFile> {
     let number = |cell: &&str| cell.parse::<f64>().is_ok();
     let headed = lines.len() > 1 && !lines[0].1.iter().any(number);
     let rows = &lines[usize::from(headed)..];
@@ -153,7 +153,7 @@ fn matrix(lines: &[(usize, Vec<&str>)]) -> Result<Delays, BadFile> {
     if names.len() < 2 {
         return Err(bad(lines[0].0, format!("a pool needs two hosts at least{FORMS}")));
     }
-    let mut delays = Delays::new(names);
+    let mut delays = DelayMatrix::new(names);
     for (from, (line, cells)) in rows.iter().enumerate() {
         let cells = &cells[usize::from(headed).min(cells.len())..];
         matrix_row(&mut delays, from, *line, cells)?;
@@ -174,7 +174,7 @@ fn check_names(names: &[String], line: usize) -> Result<(), BadFile> {
 }
 
 /// The place of a pair in a matrix.
-fn pair_words(delays: &Delays, from: usize, to: usize) -> String {
+fn pair_words(delays: &DelayMatrix, from: usize, to: usize) -> String {
     let [sender, receiver] = [from, to].map(|host| &delays.names[host]);
     format!("row {} ({sender}), column {} ({receiver})", from + 1, to + 1)
 }
@@ -188,7 +188,7 @@ fn measured(us: f64) -> Result<EdgeStats, String> {
 }
 
 fn matrix_row(
-    delays: &mut Delays,
+    delays: &mut DelayMatrix,
     from: usize,
     line: usize,
     cells: &[&str],
@@ -336,7 +336,7 @@ fn pairs<'a>(
         let what = skipped.first().map_or("no rows".into(), |row: &SkippedRow| row.to_string());
         return Err(bad(line, format!("no pair can be used; {what}")));
     }
-    let mut delays = Delays::new(order);
+    let mut delays = DelayMatrix::new(order);
     for ((from, to), repeats) in repeats {
         delays.set(from, to, EdgeStats::median_of(&repeats));
     }

@@ -19,13 +19,13 @@ pub const HOSTS_MAX: usize = 10_000;
 
 /// Named hosts and the statistics of every ordered pair that can be used.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Delays {
+pub struct DelayMatrix {
     names: Vec<String>,
     /// By sender times the number of hosts plus receiver.
     stats: Vec<Option<EdgeStats>>,
 }
 
-impl Delays {
+impl DelayMatrix {
     /// A pool without measured delays.
     ///
     /// # Panics
@@ -93,13 +93,13 @@ impl Delays {
 /// pool, so a host outside the pool has no number that a planner could choose.
 #[derive(Clone, Copy, Debug)]
 pub struct HostPool<'a> {
-    delays: &'a Delays,
+    delays: &'a DelayMatrix,
     hosts: &'a [usize],
 }
 
 impl<'a> HostPool<'a> {
     /// The pool of these hosts, out of all measured hosts.
-    pub fn new(delays: &'a Delays, hosts: &'a [usize]) -> Self {
+    pub fn new(delays: &'a DelayMatrix, hosts: &'a [usize]) -> Self {
         Self { delays, hosts }
     }
 

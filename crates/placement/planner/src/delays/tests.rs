@@ -1,7 +1,7 @@
 use super::*;
 
-fn parse(text: &str) -> Delays {
-    Delays::parse(text).expect("a good file").delays
+fn parse(text: &str) -> DelayMatrix {
+    DelayMatrix::parse(text).expect("a good file").delays
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn a_bad_cell_of_a_matrix_is_named_by_row_and_column() {
         ("0,inf\n5,0\n", "inf, but"),
     ];
     for (text, wanted) in cases {
-        let said = match Delays::parse(text) {
+        let said = match DelayMatrix::parse(text) {
             Ok(loaded) => format!("accepted: {}", loaded.delays.hosts()),
             Err(error) => error.to_string(),
         };
@@ -53,7 +53,7 @@ fn a_list_names_what_it_skips_and_pools_repeats_by_their_median() {
         A,a,b,40,50,60,70,5,100,10,10\nA,a,b,42,52,62,72,90,90,10,10\n\
         A,a,b,44,54,64,74,6,100,10,10\nA,b,a,0,0,0,0,0,0,10,10\nA,b,a,5,4,6,7,1,100,10,10\n\
         A,a,a,5,6,7,8,1,100,10,10\nA,b,c,5,x,7,8,1,100,10,10\nA,b\nB,a,c,1,2,3,4,5,95,10,10\n";
-    let loaded = Delays::parse(text).expect("a good file");
+    let loaded = DelayMatrix::parse(text).expect("a good file");
     let delays = &loaded.delays;
     assert_eq!(delays.names(), ["a", "b", "c"]);
     let edge = delays.edge(0, 1).expect("measured");
@@ -68,8 +68,8 @@ fn a_list_names_what_it_skips_and_pools_repeats_by_their_median() {
     let lines: Vec<usize> = loaded.skipped.iter().map(|row| row.line).collect();
     assert_eq!((lines, loaded.skipped_rows), (vec![5, 6, 7, 8, 9], 5));
     assert!(loaded.skipped[1].to_string().contains("b to a: p50 is 4, below"));
-    assert!(Delays::parse("parent,child,p50_us\na,b,0\n").is_err(), "nothing is left");
-    assert!(Delays::parse("parent,child,speed\na,b,1\n").is_err(), "no delays");
+    assert!(DelayMatrix::parse("parent,child,p50_us\na,b,0\n").is_err(), "nothing is left");
+    assert!(DelayMatrix::parse("parent,child,speed\na,b,1\n").is_err(), "no delays");
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn the_public_measurements_have_the_pairs_that_their_description_says() {
         println!("skipped: no data");
         return;
     };
-    let loaded = Delays::parse(&text).expect("a good file");
+    let loaded = DelayMatrix::parse(&text).expect("a good file");
     assert_eq!((loaded.delays.hosts(), loaded.delays.edges(), loaded.skipped_rows), (20, 110, 112));
 }
 

@@ -40,7 +40,7 @@ use core::fmt;
 
 use evenfall_core::{Hedging, Prng};
 
-use crate::delays::{Delays, HostPool};
+use crate::delays::{DelayMatrix, HostPool};
 use crate::paths::Lengths;
 use crate::tree::{PlacedTree, TreeShape};
 use labels::Labels;
@@ -173,7 +173,7 @@ const GAP_MIN: f64 = 0.001;
 /// # Errors
 /// When the pool, the root or the percentile is invalid, or when no tree of usable edges was found.
 pub fn plan(
-    delays: &Delays,
+    delays: &DelayMatrix,
     pool: &[usize],
     what: &MinMax,
     start: Option<&PlacedTree>,
@@ -191,7 +191,7 @@ pub fn plan(
 /// # Errors
 /// As [`plan`].
 pub(crate) fn searched_worst_leaf_us(
-    delays: &Delays,
+    delays: &DelayMatrix,
     pool: &[usize],
     what: &MinMax,
 ) -> Result<f64, MinMaxError> {
@@ -259,7 +259,7 @@ fn hedged_search(pool: &HostPool<'_>, what: &MinMax, tree: PlacedTree) -> (f64, 
 /// # Errors
 /// As [`plan`].
 pub fn greedy_tree(
-    delays: &Delays,
+    delays: &DelayMatrix,
     pool: &[usize],
     what: &MinMax,
 ) -> Result<PlacedTree, MinMaxError> {
@@ -275,7 +275,7 @@ pub fn greedy_tree(
 }
 
 /// The estimated percentile of the worst leaf of a tree, hedging taken into account, microseconds.
-pub fn worst_leaf_us(delays: &Delays, what: &MinMax, tree: &PlacedTree) -> f64 {
+pub fn worst_leaf_us(delays: &DelayMatrix, what: &MinMax, tree: &PlacedTree) -> f64 {
     let pool = HostPool::new(delays, tree.hosts());
     let numbered = PlacedTree::new(tree.shape(), (0..tree.hosts().len()).collect());
     if what.aunts() > 0 {
@@ -288,7 +288,12 @@ pub fn worst_leaf_us(delays: &Delays, what: &MinMax, tree: &PlacedTree) -> f64 {
 /// No tree of the pool that hedges has a worst leaf below this value, microseconds. `most` is the
 /// worst leaf of a tree that is known. `None` for trees without aunts, for a root outside the pool,
 /// and for pools of more than 220 hosts.
-pub fn hedged_bound_us(delays: &Delays, pool: &[usize], what: &MinMax, most: f64) -> Option<f64> {
+pub fn hedged_bound_us(
+    delays: &DelayMatrix,
+    pool: &[usize],
+    what: &MinMax,
+    most: f64,
+) -> Option<f64> {
     let pool = HostPool::new(delays, pool);
     let what = number_root(&pool, what).ok()?;
     (what.aunts() > 0).then(|| hedged_bound::bound(&pool, &what, most))?

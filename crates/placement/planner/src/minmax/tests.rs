@@ -5,10 +5,10 @@ use crate::delays::EdgeStats;
 
 /// Hosts of lognormal slowness and links of gamma delay, the same model as for the reference
 /// results.
-fn synthetic(hosts: usize, seed: u64) -> Delays {
+fn synthetic(hosts: usize, seed: u64) -> DelayMatrix {
     let mut prng = Prng::new(seed);
     let slow: Vec<f64> = (0..hosts).map(|_| math::exp(0.25 * prng.normal())).collect();
-    let mut delays = Delays::new((0..hosts).map(|host| format!("h{host}")).collect());
+    let mut delays = DelayMatrix::new((0..hosts).map(|host| format!("h{host}")).collect());
     for from in 0..hosts {
         for to in (0..hosts).filter(|&to| to != from) {
             let link: f64 = (0..3).map(|_| prng.exponential(8.0)).sum();
@@ -28,7 +28,7 @@ fn synthetic(hosts: usize, seed: u64) -> Delays {
     delays
 }
 
-fn lengths(delays: &Delays) -> Lengths {
+fn lengths(delays: &DelayMatrix) -> Lengths {
     Lengths::new(&HostPool::new(delays, &pool(delays.hosts())), 0.9)
 }
 
@@ -190,7 +190,7 @@ fn hosts_outside_the_pool_have_no_place_and_no_influence() {
         if shape.places() > size {
             continue;
         }
-        let mut alone = Delays::new(pool.iter().map(|&host| format!("h{host}")).collect());
+        let mut alone = DelayMatrix::new(pool.iter().map(|&host| format!("h{host}")).collect());
         for (i, j) in (0..size).flat_map(|i| (0..size).map(move |j| (i, j))) {
             alone.set(i, j, delays.edge(pool[i], pool[j]).copied());
         }
@@ -301,7 +301,7 @@ fn no_tree_that_hedges_is_better_than_the_bound() {
 #[test]
 fn the_bound_of_constant_delays_is_the_tree_itself() {
     let names = (0..9).map(|host| format!("h{host}")).collect();
-    let delays = Delays::from_fn(names, |_, _| 50.0);
+    let delays = DelayMatrix::from_fn(names, |_, _| 50.0);
     let shape = TreeShape { depth: 2, fanout: 2 };
     let what = MinMax { hedging: Hedging(1), moves: 5_000, ..MinMax::new(shape) };
     let plan = plan(&delays, &pool(9), &what, None).expect("a plan");

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use evenfall_placement_planner::builder::{
     BuilderStep, Failure, MeasurementRequest, Racing, TreeBuilder,
 };
-use evenfall_placement_planner::delays::{Delays, EdgeStats};
+use evenfall_placement_planner::delays::{DelayMatrix, EdgeStats};
 use evenfall_placement_planner::planner::Planner;
 use evenfall_placement_planner::strategy::{Pick, Strategy};
 use evenfall_placement_planner::tree::PlacedTree;
@@ -61,7 +61,7 @@ pub struct ExperimentRun {
     planner: Option<Planner>,
     builder: Option<TreeBuilder>,
     /// The delays of all pairs, once they are measured.
-    matrix: Option<Delays>,
+    matrix: Option<DelayMatrix>,
     dropped: Vec<(usize, String)>,
     attempts: u32,
     stages: Vec<StageRecord>,
@@ -275,7 +275,7 @@ impl ExperimentRun {
         probes: u64,
     ) {
         let State::Matrix(_) = std::mem::replace(&mut self.state, State::Planning) else { return };
-        let mut matrix = Delays::new(self.names.clone());
+        let mut matrix = DelayMatrix::new(self.names.clone());
         pairs.iter().for_each(|(from, to, stats)| matrix.set(*from, *to, Some(*stats)));
         let pair = |(from, to, stats): &(usize, usize, EdgeStats)| CandidateRecord {
             from: Some(self.names[*from].clone()),

@@ -15,7 +15,7 @@ use evenfall_placement_machine::{
 };
 use evenfall_placement_planner::builder::{Failure, MeasurementRequest};
 use evenfall_placement_planner::curve::Curve;
-use evenfall_placement_planner::delays::{Delays, EdgeStats};
+use evenfall_placement_planner::delays::{DelayMatrix, EdgeStats};
 use evenfall_placement_planner::tree::PlacedTree;
 
 use super::course::{ExperimentRun, FoundCandidate, Want};
@@ -65,7 +65,7 @@ const SPIKES: f64 = 1e-3;
 /// rest of the recorded standard deviation, and the recorded loss counts too.
 #[derive(Debug)]
 pub struct Recorded {
-    delays: Delays,
+    delays: DelayMatrix,
 }
 
 /// The distribution from which the probes of one edge are drawn.
@@ -103,7 +103,7 @@ impl Edge {
 
 impl Recorded {
     /// Delays that were read.
-    pub fn new(delays: Delays) -> Self {
+    pub fn new(delays: DelayMatrix) -> Self {
         Self { delays }
     }
 
@@ -114,7 +114,7 @@ impl Recorded {
     pub fn read(path: &Path, skipped: &mut dyn FnMut(String)) -> Result<Self, ExperimentError> {
         let shown = path.display();
         let text = std::fs::read_to_string(path).map_err(ExperimentError::file(path))?;
-        let loaded = Delays::parse(&text).map_err(|error| format!("{shown}: {error}"))?;
+        let loaded = DelayMatrix::parse(&text).map_err(|error| format!("{shown}: {error}"))?;
         if loaded.skipped_rows > 0 {
             let first = loaded.skipped.first().map(ToString::to_string).unwrap_or_default();
             skipped(format!("{shown}: skipped {} rows, first {first}", loaded.skipped_rows));

@@ -31,7 +31,7 @@ const MATRIX: &str = "0,10,20,900\n10,0,30,900\n20,30,0,900\n900,900,900,0\n";
 fn field() -> Recorded {
     let text: String = MATRIX.replace(',', " ");
     Recorded::new(
-        evenfall_placement_planner::delays::Delays::parse(&text).expect("a matrix").delays,
+        evenfall_placement_planner::delays::DelayMatrix::parse(&text).expect("a matrix").delays,
     )
 }
 
@@ -157,7 +157,8 @@ fn run_that_lacks_a_field_is_over_with_an_error_and_the_others_go_on() {
             list += &format!("{from},{to},{us},{us},{us},{us},{us}\n");
         }
     }
-    let delays = evenfall_placement_planner::delays::Delays::parse(&list).expect("a list").delays;
+    let delays =
+        evenfall_placement_planner::delays::DelayMatrix::parse(&list).expect("a list").delays;
     let mut plans = experiment(&[]).expect("an experiment").plans();
     let lacking = Experiment::parse(&FILE.replace("\"p90\"", "\"stddev\""), "e.toml", &[]);
     let mut lacking = lacking.expect("an experiment").plans();

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use evenfall_collectives_machine::RankFailure;
 use evenfall_collectives_machine::group::ProcessGroup;
 use evenfall_core::{
-    Arrival, Class, ClockReading, Destination, Machine, Malformed, Timestamp, Transmit,
+    Arrival, ClockReading, Destination, Machine, Malformed, Timestamp, TrafficClass, Transmit,
 };
 
 use super::wire::{
@@ -582,7 +582,7 @@ impl<P: QuestionPlan> Machine for BurstAsker<P> {
     fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
         if let Some(Waiting { to, header, payload }) = self.waiting.pop_front() {
             let head = header.encode();
-            return Some(Transmit::new(Class::Control, Destination::One(to), head, payload));
+            return Some(Transmit::new(TrafficClass::Control, Destination::One(to), head, payload));
         }
         let running = match &mut self.stage {
             Stage::Asking { burst, .. } => burst.poll_transmit(now),

@@ -9,7 +9,7 @@ use evenfall_collectives_machine::RankFailure;
 use evenfall_collectives_machine::group::{GroupSettings, ProcessGroup};
 use evenfall_collectives_machine::wire::{HEADER_BYTES, ShuffleHeader};
 use evenfall_core::{
-    Arrival, Class, ClockReading, Destination, Machine, Malformed, Timestamp, Transmit,
+    Arrival, ClockReading, Destination, Machine, Malformed, Timestamp, TrafficClass, Transmit,
 };
 
 use super::wire::{
@@ -363,7 +363,7 @@ impl<P: AnswerPlan> Machine for BurstWorker<P> {
     fn poll_transmit(&mut self, now: Timestamp) -> Option<Transmit> {
         if let Some(Waiting { to, header, payload }) = self.waiting.pop_front() {
             let head = header.encode();
-            return Some(Transmit::new(Class::Control, Destination::One(to), head, payload));
+            return Some(Transmit::new(TrafficClass::Control, Destination::One(to), head, payload));
         }
         self.sessions.values_mut().find_map(|session| session.burst.poll_transmit(now))
     }

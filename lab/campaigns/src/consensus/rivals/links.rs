@@ -17,7 +17,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes, BytesMut};
-use evenfall_core::{Arrival, Class, Destination, Head, Malformed, Reader, Timestamp, Transmit};
+use evenfall_core::{
+    Arrival, Destination, Head, Malformed, Reader, Timestamp, TrafficClass, Transmit,
+};
 
 /// First bytes of a datagram.
 const MAGIC: [u8; 4] = *b"RIVL";
@@ -143,7 +145,7 @@ impl Links {
         head.extend(sequence.to_le_bytes());
         head.extend(peer.taken.to_le_bytes());
         let to = Destination::One(self.addresses[to]);
-        Some(Transmit::new(Class::Live, to, Head::new(&head), chunk))
+        Some(Transmit::new(TrafficClass::Live, to, Head::new(&head), chunk))
     }
 }
 

@@ -24,7 +24,7 @@ use bytes::Bytes;
 use evenfall_collectives_machine::ShuffleEvent;
 use evenfall_collectives_machine::wire::{HEADER_BYTES, ShuffleHeader, ShuffleKind};
 use evenfall_core::{
-    Arrival, Class, ClockReading, Destination, Machine, Malformed, Timestamp, Transmit,
+    Arrival, ClockReading, Destination, Machine, Malformed, Timestamp, TrafficClass, Transmit,
 };
 
 use receiver::Receiver;
@@ -142,7 +142,7 @@ impl Plain {
         }
     }
 
-    fn header(&self, to: usize, kind: ShuffleKind, class: Class) -> ShuffleHeader {
+    fn header(&self, to: usize, kind: ShuffleKind, class: TrafficClass) -> ShuffleHeader {
         let message = &self.sender.messages[to];
         ShuffleHeader {
             kind,
@@ -158,7 +158,7 @@ impl Plain {
 
     fn control(&mut self) -> Option<Transmit> {
         let (to, kind) = self.owed.pop_front()?;
-        let mut header = self.header(to, kind, Class::Control);
+        let mut header = self.header(to, kind, TrafficClass::Control);
         if let (ShuffleKind::Grant, Some(packets)) = (kind, self.grants[to].take()) {
             header.offset = packets;
         }
@@ -207,7 +207,7 @@ impl Machine for Plain {
         }
         self.paced_until = None;
         let (to, index) = self.sender.next()?;
-        let header = self.header(to, ShuffleKind::Data, Class::Bulk);
+        let header = self.header(to, ShuffleKind::Data, TrafficClass::Bulk);
         let begin = index * self.rules.packet_bytes;
         let end = begin.saturating_add(self.rules.packet_bytes).min(header.length);
         let payload = self.sender.messages[to].body.slice(begin as usize..end as usize);

@@ -2,7 +2,7 @@ use super::*;
 use crate::forging::{ToySigner, ToyVerifier};
 use crate::signing::*;
 use crate::wire::Kind;
-use evenfall_core::{Class, Format, NodeId, Prng, SyncTime};
+use evenfall_core::{Format, NodeId, Prng, SyncTime, TrafficClass};
 
 const RUN: u64 = 0x77;
 const PATIENCE: Duration = Duration::from_secs(6);
@@ -14,7 +14,7 @@ fn at(ms: u64) -> Timestamp {
 
 fn fixed(kind: Kind, sequence: u64) -> Fixed {
     Fixed {
-        class: Class::Live,
+        class: TrafficClass::Live,
         count: u16::from(kind == Kind::Data),
         run_id: RUN,
         first_message: sequence,

@@ -1,13 +1,13 @@
 use super::*;
 
 /// A document of a root and a gateway with these keys, and this table.
-fn document(keys: &str, table: &str) -> Document {
+fn document(keys: &str, table: &str) -> SettingsDocument {
     let text = format!(
         "{table}\n\
          [[node]]\nname = \"root\"\nid = 0\nrole = \"root\"\naddress = \"127.0.0.1:9000\"\n\
          [[node]]\nname = \"gw\"\nid = 1\nrole = \"gateway\"\naddress = \"127.0.0.1:9001\"\n{keys}"
     );
-    Document::parse(&text, "evenfall.toml", std::iter::empty(), &[]).unwrap()
+    SettingsDocument::parse(&text, "evenfall.toml", std::iter::empty(), &[]).unwrap()
 }
 
 fn refusal(keys: &str, table: &str) -> String {

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use evenfall_clock_service::Standing;
-use evenfall_core::{Class, MasterKey, SyncTime, Timestamp};
+use evenfall_core::{MasterKey, SyncTime, Timestamp, TrafficClass};
 use evenfall_feed_formats::FeedMessage;
 use evenfall_feed_formats::sharding::trees_of;
 use evenfall_host::clock::MonotonicClock;
@@ -487,7 +487,7 @@ impl<'a> Run<'a> {
 
     fn end(mut self, ended: Result<&str, RoleError>) -> Result<RootSummary, RoleError> {
         self.housekeep()?;
-        let (counters, live) = (*self.process.base.port.counters(), Class::Live as usize);
+        let (counters, live) = (*self.process.base.port.counters(), TrafficClass::Live as usize);
         let summary = RootSummary {
             name: self.process.base.name.clone(),
             leads: self.leads(),
