@@ -30,7 +30,6 @@ const SPEC: ThreeTier = ThreeTier {
     core_bytes_per_s: 31.25e6,
 };
 
-#[expect(clippy::disallowed_methods, reason = "this program measures wall time")]
 fn main() {
     let mut prng = Prng::new(1);
     let second = Duration::from_secs(1);
