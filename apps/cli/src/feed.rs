@@ -168,6 +168,7 @@ pub fn main(args: &Args) -> Outcome {
 
 fn play(args: &Play) -> Outcome {
     if let Some(path) = &args.key_file {
+        // MoldUDP64 has no key. The file only shows that its owner may send beyond loopback.
         read_key(path).map_err(|why| format!("--key-file {why}"))?;
     }
     let feed = Feed {

@@ -74,6 +74,7 @@ pub(crate) fn subscribe_to(
         }
     };
     let only = only.unwrap_or_default();
+    // Reading keys and opening sockets may take long. Other threads of Python run meanwhile.
     let opened = run_beside(py, move || -> PyResult<OpenedFeed> {
         let limits = QueueLimits { messages: waiting.max(1), bytes: WAITING_BYTES };
         let symbols: Vec<&str> = only.iter().map(String::as_str).collect();

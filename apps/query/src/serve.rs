@@ -84,6 +84,7 @@ async fn serve_doors(args: &ServeArgs, engine: Arc<QueryEngine>, compute: &Handl
         }
         None => None,
     };
+    // A door that nobody asked for never ends, and leaves the others to `select!`.
     let serve_pg = async {
         match pg {
             Some(pg) => pg.serve().await,

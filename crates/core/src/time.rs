@@ -176,10 +176,14 @@ impl Clock {
         let stepped = (change.unsigned_abs() > explained).then_some(change);
         if stepped.is_some() {
             self.steps += 1;
+            // Which of the two readings was wrong is unknown here, so that the bound has to cover
+            // both.
             self.carried_ns = self.carried_ns.saturating_add(stated(last));
         } else {
             self.lag_ns = self.lag_ns.saturating_add(change);
         }
+        // A clock by which messages are released is slewed and never stepped, so that a correction
+        // does not bring many deadlines at once.
         let most = i64::try_from(share(SLEW_PPM)).unwrap_or(i64::MAX);
         let moved = self.lag_ns.clamp(-most, most);
         self.lag_ns -= moved;

@@ -625,6 +625,8 @@ impl Estimate<'_> {
         path.receiver_sigma = of(at::RECEIVER, &sides);
         path.pair_sigma = of(at::PAIR, &pair);
         if self.is_clock_good {
+            // Poor clocks cannot tell the directions of a pair apart. The figures of the base model
+            // stay.
             path.host_correlation = of(at::CORRELATION, &sides);
             path.direction_sigma =
                 of(at::DIRECTION, "medians of pairs without the effects of hosts and pairs");

@@ -207,6 +207,7 @@ pub struct Counters {
 impl Counters {
     /// Adds the counters of another port, whose last error stands if it has one.
     pub(crate) fn add(&mut self, other: &Self) {
+        // All counters by name, so that the compiler points at a new one.
         let Self {
             sent,
             sent_by_kernel,

@@ -304,6 +304,7 @@ impl Process {
     pub fn start(node: &Node, process: ProcessOptions<'_>) -> Result<Self, ProcessError> {
         let key = process.run.key()?;
         let io = process.io;
+        // Cores come first, because threads inherit them from the thread that starts them.
         if !io.cores.is_empty() {
             pin::to_cores(&io.cores)?;
         }
@@ -315,6 +316,7 @@ impl Process {
         let (mut ports, port_taken) = open_ports(node, process, key.is_some())?;
         let stream_ports = ports.split_off(1);
         let port = ports.remove(0);
+        // A signal wakes the port, so that a role that waits for a packet ends at once.
         let signals = interrupt::watch(port.waker())?;
         let keyed = key.is_some();
         let telemetry = Telemetry::start(node.http, keyed, process.orders, process.files);

@@ -278,6 +278,7 @@ pub fn measure(
     }
     let elapsed = now.since(start).as_secs_f64();
     let cpu = thread_cpu() - cpu_before;
+    // Under load the kernel delivers in a thread of its own, whose time belongs to the sender.
     let cpu = cpu + ksoftirqd_cpu()?.saturating_sub(softirq_before);
     let sent = datagrams * bench.fanout as u64;
     let drained = sinks.settle(drained_before + sent) - drained_before;

@@ -55,6 +55,7 @@ pub fn verify(args: &Verify) -> Outcome {
             clean_shutdown::verify_directory(&args.dir)?
         }
     };
+    // A check of nothing must not end as a success.
     if args.objects && seen.bytes == 0 {
         return Err(format!("{}: no object is there to verify", args.dir.display()).into());
     }

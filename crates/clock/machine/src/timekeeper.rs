@@ -511,6 +511,8 @@ impl Timekeeper {
         let has_lost_itself = reference_state.has_lost_itself(&edges);
         let crossed = core::mem::take(&mut reference_state.crossed);
         let jumped = core::mem::take(&mut reference_state.jumped);
+        // Verdicts are offsets to the clock of this node. While that clock is the wrong one, none
+        // is given.
         if has_lost_itself {
             reference_state.is_astray = true;
             reference_state.sources.clear();
@@ -519,6 +521,7 @@ impl Timekeeper {
             self.leave_out(0);
             return;
         }
+        // The time of the run goes on as before the jump: all verdicts are shifted back by it.
         if core::mem::take(&mut reference_state.is_astray) {
             let by =
                 reference_state.mesh.reference_jumped(reference_state.closed, &edges).unwrap_or(0);

@@ -374,6 +374,7 @@ impl ClockMessage {
         }
         let (half, _) = (r.u8()?, r.u16()?);
         let (run, from, number, mac) = (r.u64()?, r.u32()?, r.u32()?, r.u64()?);
+        // Before the body is read, so that only holders of the key reach the readers below.
         if mac != MacKey::mac_of(key, &[&datagram[..MAC_OFFSET], &datagram[HEADER_BYTES..]]) {
             return Err(Malformed { what: "message authentication failed", offset: MAC_OFFSET });
         }

@@ -330,6 +330,7 @@ impl Shuffle {
         operation.begin(&self.config);
         self.operations.insert(number, operation);
         self.settle(number);
+        // Members that began earlier may have sent packets of this operation already.
         self.unstage(now, number);
         Ok(())
     }

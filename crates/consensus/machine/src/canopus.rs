@@ -402,6 +402,7 @@ impl Canopus {
         if !self.wants(of) {
             return Ok(());
         }
+        // The length is the sender's word. It is judged before any memory is taken for the parts.
         let bytes_max = match of {
             Whole::Entry(..) => STATE_BYTES_MAX / self.tree.members().count(),
             Whole::State(..) => STATE_BYTES_MAX,
@@ -422,6 +423,7 @@ impl Canopus {
         match of {
             Whole::Entry(..) => {
                 let proposal = wire::proposal(r, &bytes)?;
+                // Any sender may put any name on parts. The value has to be what the name says.
                 let is_it = wire::whole_of(&ReplicaMessage::Entry(proposal.clone())) == Some(of);
                 if is_it {
                     self.take_entry(proposal);

@@ -286,6 +286,8 @@ impl Canopus {
                 continue;
             }
             let wait = patience.as_nanos() as u64;
+            // At a random time, so that two members rarely take each other's promises away (as in
+            // Raft, section 5.2).
             let next = now + Duration::from_nanos(self.prng.below(wait + 1));
             let due = *self.beat.next_campaign.entry(owner).or_insert(next);
             if now < due {

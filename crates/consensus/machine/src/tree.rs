@@ -73,6 +73,8 @@ impl LeafOnlyTree {
     /// [`ConsensusError::Tree`] when paths differ in length or repeat, a super-leaf is empty, a
     /// node comes twice, or there are more than [`NODES_MAX`].
     pub fn new(mut leaves: Vec<SuperLeaf>) -> Result<Self, ConsensusError> {
+        // All replicas number the vnodes alike, in whatever order their settings list the
+        // super-leaves.
         leaves.sort_by(|a, b| a.path.cmp(&b.path));
         let Some(first) = leaves.first() else { return Err(ConsensusError::Tree("no super-leaf")) };
         let height = first.path.len() + 1;
@@ -94,6 +96,7 @@ impl LeafOnlyTree {
         if nodes.len() > NODES_MAX {
             return Err(ConsensusError::Tree("more nodes than a state has room for"));
         }
+        // Names from there on stand for super-leaves as owners of groups.
         if nodes.last() >= Some(&OWNERS) {
             return Err(ConsensusError::Tree("a node with a name of 2147483648 or above"));
         }

@@ -492,6 +492,7 @@ impl Books {
         self.begin(view.timestamp_ns(), each);
         let locate = view.stock_locate();
         let before = self.symbols.symbol(locate.into());
+        // A number that is given to a security again must not show orders of the earlier security.
         if self.symbols.observe(view) && before.is_some() {
             self.begin_security(locate);
         }
@@ -510,6 +511,8 @@ impl Books {
                 let order = self.reduce(m.order_reference(), shares);
                 let trade =
                     self.trade("E", OrderChange { locate, reference: m.order_reference(), shares });
+                // The message has no price of its own: the trade is at the price of the order that
+                // rested.
                 let (price, side) = (order.map(|o| o.price), order.and_then(|o| o.side));
                 let match_number = Some(m.match_number());
                 each(BookRow::Trade(TradeRow { price, side, match_number, ..trade }));

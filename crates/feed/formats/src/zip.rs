@@ -84,8 +84,10 @@ pub(crate) fn open(reader: Reader, name: &str) -> Result<ZipContents, FeedError>
     }
     let is_lobster = places.iter().any(|place| is_message_file(&place.name));
     if is_lobster {
+        // LOBSTER packs the states of the book of each day beside the messages.
         places.retain(|place| is_message_file(&place.name));
     }
+    // An archive may list its days in any order.
     places.sort_by(|one, other| (one.date, &one.name).cmp(&(other.date, &other.name)));
     if let Some(fault) = places.iter().find_map(Place::fault) {
         return Err(failed(fault));

@@ -222,6 +222,8 @@ impl Dataserver {
             server.disk = DiskId(Prng::new(seed).next_u64() | 1);
             server.remember(&Record::Disk { disk: server.disk }, None);
         }
+        // A keeper that restarts gets a new stream, so that a beginning that is not whole is of no
+        // use.
         server.forget_part();
         server.adopt(chunks);
         Ok(server)

@@ -66,9 +66,11 @@ impl Nameserver {
         let (members, is_orphan) = (group.members.len(), self.is_orphan(&group));
         let live = group.members.iter().filter(|disk| self.is_fit(now, **disk)).count();
         let work = self.works.entry(id).or_default();
+        // A step taken now would be chosen for members that the change on its way replaces.
         if work.is_writing {
             return false;
         }
+        // Members without their disks can promise nothing, so that a seal would wait for ever.
         if is_orphan {
             self.drive_heir(now, id, group);
             return false;

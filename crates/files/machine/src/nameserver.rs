@@ -163,6 +163,7 @@ impl Nameserver {
             let record = serde_json::from_slice(&record).map_err(|_| FilesError::Record)?;
             namespace.apply(record);
         }
+        // No dataserver has reported yet, so that every file has to be looked at.
         let files = namespace.inodes().keys().filter(|id| namespace.file(**id).is_some());
         let dirty: BTreeSet<FileId> = files.copied().collect();
         let leases = clocks_of(&namespace);

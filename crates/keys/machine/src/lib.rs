@@ -323,6 +323,8 @@ impl Keys {
             }
             Command::Close => self.end(call.session, &mut applied),
             Command::Expire { session, touched } => {
+                // A sign of life that was ordered in front of this command saves the session, which
+                // the proposer could not know.
                 let is_same = self.sessions.get(session).is_some_and(|s| s.touched == *touched);
                 if is_same { self.end(*session, &mut applied) } else { Ok(()) }
             }

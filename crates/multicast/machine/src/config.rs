@@ -454,6 +454,7 @@ impl Config {
         }
         self.replace.check()?;
         let r = &self.repair;
+        // The window is words of 64 bits, and a frame's bit in them is found by a mask.
         if !r.window_frames.is_power_of_two() || r.window_frames < 64 {
             return Err(ConfigError(format!(
                 "repair.window_frames = {}: must be a power of two, at least 64",

@@ -299,6 +299,8 @@ impl Watch {
         let clock_error_ns = known.clock_error_ns;
         let round = Round { worst, hop_ns, oml_ns, clock_error_ns };
         let found = stragglers(&round, tree, rules);
+        // Reports name the worst few only, so that a straggler may be missing from one. Such a
+        // round takes one round of blame away, not all.
         self.blame.retain(|node, rounds| {
             *rounds -= u32::from(found.iter().all(|found| found.node != *node));
             *rounds > 0
@@ -306,6 +308,8 @@ impl Watch {
         let patience = (rules.patience.as_nanos() / known.interval.as_nanos().max(1)).max(1) as u32;
         for straggler in &found {
             let rounds = self.blame.entry(straggler.node).or_default();
+            // Without the limit, a host that was slow for long would be blamed long after it is
+            // well.
             *rounds = (*rounds + 1).min(2 * patience);
         }
         let ripe = |straggler: &&Straggler| self.blame[&straggler.node] >= patience;
@@ -319,6 +323,7 @@ impl Watch {
             let siblings = tree.siblings(old).filter(|_| rules.siblings).filter(free);
             siblings.min_by_key(|sibling| tree.receivers_below(*sibling))
         };
+        // A spare first: it serves nobody, while a sibling carries the load of two proxies.
         let new = spare.or_else(sibling)?;
         while self.begun.front().is_some_and(|at| now.since(*at) >= MINUTE) {
             self.begun.pop_front();

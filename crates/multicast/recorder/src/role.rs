@@ -298,6 +298,8 @@ pub fn run(
             turn(settings, node, process, (sink, reader), (&resumes, &state.kept, recent));
         state.is_stopping.store(true, Ordering::Relaxed);
         let written = writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        // The writer's error goes first. The role ends without a reason of its own when the writer
+        // has ended.
         written.map_err(failed)?;
         let mut summary = recorded?;
         if summary.lost > 0 {
@@ -307,6 +309,7 @@ pub fn run(
                 summary.lost
             );
         }
+        // What the store has, and not what was released to it.
         summary.messages = state.kept.load(Ordering::Acquire);
         tracing::info!("{}: {}: {} messages kept", node.name, summary.ended, summary.messages);
         Ok(summary)

@@ -116,6 +116,8 @@ impl Connection {
             }
             Err(NoMessage::Refused(refusal)) => {
                 let error = user_error(refusal.code, &refusal.words, None);
+                // After an error of the extended protocol, the server skips everything up to the
+                // next Sync.
                 process_error(wire, error, refusal.is_extended).await?;
                 return Ok(true);
             }
@@ -145,6 +147,7 @@ impl Connection {
             Arc::new(NoopHandler),
             Arc::clone(&self.cancels),
         );
+        // A connection that asks for a cancellation carries nothing else, and gets no answer.
         let Err(error) = answered.await else { return Ok(!is_cancel) };
         if let PgWireError::IoError(error) = error {
             return Err(error);

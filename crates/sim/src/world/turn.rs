@@ -272,6 +272,8 @@ impl<M: Machine> Region<'_, M> {
         let (node, host) = self.node(index);
         host.forget(at);
         let is_datagram = matches!(input, Input::Datagram { .. });
+        // Only the first datagram after idle time pays for the wake-up: the process finds the
+        // others when it looks again.
         let cost = match (is_datagram, was_idle) {
             (true, true) => host.costs.wake + host.costs.receive,
             (true, false) => host.costs.receive,
@@ -412,6 +414,7 @@ fn pull<M: Machine, O: EffectSink<M>>(
     node.more = false;
     let batch = if node.inbox.is_empty() { SEND_BATCH } else { SEND_BATCH_BUSY };
     for _ in 0..batch {
+        // What the host cannot send yet stays in the machine, which alone may drop or reorder it.
         let ready = out.send_ready(here, cursor);
         if ready > cursor {
             node.send_at = ready;
@@ -442,6 +445,8 @@ fn pull<M: Machine, O: EffectSink<M>>(
                 }
             }
         }
+        // Through the inbox, as from the error queue of a socket: the machine hears of a departure
+        // in a later input, never while it is asked for transmits.
         if let Some(token) = token {
             let at = left.map(|left| host.clock.local(left));
             let sent = Sent { token, at, stamped_by: StampedBy::Kernel };

@@ -126,6 +126,7 @@ impl Checksums {
             at = end as usize;
             ranges.push((at, crc));
         }
+        // A byte in none of the ranges would be read without a proof.
         if at != begin {
             return Err(damaged(place, "its checksums leave bytes out"));
         }

@@ -611,6 +611,8 @@ impl StoreEngine {
         let is_reading = disk.inner().is_reading();
         let restored = bucket.as_ref().map(|bucket| restore_names(&names, bucket, is_reading));
         let is_catalog_unseen = AtomicBool::new(restored.transpose()?.unwrap_or(false));
+        // Before any file is adopted or created: a directory of names that was lost gives out
+        // numbers anew.
         if !is_reading {
             Self::reserve(&names, &disk, &found)?;
         }

@@ -369,6 +369,8 @@ pub fn mend_lost(
             core::cmp::Ordering::Less => {
                 let bytes = publication.fetch(Kind::Data, number)?;
                 let records = payload_of(layout, &bytes);
+                // A segment that is whole there takes the place of ours. Only where both have holes
+                // are records taken one by one.
                 if records.lost.is_empty() {
                     let first = layout.first_record(number);
                     taken.push(first..layout.first_record(number + 1));
@@ -378,6 +380,7 @@ pub fn mend_lost(
                 records
             }
             core::cmp::Ordering::Equal => end.tail.clone(),
+            // The objects end before this segment, so that its loss stands.
             core::cmp::Ordering::Greater => continue,
         };
         let Some(bytes) = read(number)? else { continue };

@@ -195,6 +195,7 @@ pub(crate) fn raw_batch(
     let prices = prices.collect::<Decimal128Array>();
     let printable = events.clone().map(|event| event.printable);
     let times = recorded.clone().map(|recorded| recorded.time_ns);
+    // In the order of `arrow_schema`. Two columns of one type that change places are not noticed.
     let columns: Vec<ArrayRef> = vec![
         Arc::new(UInt32Array::from_iter_values(rows.clone().map(|row| row.stream))),
         Arc::new(UInt64Array::from_iter_values(recorded.clone().map(|r| r.number))),

@@ -189,6 +189,7 @@ impl History {
             self.violations.push(broken(Check::SameTable, seen, what));
         }
         for (number, set) in state.sets.iter().enumerate() {
+            // A replica answers only the clients that asked it.
             if set.node.0 != seen.node.0 {
                 continue;
             }

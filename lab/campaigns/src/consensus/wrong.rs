@@ -58,6 +58,7 @@ impl Alteration<Canopus> for Wrong {
         };
         let Event::Committed { state, reads, table } = event else { return out.push_back(event) };
         let (mut changed, mut table) = (state.as_ref().clone(), table);
+        // Some mutants change one node only, because agreement is broken by a difference.
         match self.mutant {
             Mutant::SortsByName if self.node == 0 => changed.sets.sort_by_key(|set| set.node),
             Mutant::KeepsTheDead if self.node == 0 && !changed.changes.is_empty() => table ^= 1,

@@ -178,6 +178,7 @@ impl Alteration<Node> for Wrong {
                 Mutant::ForgetsLengths,
                 Node::Data(..),
                 FilesMessage::Control(FilesControl::Noted { file, .. }),
+                // A dataserver that believes all lengths to be noted never repeats one.
             ) => FilesMessage::Control(FilesControl::Noted { file, length: u64::MAX }),
             (
                 Mutant::IgnoresRacks,

@@ -648,6 +648,7 @@ impl Scene {
             clocks_differ_max: self.clocks_differ_max(),
             steps: self.steps,
         });
+        // A generator of its own ("host" in ASCII): hosts stay the same when the scene draws more.
         let mut prng = Prng::new(self.plan.seed).fork(0x68_6f_73_74);
         for number in 0..1 + self.proxies + self.receivers {
             let (mut spec, now) = self.host(&mut prng);

@@ -227,6 +227,7 @@ pub fn run_heard(
     if owner.keepers.is_some() {
         world.schedule(SimTime::ZERO + keepers::TELL_EVERY, Action::Token(TOKEN_CLOCKS));
     }
+    // Before the keepers know the clocks, the error of the clocks would be that of their learning.
     let settled = SimTime::ZERO + if params.keepers { keepers::SETTLING } else { Duration::ZERO };
     while (owner.formed < layout.trees && world.now() < FORMING_MAX) || world.now() < settled {
         world.run_until_on(params.cores, world.now() + TICK, &mut owner);

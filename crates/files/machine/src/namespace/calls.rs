@@ -213,6 +213,7 @@ impl Namespace {
             NamespaceCall::SetMode { path, mode } => {
                 let (id, _) = self.find_as(caller, path)?;
                 self.check_owner(caller, id)?;
+                // The sticky bit means something here. Set-user and set-group bits do not.
                 Ok(self.changed(id, |inode| inode.mode = *mode & 0o1777))
             }
             NamespaceCall::SetOwner { path, owner, group } => {

@@ -512,15 +512,20 @@ impl FilesClient {
                 return Err(error);
             }
             let client = self.within(attempts.left());
+            // The dataserver may have died before the file was there. An append would then fail, or
+            // go to the file that is to be replaced.
             if let Some(made) = made.filter(|_| done == 0)
                 && client.lacks(path, made.old)?
             {
                 (method, to) = (Method::PUT, location(&client.ask(&Method::PUT, &made.url)?)?);
                 continue;
             }
+            // Bytes of the connection that ended may still be on their way. The place to go on from
+            // is known only when no earlier write can change the length.
             let there = client.settle(path)?.checked_sub(base).filter(|there| *there <= length);
             let other = || ServiceError::Answer(format!("another client has changed {path}"));
             let there = there.filter(|there| *there >= done).ok_or_else(other)?;
+            // A length alone does not tell our bytes from those of another client.
             self.compare(&local, path, base, done..there)?;
             if there > done {
                 (done, attempts) = (there, self.attempts());
@@ -640,6 +645,8 @@ impl FilesClient {
             }
             let to = location(&answer)?;
             whom = authority(&to).to_owned();
+            // Before the server is asked: whatever ends this attempt, the next one leaves the
+            // server out.
             *failed = Some(whom.clone());
             answer = accepted(self.once(&to)?)?;
         }

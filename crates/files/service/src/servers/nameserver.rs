@@ -36,6 +36,8 @@ pub fn limits() -> Limits {
 /// When an address cannot be had, or the log cannot be read.
 pub fn run(options: &Options, started: impl FnOnce()) -> Result<(), ServiceError> {
     options.check()?;
+    // Before the log is read: two nameservers on one log would acknowledge changes that exclude
+    // each other.
     let _lock = owner::lock(&options.directory)?;
     let failed = |what: String| move |error| ServiceError::Io(what, error);
     let at = options.directory.display();

@@ -127,6 +127,7 @@ impl From<FilesRefusal> for WebHdfsException {
             FilesRefusal::Changed(_) => {
                 Self::new(forbidden, "java.util.ConcurrentModificationException", words)
             }
+            // Hadoop's clients repeat a request by themselves after this class of exception.
             FilesRefusal::Busy
             | FilesRefusal::Again
             | FilesRefusal::NotPrimary

@@ -397,6 +397,7 @@ impl Report {
             ..Self::default()
         };
         let worst = usize::from(r.u8()?);
+        // Counts are the sender's word, and are judged before memory is taken for the entries.
         if worst > WORST_MAX {
             return Err(r.malformed("more worst hosts than allowed"));
         }

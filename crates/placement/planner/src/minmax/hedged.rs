@@ -160,10 +160,13 @@ pub(super) fn search(pool: &HostPool<'_>, what: &MinMax, tree: &PlacedTree) -> P
             best = (late.worst(), hosts.clone());
             late.aim(best.0 * TARGET);
         }
+        // Simulated annealing: a move for the worse is taken more rarely as the work is used up.
         let cooled = times.work as f64 / work as f64;
         let heat = (HEAT.0 + (HEAT.1 - HEAT.0) * cooled) * best.0;
         let Some(leaf) = late.any(&mut prng) else { break };
         let mut a = first_leaf + leaf;
+        // A leaf may be late by any edge above it. Half of the moves are at the leaf, a quarter one
+        // level higher, and so on.
         while prng.below(2) == 0 {
             match times.sources(a).nth(prng.below(2) as usize).filter(|&source| source >= top) {
                 Some(source) if a > 0 && source > 0 => a = source,
@@ -177,6 +180,7 @@ pub(super) fn search(pool: &HostPool<'_>, what: &MinMax, tree: &PlacedTree) -> P
         let before = late.excess();
         hosts.swap(a, b);
         let mut changed = vec![false; places];
+        // Sources have lower numbers than the places that they feed, so that one pass renews all.
         for place in a.min(b)..places {
             let moved = place == a || place == b;
             changed[place] = moved || (place > 0 && times.sources(place).any(|s| changed[s]));

@@ -351,6 +351,7 @@ impl ExperimentRun {
             error = Some("no probe reached any leaf of the tree".into());
         }
         let built = self.builder.as_ref().map_or(&[][..], TreeBuilder::dropped);
+        // The builder may have dropped a host that failed in the evaluation too.
         let more = self.dropped.iter().filter(|dropped| !built.contains(dropped));
         let failed = |(host, reason): &(usize, String)| FailedHost {
             host: names[*host].clone(),

@@ -144,6 +144,8 @@ pub fn nbbo_plainly(workers: &[PlainRows], fills: &[DeskFill], window: NbboWindo
             .map(|(_, trade)| *trade)
             .collect();
         let through = |trade: &&TradeAt| {
+            // Quotes of the trade's own nanosecond may be its effect, so that only earlier ones
+            // judge it.
             let best = prices(best_at(workers, symbol, |at| at < trade.time_ns));
             is_through(trade.price, best, None) == Some(true)
         };

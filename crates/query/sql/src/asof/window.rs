@@ -78,6 +78,8 @@ impl WindowCondition {
                 continue;
             }
             let ends = bounds(part, left, right);
+            // The window does not express this part of the condition, so that the plain join has
+            // to.
             if ends.is_empty() {
                 return Ok(None);
             }

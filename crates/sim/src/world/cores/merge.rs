@@ -94,6 +94,8 @@ impl<E, O> Main<'_, E, O> {
                 }
                 Effect::Copy { at, to, fate } => {
                     let (from, class, datagram) = sending.as_ref().expect("copies are of one");
+                    // Drawn here and not by the cores, so that draws come in the order of a run on
+                    // one core.
                     let verdict = fate.drawn(self.prng);
                     if self.follows {
                         let packet = self.borders.packet(at, (*from, to), *class, datagram.len());
@@ -101,6 +103,8 @@ impl<E, O> Main<'_, E, O> {
                     }
                     match verdict {
                         Verdict::Deliver(at) => {
+                            // Another region may already have worked past an arrival within this
+                            // window.
                             assert!(at.0 >= end, "the lookahead is longer than a path");
                             let datagram = datagram.clone();
                             let packet = Pending::Packet { from: *from, to, datagram };
