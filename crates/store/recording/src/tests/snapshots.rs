@@ -135,7 +135,7 @@ fn a_message_is_cut_short(store: &Arc<Store>, file: &str) {
         writer.push(0, number, NOW_NS, ITCH, &message).unwrap();
     }
     writer.flush().unwrap();
-    let read = all_of(&store, "r");
+    let read = all_of(store, "r");
     assert_eq!(read.iter().map(|m| m.number).collect::<Vec<_>>(), [0, 1, 2]);
     assert!(read.iter().all(|m| m.bytes == message));
     let now = snapshot(store, "r");
@@ -522,7 +522,7 @@ fn records_tell_how_many_messages_there_are_without_being_read() {
         let from = prng.below(number - first);
         let to = from + prng.below(number + 1 - first - from);
         let there = pushed.iter().filter(|(n, _)| (from..to).contains(&(n - first))).count();
-        let some = RowSelection::of(vec![from..to]);
+        let some = RowSelection::of(std::iter::once(from..to).collect());
         assert_eq!(now.count(&some).unwrap(), there as u64, "{from}..{to}");
     }
     let records = store.numbers("r.0.messages", 0..store.file("r.0.messages").unwrap().records());

@@ -124,7 +124,7 @@ fn every_range_that_is_given_up_is_told_once_and_in_its_place() {
     assert_eq!(intake.status().unwrap().lost, 200);
     // Message 3 is the next one, and only the message before it is missing there.
     assert_eq!(intake.sequence(), Some(3));
-    assert_eq!(intake.take_lost(), [2..3]);
+    assert!(intake.take_lost().iter().eq([&(2..3)]));
     assert_eq!(taken(&mut intake).len(), 200);
     let rest = intake.take_lost();
     assert!(rest.iter().map(|range| range.start).eq((4..402).step_by(2)), "{rest:?}");
