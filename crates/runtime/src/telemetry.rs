@@ -15,6 +15,7 @@ use std::sync::OnceLock;
 #[cfg(feature = "http")]
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use evenfall_core::Histogram;
 use evenfall_core::histogram::BUCKETS;
@@ -462,6 +463,11 @@ impl Metrics {
     /// A count that only grows.
     pub fn counter(&mut self, name: &str, help: &str, tree: u32, value: u64) {
         self.metric("counter", name, help, tree, value as f64);
+    }
+
+    /// Time that only grows, in seconds.
+    pub fn counter_of_time(&mut self, name: &str, help: &str, tree: u32, value: Duration) {
+        self.metric("counter", name, help, tree, value.as_secs_f64());
     }
 
     /// A present value.

@@ -369,8 +369,8 @@ fn put_thread(m: &mut Metrics, thread: &ReceiverThread) {
     m.counter("received_datagrams_total", help, tree, thread.received);
     let help = "Datagrams of other trees at this socket.";
     m.counter("strayed_datagrams_total", help, tree, thread.strayed);
-    let help = "Processor time of the thread, microseconds.";
-    m.counter("thread_cpu_us_total", help, tree, thread.cpu_us);
+    let help = "Processor time of the thread.";
+    m.counter_of_time("thread_cpu_seconds_total", help, tree, Duration::from_micros(thread.cpu_us));
 }
 
 /// Runs a receiver until it has all messages, the sink wants no more, a signal comes, or the root
