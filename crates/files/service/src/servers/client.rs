@@ -67,6 +67,19 @@ struct Made {
     old: Option<u64>,
 }
 
+/// Where the bytes of a write go.
+struct WriteTarget {
+    method: Method,
+    url: String,
+}
+
+/// What a write has told, and heard, so far.
+struct WriteCourse<'a> {
+    tell: Tell<'a>,
+    /// The last reason of a server, while nothing was written since.
+    named: Option<ServiceError>,
+}
+
 /// A client of a nameserver.
 #[derive(Clone, Debug)]
 pub struct FilesClient {
@@ -436,7 +449,8 @@ impl FilesClient {
         };
         let to = location(&client.ask(&Method::PUT, &url)?)?;
         let made = Made { url, old };
-        client.write(source, path, 0, (Method::PUT, to), Some(&made), tell)
+        let to = WriteTarget { method: Method::PUT, url: to };
+        client.write(source, path, 0, to, Some(&made), tell)
     }
 
     /// Appends the source to a file.
@@ -452,7 +466,8 @@ impl FilesClient {
         let client = self.as_writer()?;
         let base = client.settle(path)?;
         let to = client.appending(path, base)?;
-        client.write(source, path, base, (Method::POST, to), None, tell)
+        let to = WriteTarget { method: Method::POST, url: to };
+        client.write(source, path, base, to, None, tell)
     }
 
     /// Where bytes that begin at this place of a file are appended.
@@ -478,31 +493,52 @@ impl FilesClient {
         }
     }
 
-    /// Sends the source to a dataserver, and goes on when the dataserver dies meanwhile. `base` is
-    /// the length of the file before, and `made` says how to make a new file again.
+    /// As [`write_through`](Self::write_through). A reason that a server named stands before the
+    /// silence that followed: a server whose disk is full also waits for its log.
     fn write(
         &self,
         source: BytesSource,
         path: &str,
         base: u64,
-        (mut method, mut to): (Method, String),
+        to: WriteTarget,
         made: Option<&Made>,
         tell: Tell<'_>,
     ) -> Result<(), ServiceError> {
+        let mut course = WriteCourse { tell, named: None };
+        let written = self.write_through(source, path, base, to, made, &mut course);
+        written.map_err(|error| match course.named {
+            Some(named) if matches!(error, ServiceError::Unanswered(..)) => named,
+            _ => error,
+        })
+    }
+
+    /// Sends the source to a dataserver, and goes on when the dataserver dies meanwhile. `base` is
+    /// the length of the file before, and `made` says how to make a new file again.
+    fn write_through(
+        &self,
+        source: BytesSource,
+        path: &str,
+        base: u64,
+        to: WriteTarget,
+        made: Option<&Made>,
+        course: &mut WriteCourse<'_>,
+    ) -> Result<(), ServiceError> {
         let local = match source {
             BytesSource::Stream(from) => {
-                return self.send(method, &to, Upload::of(from, None), tell);
+                return self.send(to.method, &to.url, Upload::of(from, None), &mut *course.tell);
             }
             BytesSource::File(path) => Local::File(path),
             BytesSource::Bytes(bytes) => Local::Bytes(bytes),
         };
         let length = local.len()?;
+        let WriteTarget { mut method, url: mut to } = to;
         let (mut done, mut attempts) = (0, self.attempts());
         loop {
             let from = local.from(done)?.take(length - done);
             let body = Upload::of(Box::new(from), Some(length - done));
-            tell(done);
+            (course.tell)(done);
             let client = self.within(attempts.left());
+            let tell = &mut course.tell;
             let sent = client.send(method, &to, body, &mut |bytes| tell(done + bytes));
             let error = match sent {
                 Ok(()) => return Ok(()),
@@ -510,6 +546,10 @@ impl FilesClient {
             };
             if !attempts.again(is_passing(&error), &error) {
                 return Err(error);
+            }
+            let is_refused = matches!(error, ServiceError::Refused(..));
+            if is_refused {
+                course.named = Some(error);
             }
             let client = self.within(attempts.left());
             // The dataserver may have died before the file was there. An append would then fail, or
@@ -529,9 +569,11 @@ impl FilesClient {
             self.compare(&local, path, base, done..there)?;
             if there > done {
                 (done, attempts) = (there, self.attempts());
+                // The reason of an earlier attempt is no longer why the transfer stands still.
+                course.named = course.named.take().filter(|_| is_refused);
             }
             if done == length {
-                tell(done);
+                (course.tell)(done);
                 return Ok(());
             }
             (method, to) = (Method::POST, self.appending(path, base + done)?);
