@@ -436,7 +436,7 @@ fn foreign_files_are_named_and_come_with_a_way_out() {
         (b"ts_event,price,size,symbol,side\n17951849,4720.25,3,ESH4,B\n".to_vec(), "--csv"),
         ("time,Größe".as_bytes()[..8].to_vec(), "a CSV table"),
         (b"# 50,000 rows; row of line 30,002 goes back\npython3\nexit\n".to_vec(), "text of no"),
-        (b"SAMPLE DATA AND THE LIKE, LETTERS OF MESSAGES\n".to_vec(), "this is text"),
+        (b"SAMPLE DATA AND THE LIKE: LETTERS OF MESSAGES\n".to_vec(), "this is text"),
     ] {
         for (file, wrapping) in [(file.clone(), "plain"), (gzip(&file), "gzip")] {
             let error = error_of(file);
