@@ -33,7 +33,7 @@ use crate::config::{APPEND_BYTES_MAX, DataConfig, JOINED_BYTES_MAX, PAGE_MAX};
 use crate::copy::{Copy, CopyView, LogChange, removal};
 use crate::log_replica::{LogReplica, LogStream};
 use crate::outbox::Outbox;
-use crate::wire::{FilesControl, FilesMessage, Held};
+use crate::wire::{DataserverBeat, FilesControl, FilesMessage, Held};
 use crate::{DiskId, FileId, FilesError, FilesRefusal};
 
 /// The name of the log of promises.
@@ -525,21 +525,11 @@ impl Dataserver {
         self.paged = page.last().map(|held| held.file).filter(|_| page.len() == PAGE_MAX);
         self.mend_names();
         let is_ill = self.is_ill();
-        let (disk, http) = (self.disk, self.http);
-        let (used, free) = (self.used(), self.free);
-        let ((name, rack), proof, checks_leases) = (self.labels.clone(), self.proof, true);
-        self.tell(FilesControl::Beat {
-            disk,
-            http,
-            name,
-            rack,
-            is_ill,
-            used,
-            free,
-            page,
-            proof,
-            checks_leases,
-        });
+        let (used, free, proof) = (self.used(), self.free, self.proof);
+        let (name, rack) = self.labels.clone();
+        let plain = DataserverBeat::new(self.disk, self.http);
+        let beat = DataserverBeat { name, rack, is_ill, used, free, page, proof, ..plain };
+        self.tell(FilesControl::Beat(beat));
     }
 
     /// Whether the disk refuses writes.

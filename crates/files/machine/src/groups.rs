@@ -488,7 +488,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::config::{BLOCK_BYTES, NameConfig};
     use crate::namespace::{Caller, NamespaceCall};
-    use crate::wire::FilesMessage;
+    use crate::wire::{DataserverBeat, FilesMessage};
 
     pub(crate) fn hand_in(names: &mut Nameserver, n: u16, page: Vec<Held>) {
         hand_in_at(names, Timestamp::ZERO, n, page);
@@ -506,23 +506,10 @@ pub(crate) mod tests {
         page: Vec<Held>,
     ) {
         let http = ([127, 0, 0, 1], 7_000 + n).into();
-        let (name, rack, is_ill) = (String::new(), String::new(), false);
         let disk = DiskId(disk);
         let proof = names.proof(disk, http);
-        let (used, free, checks_leases) = (0, 0, true);
-        let beat = FilesControl::Beat {
-            disk,
-            http,
-            name,
-            rack,
-            is_ill,
-            used,
-            free,
-            page,
-            proof,
-            checks_leases,
-        };
-        say(names, now, n, beat);
+        let beat = DataserverBeat { page, proof, ..DataserverBeat::new(disk, http) };
+        say(names, now, n, FilesControl::Beat(beat));
     }
 
     /// What dataserver `n` says reaches the nameserver.

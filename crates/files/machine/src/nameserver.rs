@@ -42,7 +42,7 @@ use crate::namespace::{
 use crate::outbox::Outbox;
 use crate::placing::Balance;
 use crate::sender_checks::proof_key;
-use crate::wire::{DataserverPlace, FilesControl, FilesMessage};
+use crate::wire::{DataserverBeat, DataserverPlace, FilesControl, FilesMessage};
 use crate::{DiskId, FileId, FilesError, FilesRefusal};
 
 /// The name of the log.
@@ -379,7 +379,7 @@ impl Nameserver {
 
     fn control(&mut self, now: Timestamp, from: SocketAddr, control: FilesControl) {
         match control {
-            FilesControl::Beat { .. } => self.beat(now, control),
+            FilesControl::Beat(beat) => self.beat(now, beat),
             FilesControl::Sealed { file, epoch, held, disk, length, committed } => {
                 self.sealed(now, file, epoch, disk, held, (length, committed));
             }
@@ -442,24 +442,10 @@ impl Nameserver {
         self.record(NamespaceChange::together(records), effects);
     }
 
-    fn beat(&mut self, now: Timestamp, beat: FilesControl) {
-        let FilesControl::Beat {
-            disk,
-            http,
-            name,
-            rack,
-            is_ill,
-            used,
-            free,
-            page,
-            proof,
-            checks_leases,
-        } = beat
-        else {
-            return;
-        };
+    fn beat(&mut self, now: Timestamp, beat: DataserverBeat) {
+        let DataserverBeat { disk, http, name, rack, is_ill, page, .. } = beat;
         let right = self.proof(disk, http);
-        if proof != right {
+        if beat.proof != right {
             // The name of the cluster goes with the proof, so it has to be on the disk here. The
             // other copies of the log may wait for this very dataserver.
             if self.log_replication.is_begun {
@@ -490,9 +476,9 @@ impl Nameserver {
             rack,
             heard: now,
             is_ill,
-            used,
-            free,
-            checks_leases,
+            used: beat.used,
+            free: beat.free,
+            checks_leases: beat.checks_leases,
             is_given_up: false,
             owed,
         };
@@ -510,8 +496,8 @@ impl Nameserver {
         }
     }
 
-    /// Gives up the other disk at the address of a new one, because a beat names another disk there
-    /// and the old one is silent. Returns false when the old disk was heard a moment ago.
+    /// Gives up a silent disk, at whose address a beat names another disk. Returns false when the
+    /// old disk was heard a moment ago.
     fn make_room_at(&mut self, now: Timestamp, place: DataserverPlace) -> bool {
         let is_same = |(other, server): &(&DiskId, &KnownDataserver)| {
             **other != place.disk && server.place.address == place.address
@@ -656,7 +642,7 @@ impl Machine for Nameserver {
         self.start(now);
         let (cluster, message) = FilesMessage::decode(&arrival.datagram)?;
         // A new dataserver does not know the name of the cluster, and may only say that it lives.
-        let is_beat = matches!(message, FilesMessage::Control(FilesControl::Beat { .. }));
+        let is_beat = matches!(message, FilesMessage::Control(FilesControl::Beat(_)));
         if cluster != self.namespace.cluster && !(cluster == 0 && is_beat) {
             self.foreign += 1;
             return Ok(());

@@ -68,7 +68,7 @@ impl Nameserver {
             None => &[],
         };
         match control {
-            FilesControl::Beat { http, .. } => *http == from,
+            FilesControl::Beat(beat) => beat.http == from,
             FilesControl::Sealed { disk, .. }
             | FilesControl::Holds { disk, .. }
             | FilesControl::Bad { disk, .. }
@@ -116,6 +116,7 @@ mod tests {
     use super::*;
     use crate::config::FORGET_AFTER;
     use crate::groups::tests::{create, hand_in, say};
+    use crate::wire::DataserverBeat;
 
     fn names_with(count: u16) -> Nameserver {
         let none = bytes::Bytes::new();
@@ -125,20 +126,8 @@ mod tests {
     }
 
     fn beat(http: SocketAddr, proof: u64) -> FilesControl {
-        let (disk, name, rack, page) = (DiskId(9), String::new(), String::new(), Vec::new());
-        let (is_ill, used, free, checks_leases) = (false, 0, 1, true);
-        FilesControl::Beat {
-            disk,
-            http,
-            name,
-            rack,
-            is_ill,
-            used,
-            free,
-            page,
-            proof,
-            checks_leases,
-        }
+        let plain = DataserverBeat::new(DiskId(9), http);
+        FilesControl::Beat(DataserverBeat { free: 1, proof, ..plain })
     }
 
     #[test]

@@ -77,37 +77,59 @@ pub struct Held {
     pub asks: bool,
 }
 
+/// What a dataserver says of itself in its sign of life.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DataserverBeat {
+    /// The disk.
+    pub disk: DiskId,
+    /// The address at which it takes HTTP, and datagrams on the same port.
+    pub http: SocketAddr,
+    /// The name for people; empty when it has none.
+    #[serde(default)]
+    pub name: String,
+    /// The rack of its host. Hosts in one rack may fail together.
+    #[serde(default)]
+    pub rack: String,
+    /// Whether its disk refuses writes.
+    pub is_ill: bool,
+    /// Bytes of files on its disk.
+    pub used: u64,
+    /// Bytes that its disk has left.
+    pub free: u64,
+    /// Some of its copies. The next beat has the copies behind them.
+    pub page: Vec<Held>,
+    /// The last proof of the nameserver that the dataserver hears at its address.
+    #[serde(default)]
+    pub proof: u64,
+    /// Whether it checks the leases of writers. A dataserver of an earlier build says nothing here,
+    /// and its files get no writer.
+    #[serde(default)]
+    pub checks_leases: bool,
+}
+
+impl DataserverBeat {
+    /// The beat of a dataserver of this build that has neither a name nor a rack, and no copies.
+    pub fn new(disk: DiskId, http: SocketAddr) -> Self {
+        Self {
+            disk,
+            http,
+            name: String::new(),
+            rack: String::new(),
+            is_ill: false,
+            used: 0,
+            free: 0,
+            page: Vec::new(),
+            proof: 0,
+            checks_leases: true,
+        }
+    }
+}
+
 /// A message other than a relay or its acknowledgement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FilesControl {
     /// A dataserver lives.
-    Beat {
-        /// Its disk.
-        disk: DiskId,
-        /// The address at which it takes HTTP, and datagrams on the same port.
-        http: SocketAddr,
-        /// Its name for people; empty when it has none.
-        #[serde(default)]
-        name: String,
-        /// The rack of its host. Hosts in one rack may fail together.
-        #[serde(default)]
-        rack: String,
-        /// Its disk refuses writes.
-        is_ill: bool,
-        /// Bytes of files on its disk.
-        used: u64,
-        /// Bytes that its disk has left.
-        free: u64,
-        /// Some of its copies.
-        page: Vec<Held>,
-        /// The last proof of the nameserver that the dataserver hears at its address.
-        #[serde(default)]
-        proof: u64,
-        /// It checks the leases of writers. A dataserver of an earlier build says nothing here, and
-        /// its files get no writer.
-        #[serde(default)]
-        checks_leases: bool,
-    },
+    Beat(DataserverBeat),
     /// The nameserver answers a sign of life that has not the right proof.
     Proof {
         /// The disk that was named.

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use evenfall_core::math::{FNV_BASIS, fnv1a};
-use evenfall_files_machine::wire::{FilesControl, FilesMessage};
+use evenfall_files_machine::wire::{DataserverBeat, FilesControl, FilesMessage};
 use evenfall_files_machine::{DiskId, FileId, chunk};
 use evenfall_files_service::{
     BytesSource, Fetched, FilesClient, Options, rebuild, run_dataserver, run_nameserver,
@@ -75,21 +75,7 @@ fn a_cluster_with_a_key_takes_nothing_that_is_not_sealed_under_it() {
     assert!(stranger.get("/a", "GETFILESTATUS", &[]).is_err());
 
     // A plain datagram changes nothing: no further dataserver is known.
-    let (name, rack, page) = (String::new(), String::new(), Vec::new());
-    let (disk, http, is_ill) = (DiskId(5), cluster.addresses[1], false);
-    let (used, free, proof, checks_leases) = (0, 0, 0, true);
-    let beat = FilesControl::Beat {
-        disk,
-        http,
-        name,
-        rack,
-        is_ill,
-        used,
-        free,
-        page,
-        proof,
-        checks_leases,
-    };
+    let beat = FilesControl::Beat(DataserverBeat::new(DiskId(5), cluster.addresses[1]));
     let (head, body) = FilesMessage::Control(beat).encode(0);
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
     socket.send_to(&[&head[..], &body].concat(), cluster.addresses[0]).expect("it leaves");

@@ -19,7 +19,7 @@ use evenfall_core::{Arrival, Disk as _, Prng, Timestamp, Write};
 use evenfall_files_machine::config::BLOCK_BYTES;
 use evenfall_files_machine::log_replication::{self, FoundLog};
 use evenfall_files_machine::namespace::{Caller, NamespaceCall};
-use evenfall_files_machine::wire::{FilesControl, FilesMessage};
+use evenfall_files_machine::wire::{DataserverBeat, FilesControl, FilesMessage};
 use evenfall_files_machine::{
     DataConfig, DiskId, FileId, FilesRefusal, NameConfig, dataserver, nameserver,
 };
@@ -124,14 +124,6 @@ named_variants! {
     }
 }
 
-/// A beat of a dataserver that has no rack.
-fn without_rack(mut beat: FilesControl) -> FilesControl {
-    if let FilesControl::Beat { rack, .. } = &mut beat {
-        rack.clear();
-    }
-    beat
-}
-
 /// A mutant on one node of a world.
 pub struct Wrong(Mutant);
 
@@ -183,8 +175,11 @@ impl Alteration<Node> for Wrong {
             (
                 Mutant::IgnoresRacks,
                 Node::Name(_),
-                FilesMessage::Control(beat @ FilesControl::Beat { .. }),
-            ) => FilesMessage::Control(without_rack(beat)),
+                FilesMessage::Control(FilesControl::Beat(beat)),
+            ) => {
+                let beat = DataserverBeat { rack: String::new(), ..beat };
+                FilesMessage::Control(FilesControl::Beat(beat))
+            }
             (
                 Mutant::StopsRepair,
                 Node::Data(server, ..),
