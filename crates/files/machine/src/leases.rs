@@ -29,6 +29,7 @@
 use core::fmt;
 use core::time::Duration;
 use std::collections::BTreeMap;
+use std::time::UNIX_EPOCH;
 
 use evenfall_core::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -49,8 +50,8 @@ pub struct LeaseHolder {
     pub writer: String,
     /// Milliseconds since 1970 of the grant.
     pub since_ms: u64,
-    /// Milliseconds since 1970 until which no other writer takes the lease over, as far as was
-    /// known when this was said.
+    /// Milliseconds since 1970 until which no other writer takes the lease over. Later
+    /// renewals move this time.
     pub until_ms: u64,
 }
 
@@ -62,21 +63,14 @@ impl fmt::Display for LeaseHolder {
     }
 }
 
+/// The last second that `utc_text` can write, which ends the year 9999.
+const LAST_SECOND: u64 = 253_402_300_799;
+
 /// A time of the wall clock as people read it, such as `2026-12-02T07:15:00Z`.
 fn utc_text(at_ms: u64) -> String {
-    let (days, second) = (at_ms / 86_400_000, at_ms / 1_000 % 86_400);
-    // The algorithm `civil_from_days` of Howard Hinnant. Its years begin in March, and its eras
-    // have 400 years.
-    let days = days + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = year + era * 400 + u64::from(month <= 2);
-    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+    // The time may come from a datagram, and a later second would be a panic.
+    let since_1970 = Duration::from_secs((at_ms / 1_000).min(LAST_SECOND));
+    humantime::format_rfc3339_seconds(UNIX_EPOCH + since_1970).to_string()
 }
 
 /// The lease of a file.
@@ -297,8 +291,8 @@ impl Nameserver {
         }
     }
 
-    /// Adds the end of a lease to the record of a new epoch, if the lease ends with the epoch
-    /// before. A crash leaves both or none.
+    /// Adds the end of a lease to the record of a new epoch, if the lease ends or the primary has
+    /// moved. A crash leaves both changes or none.
     pub(crate) fn with_lease_end(
         &mut self,
         id: FileId,
@@ -315,7 +309,8 @@ impl Nameserver {
         NamespaceChange::together(vec![record, NamespaceChange::Lease { id, lease }])
     }
 
-    /// The primary says that the holder of a lease lives. A lease that already ends is not renewed.
+    /// Renews a lease, because the primary says that the holder lives. A lease that already ends is
+    /// not renewed.
     pub(crate) fn lease_renewed(&mut self, now: Timestamp, id: FileId, generation: u64) {
         let Some(lease) = self.namespace.file(id).map(|file| &file.lease) else { return };
         if lease.generation != generation || lease.holder.is_none() {
@@ -358,8 +353,8 @@ impl Nameserver {
 }
 
 impl Dataserver {
-    /// As [`flush`](Self::flush), and the lease of this generation ends when the nameserver writes
-    /// the length down. A lease that has ended already stays as it is.
+    /// Flushes a file, and gives back the lease of this generation, which ends when the nameserver
+    /// writes the length down. A lease of a later generation stays.
     ///
     /// # Errors
     /// As [`flush`](Self::flush).
