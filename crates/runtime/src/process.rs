@@ -142,7 +142,7 @@ impl RoleStreams {
     fn are_threaded(self, threads: TreeThreading, is_crowded: bool) -> bool {
         let suits = || !is_crowded && pin::whole_cores() > self.count;
         match threads {
-            // A frame that is handed to another thread leaves by the time of a wake-up later.
+            // A frame that another thread sends leaves later, by the time that a wake-up takes.
             TreeThreading::Auto if self.work == StreamWork::Socket => false,
             TreeThreading::Auto => self.count > 1 && suits(),
             TreeThreading::Tree => self.count > 1,
@@ -227,8 +227,9 @@ fn options(process: ProcessOptions<'_>, keyed: bool) -> Result<Options, Settings
     Ok(options)
 }
 
-/// Opens the port of a node, of the kind that the settings state or that suits the node best.
-/// Opens a port for each stream, where each gets a thread.
+/// Opens the ports of a node, of the kind that the settings state or that suits the node best. The
+/// node has a port for each stream where the thread of a stream has the machine, and one port
+/// otherwise.
 fn open_ports(
     node: &Node,
     process: ProcessOptions<'_>,
@@ -250,7 +251,7 @@ fn open_ports(
         }
     };
     let (ports, choice) = match choice.kind == options.kind {
-        // The default kind needs no kind to stand in for it.
+        // No other kind stands in for the default kind, so that streams may have ports.
         true => (open_stated(node, process, options)?, choice),
         false => {
             let (port, choice) = choice::open_chosen(node.address, options, choice)?;

@@ -55,7 +55,7 @@ pub const USED_PARTS: u64 = 1_024;
 pub const UNEVEN_PARTS: u64 = USED_PARTS / 10;
 /// Bytes of the name of a dataserver or of a rack.
 pub const LABEL_BYTES_MAX: usize = 128;
-/// Bytes of the name of a writer: those of a user, of an address and of a number.
+/// Limit of the bytes of a writer's name, which has a user, an address and a number.
 pub const WRITER_BYTES_MAX: usize = 160;
 /// The block size of a file whose maker names none: the length of a chunk. Blocks are how Hadoop
 /// divides a file among its tasks. A dataserver has all bytes of a file or none.
@@ -100,11 +100,11 @@ pub struct NameConfig {
     pub room_bytes_min: u64,
     /// Number of dataservers that keep copies of the log. A smaller cluster keeps fewer copies.
     pub keepers: usize,
-    /// Time behind its last append for which a writer keeps its lease. Later another writer may
-    /// take the lease over.
+    /// Soft limit of a lease: the time after the last append for which no other writer may take the
+    /// lease over.
     pub lease_soft: Duration,
-    /// Time behind its last append after which a writer loses its lease, although nobody asks for
-    /// it.
+    /// Hard limit of a lease: the time after the last append at which the lease ends, although no
+    /// other writer asks for it.
     pub lease_hard: Duration,
 }
 
@@ -143,8 +143,8 @@ pub struct DataConfig {
     pub log_bytes: u64,
     /// Time between two attempts to write when the disk is full.
     pub full_retry: Duration,
-    /// Least time between two messages that the writer of a file lives. Several of them fit into
-    /// the soft limit of a lease, because messages may be lost.
+    /// Least time between two renewals of a lease. Several renewals fit into the soft limit of the
+    /// lease, because messages may be lost.
     pub renew: Duration,
 }
 
@@ -157,7 +157,7 @@ impl Default for DataConfig {
             resend: Duration::from_millis(100),
             log_bytes: 16 << 20,
             full_retry: Duration::from_secs(1),
-            // Four messages in the soft limit.
+            // Four renewals in the soft limit.
             renew: Duration::from_secs(15),
         }
     }

@@ -83,7 +83,8 @@ pub struct Copy {
     pub lease: WriterLease,
     /// When the nameserver is told next that the writer lives.
     pub renew_at: Timestamp,
-    /// The generation of the lease that the last writer gave back. Flushes tell it.
+    /// The generation of the lease that the last writer gave back. The nameserver hears of it with
+    /// the length of the file.
     pub closing: Option<u64>,
 }
 

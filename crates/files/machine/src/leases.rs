@@ -15,8 +15,8 @@
 //!     └ appends (1) ───> primary          refuses: B holds the lease, since when, until when
 //! ```
 //!
-//! The limits are those of HDFS. Within the *soft* limit behind its last append, a writer keeps the
-//! lease. Later another writer may take the lease over. Behind the *hard* limit the lease ends
+//! The limits are those of HDFS. A writer keeps the lease within the *soft* limit after its last
+//! append. Later another writer may take the lease over. After the *hard* limit the lease ends
 //! although nobody asks. A lease ends by a new epoch of the file, which cuts all copies to one
 //! length. No append of the old generation is acknowledged after that: all members have promised to
 //! take no append of the old epoch, and the primary of the new epoch knows the new generation from
@@ -50,8 +50,8 @@ pub struct LeaseHolder {
     pub writer: String,
     /// Milliseconds since 1970 of the grant.
     pub since_ms: u64,
-    /// Milliseconds since 1970 until which no other writer takes the lease over. Later
-    /// renewals move this time.
+    /// Milliseconds since 1970 until which no other writer takes the lease over. Later renewals
+    /// move this time.
     pub until_ms: u64,
 }
 
@@ -93,8 +93,8 @@ impl WriterLease {
         Self { generation: self.generation + 1, holder: None }
     }
 
-    /// Whether an append is taken under the lease of this generation. A server's own appends are
-    /// under no lease, and are taken while nobody holds one.
+    /// Refuses an append under a lease that has ended. A server's own append has no lease, and is
+    /// refused while a writer holds one.
     pub(crate) fn check_append(&self, under: Option<u64>) -> Result<(), FilesRefusal> {
         match (under, &self.holder) {
             (None, None) => Ok(()),
@@ -128,7 +128,8 @@ pub struct HeldLease {
 /// The part of a lease that only the memory of the nameserver has.
 #[derive(Debug, Default)]
 pub(crate) struct LeaseClock {
-    /// When the writer last appended. After a start, the first look at the lease counts.
+    /// When the writer last appended. After a start of the nameserver, this is the time of the
+    /// first look at the lease.
     renewed: Option<Timestamp>,
     /// Milliseconds since 1970 of the end of the soft limit, as the last renewal has moved it.
     until_ms: u64,
@@ -192,7 +193,7 @@ impl Nameserver {
         Ok(generation)
     }
 
-    /// Whether the primary of a file checks leases. A dataserver of an earlier build would take
+    /// Refuses a file whose primary checks no leases. A dataserver of an earlier build would take
     /// appends of a writer that has lost its lease.
     ///
     /// # Errors
@@ -208,8 +209,8 @@ impl Nameserver {
         }
     }
 
-    /// Whether the files that a call would make or replace are free of writers. As in HDFS, a call
-    /// that overwrites a file does so although the file has a writer.
+    /// Refuses a call that would make or replace a file which has a writer. As in HDFS, a call that
+    /// overwrites a file is not refused.
     ///
     /// # Errors
     /// [`FilesRefusal::LeaseHeld`], or [`FilesRefusal::Recovering`] when a lease ends because of
@@ -237,8 +238,8 @@ impl Nameserver {
         Ok(())
     }
 
-    /// Whether a writer may have the lease of a file. Begins the end of a lease whose soft limit is
-    /// over.
+    /// Refuses the lease of a file that another writer has. A lease whose soft limit is over begins
+    /// to end.
     fn check_lease(
         &mut self,
         now: Timestamp,
@@ -371,8 +372,8 @@ impl Dataserver {
         self.flush(token, file)
     }
 
-    /// Tells the nameserver that the writer of a file lives, from time to time. A lost message is
-    /// followed by the next one.
+    /// Renews the lease of a file at the nameserver, unless the last renewal was a moment ago. A
+    /// lost renewal is not repeated, because the next one follows.
     pub(crate) fn renew_lease(&mut self, now: Timestamp, file: FileId) {
         let Some(copy) = self.copies.get_mut(&file) else { return };
         if copy.lease.holder.is_none() || now < copy.renew_at {

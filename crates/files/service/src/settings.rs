@@ -22,8 +22,8 @@ pub const FLOWSERVER: &str = "flowserver";
 const RACK_BYTES_MAX: usize = 128;
 /// Shortest silence after which a dataserver counts as dead: four of its signs of life.
 const DEAD_AFTER_MIN: Duration = Duration::from_secs(1);
-/// Shortest soft limit of a lease. A dataserver tells four times in the limit that a writer lives,
-/// and some of these messages may be lost.
+/// Shortest soft limit of a lease. A dataserver renews a lease four times within its soft limit,
+/// and some of the renewals may be lost.
 const LEASE_MIN: Duration = Duration::from_secs(1);
 
 /// Most connections over which a client reads one file. Each of them may have one more beside it,

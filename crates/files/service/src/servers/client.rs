@@ -73,10 +73,10 @@ struct WriteTarget {
     url: String,
 }
 
-/// What a write has told, and heard, so far.
+/// The observer of a write, and the last refusal that the write got.
 struct WriteCourse<'a> {
     tell: Tell<'a>,
-    /// The last reason of a server, while nothing was written since.
+    /// The last refusal. Bytes that are written after it remove it.
     named: Option<ServiceError>,
 }
 
@@ -493,8 +493,8 @@ impl FilesClient {
         }
     }
 
-    /// As [`write_through`](Self::write_through). A reason that a server named stands before the
-    /// silence that followed: a server whose disk is full also waits for its log.
+    /// Writes by [`write_through`](Self::write_through). When nobody answers at the end, returns
+    /// the last refusal instead, because a server whose disk is full also waits for its log.
     fn write(
         &self,
         source: BytesSource,

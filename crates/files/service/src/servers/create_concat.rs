@@ -140,8 +140,8 @@ impl NameserverRoutes {
         Ok(json_of(&json!({ "file": file.0, "lease": lease })))
     }
 
-    /// Makes a file, and waits until the log has it. A writer gets the lease of the file: the
-    /// number beside the file is its generation.
+    /// Makes a file, and waits until the log has it. With a writer, also grants the lease of the
+    /// file. Returns the file, and the generation of its lease.
     fn made(
         &self,
         caller: Caller,

@@ -38,8 +38,8 @@ pub const OLD_NAMESERVER: &str = "the nameserver is of an earlier build, which g
 /// Longest wait for a nameserver that grants a lease: more than the nameserver waits for its log.
 const GRANT_PATIENCE: Duration = Duration::from_secs(40);
 
-/// The name under which a request holds a lease: the user, and the client's name for itself. A
-/// client that has none is told apart by a random number, and shown by its address.
+/// The name under which a request holds a lease: the user, and the client's name for itself. For a
+/// client without a name, these are the user, the address and a random number.
 ///
 /// # Errors
 /// When the user has no name that may be one, or the kernel gives no random number.

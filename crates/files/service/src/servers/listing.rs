@@ -57,7 +57,8 @@ pub struct Sums {
     pub directories: u64,
     pub files: u64,
     pub length: u64,
-    pub namespace: u64,
+    /// Bytes of all copies.
+    pub consumed: u64,
 }
 
 impl Sums {
@@ -65,7 +66,7 @@ impl Sums {
     /// out.
     ///
     /// # Errors
-    /// [`Refusal::Denied`] when the caller may not list a directory.
+    /// [`FilesRefusal::Denied`] when the caller may not list a directory.
     pub fn step(
         mut self,
         namespace: &Namespace,
@@ -83,7 +84,7 @@ impl Sums {
                 Some(InodeKind::File(file)) => {
                     self.files += 1;
                     self.length += file.length;
-                    self.namespace += file.length * u64::from(file.replication);
+                    self.consumed += file.length * u64::from(file.replication);
                 }
                 None => {}
             }

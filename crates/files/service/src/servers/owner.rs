@@ -98,7 +98,7 @@ impl<M: 'static> OwnerInbox<M> {
     /// Calls the machine, and waits for what the call returns.
     ///
     /// # Errors
-    /// [`Refusal::Unknown`] when the process ends.
+    /// [`FilesRefusal::Unknown`] when the process ends.
     pub fn ask<T: Send + 'static>(
         &self,
         call: impl FnOnce(&mut M, Timestamp) -> T + Send + 'static,

@@ -509,7 +509,7 @@ type Found = (CopyView, Option<u64>);
 /// A file, and the generation of its lease when the request has the lease already.
 type LeasedFile = (FileId, Option<u64>);
 
-/// Refuses one more file when so many are written.
+/// Refuses one more file when `writing` requests are as many as this server takes.
 fn expect_room(writing: usize) -> Result<(), WebHdfsException> {
     if writing >= WRITERS_MAX {
         let what = format!("{WRITERS_MAX} files are written here already");

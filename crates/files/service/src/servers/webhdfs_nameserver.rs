@@ -325,7 +325,7 @@ impl NameserverRoutes {
         let sums = self.sums(request)?;
         Ok(json!({ "ContentSummary": {
             "directoryCount": sums.directories, "fileCount": sums.files, "length": sums.length,
-            "quota": -1, "spaceConsumed": sums.namespace, "spaceQuota": -1, "typeQuota": {},
+            "quota": -1, "spaceConsumed": sums.consumed, "spaceQuota": -1, "typeQuota": {},
         } }))
     }
 
@@ -333,7 +333,7 @@ impl NameserverRoutes {
         let sums = self.sums(request)?;
         Ok(json!({ "QuotaUsage": {
             "fileAndDirectoryCount": sums.directories + sums.files, "quota": -1,
-            "spaceConsumed": sums.namespace, "spaceQuota": -1, "typeQuota": {},
+            "spaceConsumed": sums.consumed, "spaceQuota": -1, "typeQuota": {},
         } }))
     }
 
