@@ -261,7 +261,8 @@ impl<E> Journal<E> {
         self.replace_by(Records::of(records), effects);
     }
 
-    /// As [`replace`](Self::replace), without a copy of the records. Returns the log.
+    /// Replaces the whole log like [`replace`](Self::replace), but without a copy of the records.
+    /// Returns the log.
     pub fn replace_by(&mut self, records: Records, effects: impl IntoIterator<Item = E>) -> Bytes {
         let Records { mut log, key } = records;
         // The new log takes the place of the old one when it is on the disk as a whole.

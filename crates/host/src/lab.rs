@@ -324,7 +324,7 @@ fn delete<'a>(names: impl Iterator<Item = &'a String>) -> Result<(), Error> {
 /// Runs `ip` with a script on its standard input.
 ///
 /// # Errors
-/// As for [`run_tool`].
+/// When `ip` is missing, or ends with an error.
 pub fn run_ip(arguments: &[&str], script: &str) -> Result<(), Error> {
     run_tool("ip", arguments, script).map(drop)
 }

@@ -147,7 +147,8 @@ impl EmbeddedRoot {
     /// Publishes a message, or returns at once when the queue is full.
     ///
     /// # Errors
-    /// As [`publish`](Self::publish), and [`EmbeddedRootError::Full`].
+    /// When the message is too long, the root has ended, or the queue is full
+    /// ([`EmbeddedRootError::Full`]).
     pub fn try_publish(
         &self,
         message: impl Into<Bytes>,

@@ -257,7 +257,8 @@ impl Publisher {
         self.numbers.wait(|board| board.before).ok_or(PublisherError::Ended)
     }
 
-    /// As [`before`](Self::before); `None` when the time is up.
+    /// Waits for at most this time until a root takes messages. Returns how many messages of
+    /// earlier processes under this id are in the feed, or `None` when the time is up.
     ///
     /// # Errors
     /// [`PublisherError::Ended`].
@@ -279,7 +280,8 @@ impl Publisher {
         }
     }
 
-    /// As [`send`](Self::send); `None` when the queue is still full after this time.
+    /// Sends a message, and waits for at most this time while the queue is full. Returns `None`
+    /// when the queue is still full.
     ///
     /// # Errors
     /// When the message is too long, or the author has ended.
@@ -310,7 +312,7 @@ impl Publisher {
     /// Sends a message, and waits for its number in the feed.
     ///
     /// # Errors
-    /// As [`send`](Self::send) and [`PendingMessage::number`].
+    /// When the message is too long, or the author ends before the message has its number.
     pub fn publish(&self, message: impl Into<Bytes>) -> Result<u64, PublisherError> {
         self.send(message)?.number()
     }

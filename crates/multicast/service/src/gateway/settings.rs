@@ -254,7 +254,7 @@ impl GatewayNode {
     /// The gateway of this name.
     ///
     /// # Errors
-    /// As [`all_gateways`].
+    /// The line and key of the first mistake, or that no gateway has this name.
     pub fn of(document: &SettingsDocument, name: &str) -> Result<Self, SettingsError> {
         let found = all_gateways(document)?.into_iter().find(|gateway| gateway.name == name);
         found.ok_or_else(|| SettingsError::new(format!("no gateway is called {name}")))

@@ -449,7 +449,7 @@ impl Process {
         self.publish_with(status, self.standing(), ill, page);
     }
 
-    /// As [`publish`](Self::publish), with another page about clocks.
+    /// Publishes the state of the role, with `clock` as the state of the clock.
     fn publish_with<S: Serialize + Send + 'static>(
         &self,
         status: S,

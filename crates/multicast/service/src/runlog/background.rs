@@ -33,7 +33,7 @@ pub trait LogOutput {
     /// Returns when all bytes are written.
     ///
     /// # Errors
-    /// As [`put_bytes`](Self::put_bytes).
+    /// The errors of the file.
     fn settle_bytes(&mut self) -> io::Result<()>;
 }
 

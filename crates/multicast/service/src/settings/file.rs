@@ -18,7 +18,7 @@ impl Settings {
     /// Parses a text and applies overrides.
     ///
     /// # Errors
-    /// As [`load`](Self::load).
+    /// Which line and key, or which override, and what is allowed.
     pub fn parse(
         text: &str,
         name: &str,
@@ -40,7 +40,7 @@ impl Settings {
     /// The settings of a document.
     ///
     /// # Errors
-    /// As [`load`](Self::load).
+    /// Which file, line and key, and what is allowed.
     pub fn of(document: &SettingsDocument) -> Result<Self, SettingsError> {
         // A hold is the time from sending to release, and this key was never a hold.
         document.refuse_renamed("multicast.repair.missing_hold", "gap_timeout")?;
