@@ -239,7 +239,7 @@ pub fn open(address: SocketAddr, options: Options) -> Result<Box<dyn Port>, Erro
 /// Where the kernel refuses, there is a single port for all streams, whose notes say why.
 ///
 /// # Errors
-/// As [`open`].
+/// When the address cannot be bound, or leaves loopback without a key.
 pub fn open_streams(
     address: SocketAddr,
     options: Options,
@@ -257,7 +257,8 @@ pub fn open_streams(
 /// say why.
 ///
 /// # Errors
-/// As [`open`], and when the process may not start more threads.
+/// When the address cannot be bound, or leaves loopback without a key, and when the process may not
+/// open more files or start more threads.
 pub fn open_senders(
     address: SocketAddr,
     options: Options,

@@ -1,13 +1,13 @@
 //! A port whose datagrams leave and arrive on threads, one a stream.
 //!
-//! The machines of a root stay on one thread, because their feed is one. Most of their work is in
-//! the kernel, which makes a copy of each frame for every child. A [`StreamSenders`] hands the
-//! frames of each stream to a thread with a socket of its own. The receivers of a frame are fixed
-//! before, so that a group may change while frames wait. All sockets have one address
-//! (`super::streams`).
+//! The machines of a root stay on one thread, because their feed is one. Most of the time of that
+//! thread would go to system calls, which copy each frame for every child. A [`StreamSenders`]
+//! therefore hands the frames of each stream to a thread with a socket of its own. The receivers of
+//! a frame are fixed before the frame is queued, so that a group may change while frames wait. All
+//! sockets have one address (`super::streams`).
 //!
-//! The queue of a stream has the limits of any port ([`Options::queue_frames_max`] and
-//! [`Options::queue_bytes_max`] by class), and its socket's own queue has the same again. At most
+//! Each class of a stream waits in two queues, that of the port and that of the socket. Each queue
+//! has the limits [`Options::queue_frames_max`] and [`Options::queue_bytes_max`]. At most
 //! [`ARRIVALS_MAX`] arrivals wait for the machines.
 
 use std::collections::VecDeque;
@@ -97,7 +97,10 @@ impl StreamLanes {
     fn put(&self, fresh: &mut Vec<Frame>) {
         let mut lanes = lock(&self.frames);
         fresh.drain(..).for_each(|frame| lanes[frame.transmit.class as usize].push_back(frame));
-        if !self.is_filled.swap(true, Ordering::AcqRel) {
+        let was_filled = self.is_filled.swap(true, Ordering::AcqRel);
+        // The thread that wakes up takes the lock.
+        drop(lanes);
+        if !was_filled {
             self.waker.wake();
         }
     }
@@ -128,7 +131,8 @@ impl StreamLanes {
 /// What the threads bring for the machines.
 struct Gathered {
     news: Mutex<GatheredNews>,
-    /// Readable while there is something.
+    /// Readable while there is something in the news. It is set and cleared under the lock of the
+    /// news, so that a look that found nothing need not clear it.
     arrived: Waker,
 }
 
@@ -216,7 +220,7 @@ impl Drop for StreamSender {
     }
 }
 
-/// See the documentation of the module.
+/// A port that sends and receives on a thread for each stream.
 pub(crate) struct StreamSenders {
     streams: Vec<StreamSender>,
     options: Options,
@@ -336,7 +340,7 @@ impl Port for StreamSenders {
         self.own.overrun = news.overrun;
         let count = news.arrivals.len();
         out.append(&mut news.arrivals);
-        if news.answers.is_empty() {
+        if count > 0 && news.answers.is_empty() {
             self.gathered.arrived.clear();
         }
         count
@@ -361,8 +365,9 @@ impl Port for StreamSenders {
     fn answers(&mut self, out: &mut Vec<Answer>) {
         self.answers.take(out);
         let mut news = lock(&self.gathered.news);
+        let has_answers = !news.answers.is_empty();
         out.append(&mut news.answers);
-        if news.arrivals.is_empty() {
+        if has_answers && news.arrivals.is_empty() {
             self.gathered.arrived.clear();
         }
         drop(news);

@@ -1,10 +1,10 @@
 //! A port whose sockets share an address, each for the datagrams of one stream.
 //!
-//! One socket is read by one thread, because each look at a socket takes its lock. A machine for
-//! each stream can run on a thread of its own when each stream has a socket of its own. The sockets
-//! have one address (`SO_REUSEPORT`), so that senders and firewalls need not know of them. A
-//! program of five instructions of classic BPF reads the stream of a datagram and so chooses the
-//! socket. The program needs no rights.
+//! Several threads that read one socket would wait for its lock. A thread for each stream therefore
+//! needs a socket for each stream. All sockets have the same address and port number
+//! (`SO_REUSEPORT`), so senders and firewalls see one receiver. A filter of five instructions of
+//! classic BPF reads the number of the stream in a datagram, and the kernel queues the datagram at
+//! the socket of that number. A process may attach the filter without privileges.
 //!
 //! The kernel chooses once for a buffer of several datagrams of one sender (`UDP_SEGMENT` on
 //! loopback, or gathered by the network card). Where a sender mixes streams in a buffer, some
@@ -22,8 +22,8 @@ use evenfall_host::{Error, Waker};
 use super::UdpDriver;
 use crate::Counters;
 
-/// Limit of the datagrams that wait to be taken over by the port of their stream. It is a batch of
-/// 16 buffers with 64 datagrams each, four times. Repair makes up for those beyond.
+/// Limit of the datagrams that wait to be taken over by the port of their stream: four times a
+/// batch of 16 buffers with 64 datagrams each. Datagrams beyond the limit are dropped.
 const HANDED_MAX: usize = 4_096;
 
 /// Where a datagram names its stream.
@@ -84,7 +84,10 @@ impl StrayQueue {
         if has_room {
             arrivals.push(arrival);
         }
-        if !self.is_filled.swap(true, Ordering::AcqRel) {
+        let was_filled = self.is_filled.swap(true, Ordering::AcqRel);
+        // The thread that wakes up takes the lock.
+        drop(arrivals);
+        if !was_filled {
             self.waker.wake();
         }
         has_room

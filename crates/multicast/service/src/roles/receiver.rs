@@ -270,14 +270,6 @@ struct ReceiverRole<'d, 'a, 's> {
 }
 
 impl ReceiverRole<'_, '_, '_> {
-    /// Takes what the threads of other trees have told.
-    fn take_news(&mut self) {
-        let mut news = self.board.take_news();
-        self.delivery.records.append(&mut news.records);
-        self.delivery.finished.append(&mut news.finished);
-        self.delivery.failed = self.delivery.failed.take().or(news.failed);
-    }
-
     /// The counters of all trees.
     fn statuses(&self, machines: &[Receiver]) -> Vec<ReceiverStatus> {
         let own = machines.iter().map(Receiver::status);
@@ -286,7 +278,7 @@ impl ReceiverRole<'_, '_, '_> {
 
     /// Writes what is left of the records into the log.
     fn note_rest(&mut self, process: &mut Process, all: &[ReceiverStatus]) {
-        self.take_news();
+        self.board.take_news(&mut self.delivery);
         self.delivery.records.drain(..).for_each(|record| process.note(record));
         self.duplicates = note_duplicates(process, all, self.duplicates);
     }
@@ -313,7 +305,7 @@ impl Part<Receiver> for ReceiverRole<'_, '_, '_> {
 
     fn turned(&mut self, process: &mut Process, _: &mut [Receiver]) {
         self.board.tell_reading(process.base.source_reading());
-        self.take_news();
+        self.board.take_news(&mut self.delivery);
         self.delivery.records.drain(..).for_each(|record| process.note(record));
     }
 
@@ -358,7 +350,7 @@ impl Part<Receiver> for ReceiverRole<'_, '_, '_> {
     }
 
     fn has_places(&self) -> bool {
-        self.board.read_states().all(|state| state.is_placed)
+        self.board.has_places()
     }
 }
 

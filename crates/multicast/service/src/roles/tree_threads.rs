@@ -33,7 +33,7 @@ use crate::settings::{Node, Settings};
 /// up by itself ten times a second, and a record has 80 bytes in memory.
 const RECORDS_WAKE: usize = 1_024;
 
-/// Orders to the threads, each of which stands until a greater one replaces it.
+/// Orders to the threads. An order stands until a greater one replaces it.
 const STAY: u8 = 0;
 const LEAVE: u8 = 1;
 const STOP: u8 = 2;
@@ -94,7 +94,7 @@ impl Sink for SharedSink<'_, '_> {
 #[derive(Clone, Copy, Default)]
 pub(super) struct TreeState {
     pub(super) status: ReceiverStatus,
-    pub(super) is_placed: bool,
+    is_placed: bool,
     /// Datagrams that the loop of the thread refused.
     pub(super) refused: u64,
     pub(super) thread: ReceiverThread,
@@ -104,10 +104,10 @@ pub(super) struct TreeState {
 
 /// What the trees tell the thread of the role after a turn.
 #[derive(Default)]
-pub(super) struct TreeNews {
-    pub(super) records: Vec<Record>,
-    pub(super) finished: BTreeSet<u32>,
-    pub(super) failed: Option<RoleError>,
+struct TreeNews {
+    records: Vec<Record>,
+    finished: BTreeSet<u32>,
+    failed: Option<RoleError>,
 }
 
 /// What the threads of a receiver share besides the sink.
@@ -150,12 +150,19 @@ impl TreeBoard {
         self.states.iter().map(|state| *lock(state))
     }
 
-    pub(super) fn take_news(&self) -> TreeNews {
-        if self.has_panicked.load(Ordering::Acquire) {
+    /// Moves what the threads have told into the delivery of the thread of the role.
+    pub(super) fn take_news<S>(&self, delivery: &mut Delivery<'_, S>) {
+        // The records are moved out of their list, so that the list keeps its memory.
+        let mut news = lock(&self.news);
+        delivery.records.append(&mut news.records);
+        delivery.finished.append(&mut news.finished);
+        let failed = news.failed.take();
+        drop(news);
+        if self.has_panicked.load(Ordering::Acquire) && failed.is_none() {
             let why = "the thread of a tree ended by a panic";
-            lock(&self.news).failed.get_or_insert(RoleError::Part(why.into()));
+            delivery.failed.get_or_insert(RoleError::Part(why.into()));
         }
-        mem::take(&mut *lock(&self.news))
+        delivery.failed = delivery.failed.take().or(failed);
     }
 
     /// Hands the source's last reading of the clock to the threads, if it is a new one.
@@ -171,8 +178,14 @@ impl TreeBoard {
         self.order(LEAVE);
     }
 
+    /// Whether the root knows that all machines leave.
     pub(super) fn has_left(&self) -> bool {
-        self.read_states().all(|state| state.has_left)
+        self.states.iter().all(|state| lock(state).has_left)
+    }
+
+    /// Whether all machines have their places. The thread of the role asks every turn.
+    pub(super) fn has_places(&self) -> bool {
+        self.states.iter().all(|state| lock(state).is_placed)
     }
 
     fn order(&self, order: u8) {
