@@ -58,8 +58,8 @@ struct ServeCli {
     args: serve::ServeArgs,
 }
 
-/// Most threads of queries. A machine with more cores is rare, and a million threads did not start
-/// within a minute.
+/// Limit of `--threads`. Few machines have more cores, and a program with a million threads did not
+/// start within a minute.
 const THREADS_MAX: i64 = 1_024;
 
 /// Where the tables are, and how much their queries may take.

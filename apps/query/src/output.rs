@@ -10,16 +10,16 @@ use arrow::datatypes::SchemaRef;
 use arrow::ipc::writer::StreamWriter;
 use arrow::util::pretty::pretty_format_batches;
 use evenfall_runtime::listing::is_deceptive;
-use evenfall_runtime::output_file::{self, UnfinishedFile};
+use evenfall_runtime::output_file::{Out, UnfinishedFile, open_file};
 use parquet::arrow::ArrowWriter;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Rows of a printed table at most. A table has columns of equal width, so that all its rows are
-/// held before the first one is printed.
+/// Limit of the rows of a printed table. All rows are held before the first one is printed, because
+/// each column has one width.
 const TABLE_ROWS: usize = 10_000;
-/// Bytes of the rows of a printed table at most. Its text takes some times as much, and a single
-/// value may have a gigabyte.
+/// Limit of the bytes of the rows of a printed table. The text of a table takes several times as
+/// many bytes, and a single value may have a gigabyte.
 const TABLE_BYTES: usize = 64 << 20;
 
 /// A format of rows.
@@ -53,7 +53,7 @@ enum Writer {
     Parquet(Box<ArrowWriter<Sink>>),
 }
 
-/// The first error of a sink. The writers of Arrow keep the words of an error and not its kind.
+/// The first error of a [`Sink`], with its kind. The writers of Arrow keep only its words.
 #[derive(Clone, Default)]
 struct FirstError(Arc<Mutex<Option<io::Error>>>);
 
@@ -73,7 +73,7 @@ impl FirstError {
 
 /// Bytes on their way to a file or to standard output.
 struct Sink {
-    out: Box<dyn Write + Send>,
+    out: Out,
     failed: FirstError,
 }
 
@@ -156,10 +156,10 @@ impl Output {
         out: Option<&Path>,
         schema: &SchemaRef,
     ) -> Result<Self, Failure> {
-        let (out, file): (Box<dyn Write + Send>, _) = match out {
+        let (out, file): (Out, _) = match out {
             None => (Box::new(BufWriter::new(io::stdout())), None),
             Some(name) => {
-                let (out, file) = output_file::open_file(name)?;
+                let (out, file) = open_file(name)?;
                 (out, Some(file))
             }
         };
@@ -213,7 +213,10 @@ impl Writer {
                 *bytes = bytes.saturating_add(batch.get_array_memory_size());
                 let room = if *bytes > TABLE_BYTES { 0 } else { TABLE_ROWS - *rows };
                 let taken = batch.num_rows().min(room);
-                batches.push(batch.slice(0, taken));
+                // A slice without rows would keep all memory of its batch.
+                if taken > 0 {
+                    batches.push(batch.slice(0, taken));
+                }
                 *rows += taken;
                 *left_out += batch.num_rows() - taken;
             }

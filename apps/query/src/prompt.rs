@@ -65,7 +65,7 @@ fn is_whole(text: &str) -> bool {
 /// is read.
 ///
 /// # Errors
-/// The errors of the input, and a reader of the answers that is gone.
+/// An error when the input cannot be read, or when the reader of the answers is gone.
 pub(crate) fn answer_prompt(
     session: &QuerySession,
     args: &AskArgs,
@@ -112,10 +112,10 @@ pub(crate) fn answer_prompt(
     }
 }
 
-/// Answers a statement. A statement that fails says so.
+/// Answers a statement. The error of a statement that fails is printed.
 ///
 /// # Errors
-/// A reader of the answers that is gone, which ends the prompt.
+/// An error when the reader of the answers is gone. It ends the prompt.
 fn answer(
     session: &QuerySession,
     args: &AskArgs,

@@ -167,7 +167,7 @@ fn print_tree(shape: TreeShape, names: &[String]) {
         while !shape.level(level).contains(&place) {
             level += 1;
         }
-        // Other people choose the names in a table of delays.
+        // Names of hosts come from the file of delays, and may hold control characters.
         let children = names[shape.children(place)].iter().map(|name| printable(name));
         let children = children.collect::<Vec<_>>().join(" ");
         println!("{}{} -> {children}", "  ".repeat(level as usize), printable(&names[place]));

@@ -275,8 +275,9 @@ fn is_json(head: &[u8]) -> bool {
     matches!(text, [b'{', b'"' | b'\r' | b'\n' | b' ', ..] | [b'[', b'{' | b'\n' | b' ', ..])
 }
 
-/// Letters, digits and white space, perhaps cut within a letter. Every record of a capture or of a
-/// binary feed has other bytes: the high bytes of its lengths and numbers.
+/// Whether the bytes are UTF-8 without control characters other than white space. The last letter
+/// may be cut. Records of captures and of binary feeds are no text, because of the high bytes of
+/// their lengths and numbers.
 fn is_text(head: &[u8]) -> bool {
     let text = match std::str::from_utf8(head) {
         Ok(text) => text,
@@ -289,7 +290,8 @@ fn is_text(head: &[u8]) -> bool {
     !text.is_empty() && text.chars().all(is_of_text)
 }
 
-/// Lines with the same number of fields, two at least. The last line may be cut.
+/// Whether the first two lines have the same number of fields, two or more. A second line that is
+/// the last one may be cut, and is not compared.
 fn is_csv(head: &[u8]) -> bool {
     let fields = |line: &[u8]| line.split(|&byte| byte == b',').count();
     let mut lines = head.split(|&byte| byte == b'\n');

@@ -99,10 +99,11 @@ impl ContentHash {
         self.shards[shard].update(message);
     }
 
-    /// Takes a shard from a hash of as many shards, such as that of a thread.
+    /// Replaces the hash of a shard by that of the same shard in `other`. Threads that hash one
+    /// shard each are joined in this way.
     ///
     /// # Panics
-    /// When there is no such shard.
+    /// When one of the two hashes has no such shard.
     pub fn take_shard(&mut self, shard: usize, other: &Self) {
         self.shards[shard].clone_from(&other.shards[shard]);
     }

@@ -56,9 +56,11 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Refuses settings under which no packet would leave this machine.
+    /// Checks the addresses. Each destination has a port. Without a key, all addresses are on this
+    /// machine.
     fn check(&self) -> Result<(), IntakeError> {
-        if let Some(nowhere) = [Some(self.a), self.b].into_iter().flatten().find(is_nowhere) {
+        let mut destinations = [Some(self.a), self.b].into_iter().flatten();
+        if let Some(nowhere) = destinations.find(|to| to.port() == 0) {
             let why = format!("{nowhere}: nobody can listen on port 0; name the listener's port");
             return Err(InputError::Setting(why).into());
         }
@@ -78,10 +80,6 @@ impl Stage {
             _ => Ok(()),
         }
     }
-}
-
-fn is_nowhere(to: &SocketAddr) -> bool {
-    to.port() == 0
 }
 
 /// Counts of a player.

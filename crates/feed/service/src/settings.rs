@@ -48,9 +48,9 @@ pub struct Feed {
     /// The first wanted sequence; 1 for the whole session. By default, the first sequence that
     /// arrives.
     pub mold_from: Option<u64>,
-    /// How long later messages wait for missing messages, counted from when those are missed, and
-    /// with a server for requests from their request or from the last progress of the repair. After
-    /// this time the missing messages are reported lost and skipped.
+    /// How long later messages wait for missing messages. Then the missing messages are reported
+    /// lost and skipped. The time counts from when messages are missed. With `mold_request` it
+    /// counts from their request, or from the last progress of the repair.
     #[serde(with = "humantime_serde")]
     pub mold_gap_timeout: Duration,
     /// How long a hole may be filled by the other side or by a reordered packet, before it is

@@ -123,8 +123,8 @@ enum Source {
 pub struct Tap {
     source: Source,
     _signals: interrupt::Watch,
-    /// What one look at the source has brought: a batch of arrivals, and two events for each of
-    /// them at most.
+    /// Events of one look at the source. Plain datagrams bring two events each at most. A session
+    /// brings its next message, the lost ranges before it, and notes.
     events: VecDeque<TapEvent>,
 }
 

@@ -19,10 +19,10 @@ use evenfall_store_recording::tables::{TableError, TableName, Tables};
 /// The schema of users' files.
 pub(crate) const PUBLIC: &str = "public";
 
-/// Tables of a name that an error lists: more would not be read.
+/// Limit of tables of one name that an error lists: a person would not read more.
 const NAMES_SHOWN: usize = 5;
 
-/// The name in DataFusion's words about a table that nobody has.
+/// The name of the table in the words of DataFusion's error for an unknown table.
 fn unknown_table(words: &str) -> Option<&str> {
     let (name, _) = words.strip_prefix("table '")?.split_once("' not found")?;
     Some(name)
@@ -68,8 +68,8 @@ impl StoreCatalog {
         &self.added
     }
 
-    /// An error of an unknown table with the tables that the statement may mean; any other error
-    /// as it is. In a store of several recordings, most names need the recording in front.
+    /// Adds to the error for an unknown table the tables that the statement may mean. Other errors
+    /// stay as they are. In a store of several recordings, most names need the recording in front.
     pub(crate) fn name_tables(&self, error: DataFusionError) -> DataFusionError {
         match error {
             DataFusionError::Diagnostic(place, error) => {
@@ -88,7 +88,7 @@ impl StoreCatalog {
 
     /// The tables that a name may mean, as the end of a sentence.
     fn meant_tables(&self, name: &str) -> String {
-        // The words of an error about a wrong name are no place for an error of the store.
+        // The error for the unknown name stands, also when the store cannot list its tables.
         let tables = self.tables.names().unwrap_or_default();
         let table = name.rsplit('.').next().unwrap_or(name);
         let named: Vec<String> = tables

@@ -117,10 +117,11 @@ impl QueryEngine {
         &self.limits
     }
 
-    /// Refuses a recording that a person names and the store does not have.
+    /// Checks that the store has a recording of this name.
     ///
     /// # Errors
-    /// The error of an unknown recording, and those of listing the tables.
+    /// An error for an unknown recording, which lists the known ones, and those of listing the
+    /// tables.
     pub fn check_recording(&self, name: &str) -> Result<()> {
         let known = StoreCatalog::recordings(&*self.tables)?;
         match known.iter().any(|known| known == name) {

@@ -4,12 +4,12 @@
 //! A new hole is not requested at once, because side B or a reordered packet may fill it. Then all
 //! holes are requested in pieces that fit one packet each, because a re-request server answers a
 //! request with one packet. The next round follows when all pieces of a round have arrived, or
-//! after [`RETRY`]. A hole is given up after the patience that [`Gaps::new`] takes.
+//! after [`RETRY`]. A hole is given up when it has waited for the patience of [`Gaps::new`].
 //!
-//! Holes wait side by side. If the patience with a hole began only when all holes before it were
-//! gone, then a feed that loses more often than once in the time of the patience would fall behind
-//! for ever. Without a server, the patience with a hole begins when it is seen. With a server,
-//! it begins when the hole is requested, and again with each answer that fills the first hole:
+//! Holes wait side by side. If a hole waited only from the end of the hole before it, then a feed
+//! with more than one loss in the time of the patience would fall behind for ever. Without
+//! a server, a hole waits from when it is seen. With a server, it waits from its request, and the
+//! wait of the first hole begins again with each answer that fills a part of it:
 //!
 //! ```text
 //!  sequences   1 2 _ 4 _ 6 7 _ 9      holes at 3, 5 and 8
@@ -30,8 +30,8 @@ const RETRY: Duration = Duration::from_millis(10);
 const PIECE: u64 = 26;
 /// Requests of one round: their answers are some 20 KiB, far below a receive buffer.
 const ROUND: usize = 16;
-/// Parts of the patience in which holes share one beginning. A hole waits longer by such a part at
-/// most, and the list of beginnings stays short.
+/// Number of parts of the patience. Holes that are awaited within one part share an entry of
+/// [`Gaps::awaited`], so that the list stays short. A hole waits longer by one part at most.
 const PATIENCE_PARTS: u32 = 16;
 
 /// The next action.
@@ -48,16 +48,16 @@ pub(super) enum Step {
 #[derive(Clone, Copy, Debug)]
 struct Hole {
     start: u64,
-    /// Time of the hole's last progress.
+    /// Time from which the patience with the hole counts.
     since: Timestamp,
 }
 
-/// Messages for which the patience began at the same time.
+/// Messages that share one beginning of their wait.
 #[derive(Clone, Copy, Debug)]
 struct AwaitedMessages {
     /// When the first of them was awaited.
     begun: Timestamp,
-    /// When the last of them was awaited, from which the patience with all of them counts.
+    /// When the last of them was awaited. The patience with all of them counts from this time.
     since: Timestamp,
     /// The number after the last of them.
     end: u64,
@@ -73,7 +73,7 @@ pub(super) struct Gaps {
     asking: bool,
     /// The first hole; `None` while nothing is missing and after a hole was given up.
     hole: Option<Hole>,
-    /// From when on holes behind the first one are awaited, in order of their numbers.
+    /// Beginnings of the waits for missing messages, in order of their numbers.
     awaited: VecDeque<AwaitedMessages>,
     /// The session of these numbers, and how often its numbers began anew.
     numbering: (Option<SessionId>, u64),
@@ -105,7 +105,7 @@ impl Gaps {
         };
         let numbering = (tracker.session(), tracker.counts().restarts);
         if self.numbering != numbering {
-            // The numbers of before mean other messages.
+            // The same numbers mean other messages now.
             (self.numbering, self.hole, self.asked_end) = (numbering, None, 0);
             self.awaited.clear();
         }
@@ -129,7 +129,7 @@ impl Gaps {
         Step::Wait(self.ask_at.min(since + self.patience))
     }
 
-    /// From now on the messages before this number are awaited, as far as they were not before.
+    /// Awaits the messages before this number. Messages that are awaited already keep their time.
     fn await_messages(&mut self, now: Timestamp, end: u64) {
         let part = self.patience / PATIENCE_PARTS;
         match self.awaited.back_mut() {
@@ -139,7 +139,7 @@ impl Gaps {
         }
     }
 
-    /// From when on the patience with the hole that starts here counts.
+    /// The time from which the patience with the hole at `start` counts.
     fn progress(&mut self, now: Timestamp, start: u64) -> Timestamp {
         match self.hole {
             Some(hole) if hole.start == start => return hole.since,
@@ -155,7 +155,8 @@ impl Gaps {
         while self.awaited.front().is_some_and(|awaited| awaited.end <= start) {
             self.awaited.pop_front();
         }
-        // Without a hole before it, the hole before was given up, and this one has waited as long.
+        // A hole that is given up clears `hole`, and one that is filled does not. Behind a hole
+        // that was given up, the next one has waited since its own entry.
         let is_filled = self.asking && self.hole.is_some();
         let awaited = self.awaited.front().filter(|_| !is_filled);
         let since = awaited.map_or(now, |awaited| awaited.since);
@@ -189,10 +190,10 @@ impl Gaps {
 pub(crate) fn fuzz(data: &[u8]) {
     use evenfall_feed_formats::arbiter::{ArbiterLimits, FeedSide};
     use evenfall_feed_formats::mold::{PacketBuilder, SessionId};
-    /// Messages that are held behind holes.
+    /// Limit of messages that are held behind holes.
     const HELD_MAX: usize = 64;
-    /// Most steps at one instant. The machine may give up every hole and ask for one round of
-    /// messages, and a few further steps do no harm.
+    /// Limit of steps at one time: one for each hole that is given up, one for a round of requests,
+    /// and a few more.
     const STEPS_MAX: usize = HELD_MAX + 8;
     let limits = ArbiterLimits { messages_max: HELD_MAX, ..ArbiterLimits::default() };
     let mut tracker = Tracker::new(Some(1), limits);

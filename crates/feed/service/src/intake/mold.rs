@@ -22,7 +22,8 @@ use crate::settings::Feed;
 
 /// Limit of events that wait to be reported. Further events only count in the counters.
 const NEWS_MAX: usize = 64;
-/// Ranges that were given up and wait to be told. A root tells nobody and keeps them: a MiB.
+/// Limit of lost ranges that wait for [`Mold::take_lost`]. Only a tap calls it. In a root the list
+/// fills up to this limit, and takes 1 MiB.
 const LOST_MAX: usize = 65_536;
 /// Frames that may wait to be sent: one round of requests.
 const REQUESTS_MAX: usize = 64;
@@ -89,7 +90,7 @@ pub(crate) struct Mold {
     /// Whether the settings name the first message.
     has_first: bool,
     news: Vec<News>,
-    /// Ranges of sequences that were given up and not told yet.
+    /// Ranges of sequences that were given up and not taken yet.
     lost: VecDeque<Range<u64>>,
     losses: Option<PlannedLosses>,
     status: FeedStatus,
@@ -443,8 +444,8 @@ impl Mold {
         self.ready.front().map(|ready| ready.sequence)
     }
 
-    /// Ranges of sequences that were given up since the last call, and lie before the message that
-    /// [`next`](Intake::next) showed.
+    /// Takes the lost ranges before the message that [`next`](Intake::next) showed, or all of them
+    /// without such a message. Each range is given once.
     pub(crate) fn take_lost(&mut self) -> Vec<Range<u64>> {
         let next = self.sequence();
         let is_before = |range: &&Range<u64>| next.is_none_or(|next| range.start < next);
