@@ -117,7 +117,7 @@ impl Lab {
     /// Makes a command run inside a host.
     ///
     /// # Errors
-    /// When the host does not exist, or not any more.
+    /// When the host does not exist.
     pub fn inside(&self, host: usize, command: &mut Command) -> Result<(), Error> {
         enter_namespace(&self.name(host), command)
     }
@@ -379,7 +379,7 @@ fn handle(namespace: &str) -> Result<OwnedFd, Error> {
 /// Makes a command enter a namespace before it runs.
 ///
 /// # Errors
-/// When the namespace does not exist, or not any more.
+/// When the namespace does not exist.
 pub fn enter_namespace(name: &str, command: &mut Command) -> Result<(), Error> {
     let handle = handle(name)?;
     let enter = move || enter(&handle);

@@ -126,6 +126,7 @@ pub use wait::{OTHERS_MAX, Wake};
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use evenfall_host::Error;
 
@@ -266,6 +267,12 @@ pub fn open_senders(
     count: usize,
 ) -> Result<Box<dyn Port>, Error> {
     udp::senders::start_senders(udp::UdpDriver::bind(address, options)?, field, count)
+}
+
+/// Locks what threads of a port share. Each such value is whole after every statement, so a panic
+/// in another thread has not broken it.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn lacking(kind: Kind, what: &str) -> Error {

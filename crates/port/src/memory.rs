@@ -31,7 +31,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -45,7 +45,7 @@ use evenfall_host::{Error, Waker};
 use crate::answers::Answers;
 use crate::groups::{Groups, Members, is_open};
 use crate::wait::{Blocked, Waiting, eventfd};
-use crate::{Answer, Counters, Options, Port, Refusal, Wake};
+use crate::{Answer, Counters, Options, Port, Refusal, Wake, lock};
 
 /// Arrivals taken at once, as many as a loop sends in one turn.
 const ARRIVALS_PER_BATCH: usize = 256;
@@ -54,12 +54,6 @@ const ARRIVAL_BYTES: usize = 128;
 /// How often counters of installed state are told. Ten milliseconds are often enough for a live
 /// page, and the reports are few beside the counted frames.
 const COUNTERS_EVERY: Duration = Duration::from_millis(10);
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // The guarded value is whole after every statement, so a panic in another thread has not broken
-    // it.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Connects the ports of one process. Clones are the same switch.
 #[derive(Clone, Default)]

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ use super::streams::{StreamField, open_siblings};
 use crate::answers::Answers;
 use crate::groups::Groups;
 use crate::wait::{Blocked, Waiting, eventfd};
-use crate::{Answer, Counters, Options, Port, Refusal, Wake};
+use crate::{Answer, Counters, Options, Port, Refusal, Wake, lock};
 
 /// Limit of the arrivals that wait for the machines: four times a batch of 16 buffers with 64
 /// datagrams each.
@@ -38,11 +38,6 @@ const ARRIVALS_MAX: usize = 4_096;
 const WAIT_MAX: Duration = Duration::from_millis(100);
 /// How long a thread that shall end tries to send what is left.
 const FAREWELL: Duration = Duration::from_millis(100);
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // The guarded value is whole after every statement.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Frames of one class that wait for a thread.
 #[derive(Default)]

@@ -14,13 +14,13 @@
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use evenfall_core::Arrival;
 use evenfall_host::{Error, Waker};
 
 use super::UdpDriver;
-use crate::Counters;
+use crate::{Counters, lock};
 
 /// Limit of the datagrams that wait to be taken over by the port of their stream: four times a
 /// batch of 16 buffers with 64 datagrams each. Datagrams beyond the limit are dropped.
@@ -72,14 +72,9 @@ struct StrayQueue {
 }
 
 impl StrayQueue {
-    fn lock(&self) -> MutexGuard<'_, Vec<Arrival>> {
-        // A list of arrivals is whole after any panic.
-        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Queues a datagram. Returns whether there was room.
     fn push(&self, arrival: Arrival) -> bool {
-        let mut arrivals = self.lock();
+        let mut arrivals = lock(&self.arrivals);
         let has_room = arrivals.len() < HANDED_MAX;
         if has_room {
             arrivals.push(arrival);
@@ -95,7 +90,7 @@ impl StrayQueue {
 
     fn take(&self, out: &mut Vec<Arrival>) {
         if self.is_filled.load(Ordering::Acquire) {
-            let mut arrivals = self.lock();
+            let mut arrivals = lock(&self.arrivals);
             // Under the lock, so that a datagram that is pushed next wakes again.
             self.is_filled.store(false, Ordering::Release);
             out.append(&mut arrivals);
