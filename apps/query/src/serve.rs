@@ -84,7 +84,7 @@ async fn serve_doors(args: &ServeArgs, engine: Arc<QueryEngine>, compute: &Handl
         }
         None => None,
     };
-    // A door that nobody asked for never ends, and leaves the others to `select!`.
+    // A door that was not asked for waits for ever, so that `select!` ends with another door.
     let serve_pg = async {
         match pg {
             Some(pg) => pg.serve().await,

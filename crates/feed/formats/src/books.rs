@@ -492,7 +492,7 @@ impl Books {
         self.begin(view.timestamp_ns(), each);
         let locate = view.stock_locate();
         let before = self.symbols.symbol(locate.into());
-        // A number that is given to a security again must not show orders of the earlier security.
+        // A locate number that goes to another security must not show orders of the earlier one.
         if self.symbols.observe(view) && before.is_some() {
             self.begin_security(locate);
         }

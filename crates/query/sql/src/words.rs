@@ -5,7 +5,7 @@ use datafusion::sql::sqlparser::parser::ParserError;
 
 use crate::placeholders;
 
-/// The sentence of an error, without the engine's words around it.
+/// The sentence of an error, without the words that DataFusion puts around it.
 pub fn error_words(error: &DataFusionError) -> String {
     match error.find_root() {
         // The store says by itself what went wrong, and where.
