@@ -12,7 +12,6 @@
 //! takes the place of the old one in one change of the names. A crash meanwhile leaves the old
 //! files as they were, and perhaps the new file, whose name begins with `._evenfall-`.
 
-use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use evenfall_core::SharedKey;
@@ -148,8 +147,7 @@ impl NameserverRoutes {
         asked: Asked,
         writer: Option<String>,
     ) -> Result<(FileId, Option<u64>), WebHdfsException> {
-        let (tell, told) = sync_channel(1);
-        let pending = self.inbox.begin(move |server, now, token| {
+        reports::logged_value(&self.inbox, move |server, now, token| {
             let NamespaceCall::Create { path, .. } = &asked.call else {
                 return Err(FilesRefusal::Unknown);
             };
@@ -163,12 +161,8 @@ impl NameserverRoutes {
             let grant =
                 |writer: String| server.grant_lease(now, now_ms(), token, &maker, file, &writer);
             let lease = writer.map(grant).transpose()?;
-            // The request that asked waits for the log.
-            let _ = tell.send((file, lease));
-            Ok(())
-        });
-        reports::logged(&self.inbox, &pending)??;
-        told.recv().map_err(|_| FilesRefusal::Unknown.into())
+            Ok((file, lease))
+        })
     }
 
     /// Puts the file of the argument `with` into the place of a file that has not changed since the

@@ -14,7 +14,6 @@
 //! names itself (`writer`), and then gets its own lease again at once. Other clients get the lease
 //! when the request has ended, or when its bytes have stopped for longer than the soft limit.
 
-use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use evenfall_files_machine::{FileId, FilesRefusal, HeldLease, Nameserver};
@@ -59,20 +58,14 @@ impl NameserverRoutes {
         let number = request.number("file")?.ok_or_else(missing)?;
         let writer = request.text(WRITER).ok_or_else(missing)?.to_owned();
         let (path, caller) = (request.path.clone(), self.caller(request)?);
-        let (tell, told) = sync_channel(1);
-        let pending = self.inbox.begin(move |server, now, token| {
+        let generation = reports::logged_value(&self.inbox, move |server, now, token| {
             let (id, _) = server.namespace().find_as(&caller, &path)?;
             // The bytes are for the file that the dataserver leads, and not for a later one.
             if id != FileId(number) {
                 return Err(FilesRefusal::Changed(path));
             }
-            let generation = server.grant_lease(now, now_ms(), token, &caller, id, &writer)?;
-            // The request that asked waits for the log.
-            let _ = tell.send(generation);
-            Ok(())
-        });
-        reports::logged(&self.inbox, &pending)??;
-        let generation = told.recv().map_err(|_| FilesRefusal::Unknown)?;
+            server.grant_lease(now, now_ms(), token, &caller, id, &writer)
+        })?;
         Ok(json_of(&json!({ "lease": generation })))
     }
 }

@@ -1,6 +1,7 @@
 //! What a nameserver says of its dataservers and of its files, beside WebHDFS.
 
 use std::ops::Bound;
+use std::sync::mpsc::sync_channel;
 
 use evenfall_core::Timestamp;
 use evenfall_files_machine::nameserver::KnownDataserver;
@@ -66,6 +67,26 @@ pub fn logged(
     Err(WebHdfsException::io(why))
 }
 
+/// Makes a change that returns a value, and waits until the change is in the log and in its copies.
+///
+/// # Errors
+/// The refusal of the change, or as [`logged`].
+pub fn logged_value<T, F>(inbox: &OwnerInbox<Nameserver>, change: F) -> Result<T, WebHdfsException>
+where
+    T: Send + 'static,
+    F: FnOnce(&mut Nameserver, Timestamp, u64) -> Result<T, FilesRefusal> + Send + 'static,
+{
+    let (tell, told) = sync_channel(1);
+    let pending = inbox.begin(move |server, now, token| {
+        let value = change(server, now, token)?;
+        // The receiver waits below.
+        let _ = tell.send(value);
+        Ok(())
+    });
+    logged(inbox, &pending)??;
+    told.recv().map_err(|_| FilesRefusal::Unknown.into())
+}
+
 /// The disk of the dataserver that an operator calls by its name, by its address or by the number
 /// of its disk. A dataserver that the nameserver has not heard since its start can be called by the
 /// number of its disk alone.
@@ -107,16 +128,12 @@ pub fn leave(
     is_leaving: bool,
 ) -> Result<Answer, WebHdfsException> {
     let called = called.to_owned();
-    let (tell, told) = std::sync::mpsc::sync_channel(1);
-    let pending = inbox.begin(move |server, _, token| {
+    let disk = logged_value(inbox, move |server, _, token| {
         let disk = disk_of(server, &called)?;
-        // The receiver waits below.
-        let _ = tell.send(disk);
-        server.leave(token, disk, is_leaving)
-    });
-    logged(inbox, &pending)??;
-    let disk = told.recv().map(|disk| disk.to_string()).unwrap_or_default();
-    Ok(json_of(&json!({ "disk": disk, "leaving": is_leaving })))
+        server.leave(token, disk, is_leaving)?;
+        Ok(disk)
+    })?;
+    Ok(json_of(&json!({ "disk": disk.to_string(), "leaving": is_leaving })))
 }
 
 /// Begins to move copies from full disks to empty disks at this rate. A rate of 0 stops the moves.
