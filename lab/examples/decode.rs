@@ -2,7 +2,6 @@
 //!
 //! `cargo run --release -p evenfall-lab --example decode [file]`: the median of five passes, each
 //! over at least a million messages; without a file, over a synthetic feed.
-#![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 use evenfall_feed_formats::sharding::ContentHash;
 use evenfall_feed_formats::synthetic::{Config, Generator};

@@ -127,9 +127,11 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Refuses messages that a root refuses, and messages that a root would spread over several
-/// datagrams: the costs would be printed for another number of messages in one datagram than was
-/// sent.
+/// Checks the length of a message, and the number of messages in one datagram. A root spreads
+/// more messages over several datagrams, and the printed costs would not be those of `pack`.
+///
+/// # Errors
+/// When a root refuses messages of this length, or the messages do not fit one datagram.
 fn check_pack(pack: usize, size: usize, is_sealed: bool) -> Result<(), Failure> {
     if size > MESSAGE_BYTES_MAX {
         let why = format!("--size {size}: a message has {MESSAGE_BYTES_MAX} bytes at most");

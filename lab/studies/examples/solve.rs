@@ -1,7 +1,6 @@
 //! Prints how long one solve of a mesh, the estimate of one pair and one reading of the clock take:
-//! `cargo run --release -p evenfall-studies --example solve`. Every node makes the estimates
-//! of its own pairs.
-#![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock; machines do not")]
+//! `cargo run --release -p evenfall-studies --example solve`. Every node makes the estimates of its
+//! own pairs.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

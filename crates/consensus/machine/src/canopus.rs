@@ -231,8 +231,8 @@ impl Canopus {
         Ok(replica)
     }
 
-    /// Keeps no log from now on, for a replica whose log would be in memory and end with its
-    /// process. The owner answers the writes, which are empty, as it answers those of a log.
+    /// Stops making records of a log, for a replica without a disk. Writes are empty from now on,
+    /// and the owner answers them as before.
     pub fn keep_no_log(&mut self) {
         self.journal.keep_no_records();
     }

@@ -403,7 +403,7 @@ impl Scenario {
         let mut watch = Watch { warm_up, end, ..Watch::default() };
         // The last requests have time to be answered.
         let last = end + self.farthest() * 2 + self.lease_wait() + Duration::from_millis(20);
-        // No look before this time decides anything.
+        // `is_decided` is false before this time.
         let looks = end.min(warm_up + self.limit()).nanos() / nanos(LOOK_EVERY);
         let first_look = SimTime::ZERO + LOOK_EVERY * looks as u32;
         while world.now() < last && !self.is_decided(world.now(), &watch) {
@@ -450,7 +450,7 @@ struct Sites {
     cloud: Option<Cloud>,
 }
 
-/// The part of the sites that every packet reads and no packet changes.
+/// The part of [`Sites`] that no packet changes. All cores read it.
 struct SiteMap {
     one_way: Vec<Vec<Duration>>,
     /// The super-leaf of each host.
@@ -460,7 +460,8 @@ struct SiteMap {
 }
 
 impl SiteMap {
-    /// How long a packet is on its way. Counts the packet's bytes when they count.
+    /// The delay of a packet. Adds the packet's bytes to `wan_bytes` when the packet leaves its
+    /// super-leaf while the clients are watched.
     fn delay(&self, wan_bytes: &mut u64, packet: &Packet) -> Duration {
         let leaf = |host: HostIndex| self.hosts[host.0 as usize];
         let (from, to) = (leaf(packet.from_host), leaf(packet.to_host));
