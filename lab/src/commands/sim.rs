@@ -256,7 +256,7 @@ struct Multicast {
     #[arg(
         long,
         default_value_t = 1,
-        value_parser = clap::value_parser!(u16).range(1..=64),
+        value_parser = clap::value_parser!(u16).range(1..=CORES_MAX as i64),
         conflicts_with = "seeds"
     )]
     cores: u16,
@@ -308,6 +308,8 @@ const CLOCK_ERROR_MAX: Duration = Duration::from_secs(3_600);
 const RATE_MAX: f64 = 10_000_000.0;
 /// Messages of a simulated run at most. The ledger keeps the times of each message.
 const MESSAGES_MAX: f64 = 100_000_000.0;
+/// Limit of the cores that share a run.
+const CORES_MAX: usize = 64;
 /// Trials of the hedging study, as many as in the paper.
 const TRIALS: usize = 100_000;
 /// Messages that a study takes of a feed: two minutes of one busy symbol.
@@ -426,6 +428,11 @@ fn study(args: &Study) -> Outcome {
     show(&[table], args.json)
 }
 
+/// The cores of this machine, as many as may share a run.
+fn all_cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).min(CORES_MAX)
+}
+
 /// The tables of a study that has several; `None` for a study of one table.
 fn study_of_tables(
     args: &Study,
@@ -444,7 +451,7 @@ fn study_of_tables(
                 model: args.model.clone(),
                 seed: args.seed,
                 seeds: args.seeds.unwrap_or(1),
-                cores: std::thread::available_parallelism().map_or(1, usize::from),
+                cores: all_cores(),
             };
             consensus_study::tables(&args.shuffle.figure, &effort, progress)
         }

@@ -11,7 +11,7 @@ use evenfall_runtime::progress::Progress;
 use humantime::parse_duration;
 use serde_json::{Value, json};
 
-use super::seeds;
+use super::{CORES_MAX, all_cores, seeds};
 use crate::commands::rounds::Rounds;
 
 /// Arguments of `evenfall sim consensus`.
@@ -110,7 +110,7 @@ pub struct Args {
     #[arg(
         long,
         value_name = "NUMBER",
-        value_parser = clap::value_parser!(u16).range(1..=64),
+        value_parser = clap::value_parser!(u16).range(1..=CORES_MAX as i64),
         conflicts_with = "seeds"
     )]
     cores: Option<u16>,
@@ -170,7 +170,6 @@ fn scenario(args: &Args) -> Scenario {
     for (leaf, row) in scenario.one_way.iter_mut().enumerate() {
         row[leaf] = args.inside;
     }
-    let all_cores = || std::thread::available_parallelism().map_or(1, usize::from);
     scenario.cores = match (args.cores, args.seeds) {
         (Some(cores), _) => cores.into(),
         (None, 1) => all_cores(),
