@@ -5,8 +5,8 @@ use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
+use arrow::array::{Array as _, ArrayRef, AsArray as _, RecordBatch};
+use arrow::datatypes::{DataType, SchemaRef};
 use arrow::ipc::writer::StreamWriter;
 use arrow::util::pretty::pretty_format_batches;
 use evenfall_runtime::listing::is_deceptive;
@@ -190,6 +190,18 @@ impl Output {
     }
 }
 
+/// Bytes of the values of these rows. A batch may be a slice of a much larger one, whose buffers
+/// have the other rows too.
+fn bytes_of_rows(rows: &RecordBatch) -> usize {
+    let of_column = |column: &ArrayRef| match column.data_type() {
+        DataType::Utf8View => column.as_string_view().total_bytes_len(),
+        DataType::BinaryView => column.as_binary_view().total_bytes_len(),
+        kind if kind.is_nested() => column.get_array_memory_size(),
+        _ => column.to_data().get_slice_memory_size().unwrap_or(usize::MAX),
+    };
+    rows.columns().iter().map(of_column).fold(0, usize::saturating_add)
+}
+
 impl Writer {
     fn begin(format: OutputFormat, sink: Sink, schema: &SchemaRef) -> Result<Self, Failure> {
         Ok(match format {
@@ -210,12 +222,12 @@ impl Writer {
     fn write(&mut self, batch: &RecordBatch) -> Result<(), Failure> {
         match self {
             Self::Table { batches, rows, bytes, left_out, .. } => {
-                *bytes = bytes.saturating_add(batch.get_array_memory_size());
-                let room = if *bytes > TABLE_BYTES { 0 } else { TABLE_ROWS - *rows };
-                let taken = batch.num_rows().min(room);
+                let first = batch.slice(0, batch.num_rows().min(TABLE_ROWS - *rows));
+                *bytes = bytes.saturating_add(bytes_of_rows(&first));
+                let taken = if *bytes > TABLE_BYTES { 0 } else { first.num_rows() };
                 // A slice without rows would keep all memory of its batch.
                 if taken > 0 {
-                    batches.push(batch.slice(0, taken));
+                    batches.push(first);
                 }
                 *rows += taken;
                 *left_out += batch.num_rows() - taken;
@@ -256,7 +268,7 @@ impl Writer {
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{ArrayRef, StringArray};
+    use arrow::array::{Int64Array, StringArray};
 
     use super::*;
 
@@ -271,5 +283,18 @@ mod tests {
         assert!(table("\u{202e}AAPL").contains("\\u{202e}AAPL"));
         assert!(table("Müller").contains("| Müller |"));
         assert_eq!(table("one\ntwo").lines().count(), 6);
+    }
+
+    #[test]
+    fn few_rows_of_a_large_batch_are_shown() {
+        // DataFusion gives the groups of a query as slices of one batch.
+        let numbers: ArrayRef = Arc::new(Int64Array::from(vec![0; TABLE_BYTES / 8 + 1]));
+        let batch = RecordBatch::try_from_iter([("count", numbers)]).unwrap();
+        let sink = Sink { out: Box::new(io::sink()), failed: FirstError::default() };
+        let mut writer = Writer::begin(OutputFormat::Table, sink, &batch.schema()).unwrap();
+        writer.write(&batch.slice(0, 5)).unwrap();
+        writer.write(&batch.slice(5, 6)).unwrap();
+        let Writer::Table { rows, left_out, .. } = writer else { unreachable!() };
+        assert_eq!((rows, left_out), (11, 0));
     }
 }
