@@ -24,8 +24,8 @@ use crate::Outcome;
 /// How long a wait for new records is, so that Ctrl-C ends it soon.
 const WAIT_TIME: Duration = Duration::from_millis(250);
 
-/// Messages that are read for the symbols nearest to an unknown one. A venue names its symbols
-/// before the first order, and a second's work is enough for an error.
+/// Limit of messages that are read to find the symbols nearest to an unknown one. A venue names its
+/// symbols before the first order.
 const NAMING_MESSAGES: u64 = 1_000_000;
 
 /// Names that an error lists.

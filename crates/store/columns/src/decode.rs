@@ -304,7 +304,7 @@ pub(crate) struct GroupReader<'a> {
 }
 
 impl GroupReader<'_> {
-    /// Rows of the columns.
+    /// Number of rows in each column of the group.
     pub(crate) fn rows(&self) -> usize {
         self.rows
     }

@@ -95,7 +95,7 @@ impl<'a> Rows<'a> {
         self.parts.iter().flat_map(|part| part.chunks_exact(self.size))
     }
 
-    /// As [`rows`](Self::rows), for rows that outlive this value.
+    /// All rows in order, by an iterator that does not borrow this value.
     pub(crate) fn into_rows(self) -> impl Iterator<Item = &'a [u8]> {
         let size = self.size;
         self.parts.into_iter().flat_map(move |part| part.chunks_exact(size))

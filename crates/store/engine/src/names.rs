@@ -617,7 +617,7 @@ mod tests {
         let said = || Names::objects_of(place.path()).unwrap_err().to_string();
         let busy = "another process has the store open";
         assert!(!said().contains(busy), "{}", said());
-        // The lock belongs to an opened directory, and is refused within a process as well.
+        // The lock of a directory refuses a second opening in the same process too.
         let _writer = DiskDirectory::open(place.path()).unwrap();
         assert!(said().contains(busy) && !said().contains("damaged"), "{}", said());
     }

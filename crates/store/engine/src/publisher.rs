@@ -253,7 +253,7 @@ impl StoreEngine {
         let is_leaving = |pack: u32| leaving.contains(&pack);
         let is_due =
             |file: &&Arc<StoreFile>| is_changed(file) || lock(&file.packed).end.is_in(&is_leaving);
-        let settled = files.iter().filter(|file| file.check_settled().is_ok());
+        let settled = files.iter().filter(|file| file.is_settled());
         let mut due: Vec<_> = settled.filter(is_due).cloned().collect();
         // Files of one block are published together.
         due.sort_by_key(|file| file.entry.slot);

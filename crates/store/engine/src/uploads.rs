@@ -284,8 +284,7 @@ impl StoreEngine {
         // A deletion waits until the lock is given back.
         let _uploading = file.uploading.read().unwrap_or_else(PoisonError::into_inner);
         let is_ours = file.check_ours().is_ok() && self.check_kept(&file).is_ok();
-        let is_settled = file.check_settled().is_ok();
-        if lock(&file.uploaded).has_chunk(number) || !is_ours || !is_settled {
+        if lock(&file.uploaded).has_chunk(number) || !is_ours || !file.is_settled() {
             return Ok(0);
         }
         self.see_catalog()?;
@@ -311,7 +310,7 @@ impl StoreEngine {
     /// The error of a stop that has not published these files.
     pub(super) fn expect_published(&self, files: &[Arc<StoreFile>]) -> Result<(), StoreError> {
         // The opening has named files that wait for the objects.
-        let behind = |file: &&Arc<StoreFile>| is_changed(file) && file.check_settled().is_ok();
+        let behind = |file: &&Arc<StoreFile>| is_changed(file) && file.is_settled();
         let behind = files.iter().filter(behind).count();
         if behind == 0 {
             return Ok(());

@@ -166,8 +166,8 @@ impl ShreddedColumns {
         self.records.iter().map(|records| u64::from(*records)).sum()
     }
 
-    /// The messages of these records alone, without a message of which a record is not among them.
-    /// No message, where the first of the records is not the first record of a message.
+    /// Keeps the messages of which all records are among these. Keeps no message when the first of
+    /// these records is not the first record of a message.
     pub fn cut(&mut self, records: Range<u64>) {
         fn keep<T>(all: &mut Vec<T>, rows: &Range<usize>) {
             all.truncate(rows.end);

@@ -1,6 +1,6 @@
 //! Writes a recording.
 
-use std::collections::BTreeMap;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -97,6 +97,22 @@ pub struct TakenMessage<'a> {
     pub bytes: &'a [u8],
 }
 
+/// Name and schema of the file of a stream's messages, or of those of a size class.
+fn name_and_schema(
+    recording: &str,
+    stream: u32,
+    class: u16,
+    layout: RecordLayout,
+    arrival: &Arrival,
+) -> (String, Schema) {
+    match layout {
+        RecordLayout::Parted => (messages_name(recording, stream), parted_schema(arrival)),
+        RecordLayout::Sized { head_bytes } => {
+            (sized_name(recording, stream, class), sized_schema(class, arrival, head_bytes))
+        }
+    }
+}
+
 /// Writes a recording.
 pub struct RecordingWriter<'a> {
     store: &'a Store,
@@ -145,7 +161,10 @@ impl<'a> RecordingWriter<'a> {
         let there = catalog.recording(name).and_then(|there| there.files().next());
         let layout = there.map_or(RecordLayout::Parted, |file| RecordLayout::of(&file.schema));
         let arrival = there.map_or(arrival, |file| file.schema.arrival.clone());
-        let writer = Self {
+        let named = |stream| name_and_schema(name, stream, CLASSES[0], layout, &arrival);
+        let wanted: Vec<_> = (0..streams).map(named).collect();
+        store.create_all(&wanted)?;
+        Ok(Self {
             store,
             name: name.into(),
             level,
@@ -155,24 +174,7 @@ impl<'a> RecordingWriter<'a> {
             arrival,
             layout,
             is_stopping: None,
-        };
-        let smallest = CLASSES[0];
-        let wanted: Vec<_> = (0..streams).map(|s| writer.name_and_schema(s, smallest)).collect();
-        store.create_all(&wanted)?;
-        Ok(writer)
-    }
-
-    /// The file of a stream's messages, or of those of a size class.
-    fn name_and_schema(&self, stream: u32, class: u16) -> (String, Schema) {
-        match self.layout {
-            RecordLayout::Parted => {
-                (messages_name(&self.name, stream), parted_schema(&self.arrival))
-            }
-            RecordLayout::Sized { head_bytes } => {
-                let schema = sized_schema(class, &self.arrival, head_bytes);
-                (sized_name(&self.name, stream, class), schema)
-            }
-        }
+        })
     }
 
     /// Gives up soon after this flag is set, when the store takes no appends. Without such a flag
@@ -203,8 +205,8 @@ impl<'a> RecordingWriter<'a> {
         self.indexed_ns = None;
         let is_full = match self.layout {
             RecordLayout::Parted => self.push_parted(stream, number, time_ns, format, message)?,
-            RecordLayout::Sized { .. } => {
-                self.push_sized(stream, number, time_ns, format, message)?
+            RecordLayout::Sized { head_bytes } => {
+                self.push_sized(head_bytes, stream, number, time_ns, format, message)?
             }
         };
         self.messages += 1;
@@ -249,13 +251,13 @@ impl<'a> RecordingWriter<'a> {
     /// Takes a message into the file of its size class. Returns whether a flush is due.
     fn push_sized(
         &mut self,
+        head_bytes: usize,
         stream: u32,
         number: u64,
         time_ns: i64,
         format: Format,
         message: &[u8],
     ) -> Result<bool, StoreError> {
-        let RecordLayout::Sized { head_bytes } = self.layout else { return Ok(false) };
         let format = (head_bytes == HEAD_BYTES).then_some(format);
         let now_ns = self.store.now_ns();
         let largest = CLASSES[CLASSES.len() - 1];
@@ -283,15 +285,15 @@ impl<'a> RecordingWriter<'a> {
 
     /// The file of a stream's messages, or of a size class.
     fn pending(&mut self, stream: u32, class: u16) -> Result<&mut PendingFile, StoreError> {
-        let key = (stream, class);
-        if !self.files.contains_key(&key) {
-            let (name, schema) = self.name_and_schema(stream, class);
-            let file = self.store.create(&name, &schema)?;
-            let pending = PendingFile::open(self.store, file, self.layout)?;
-            self.files.insert(key, pending);
+        match self.files.entry((stream, class)) {
+            Entry::Occupied(there) => Ok(there.into_mut()),
+            Entry::Vacant(free) => {
+                let (layout, arrival) = (self.layout, &self.arrival);
+                let (name, schema) = name_and_schema(&self.name, stream, class, layout, arrival);
+                let file = self.store.create(&name, &schema)?;
+                Ok(free.insert(PendingFile::open(self.store, file, layout)?))
+            }
         }
-        let missing = || evenfall_store_format::Error::UnknownFile { file: self.name.clone() };
-        self.files.get_mut(&key).ok_or_else(|| missing().into())
     }
 
     /// Appends the gathered messages of all files at once, so that they share a commit. When the

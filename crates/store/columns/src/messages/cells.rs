@@ -64,7 +64,7 @@ impl Cells {
         Self { values: CellValues::new(kind, rows), levels }
     }
 
-    /// Rows with and without a value.
+    /// Number of rows, those without a value included.
     pub(super) fn rows(&self) -> usize {
         self.levels.as_ref().map_or_else(|| self.values.len(), Vec::len)
     }

@@ -149,7 +149,7 @@ impl StoreEngine {
     /// Deletes what the file's retention lets go. Nothing goes for its age without the time by
     /// which ages count.
     fn trim(&self, file: &StoreFile, now_ns: Option<i64>) -> Result<(), StoreError> {
-        if file.check_settled().is_err() {
+        if !file.is_settled() {
             return Ok(());
         }
         let retention = file.retention();

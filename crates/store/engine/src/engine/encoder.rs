@@ -152,18 +152,19 @@ impl Encodings {
         self.held_bytes.load(Relaxed)
     }
 
-    /// A chunk is whole and held in memory.
+    /// Queues a whole chunk whose rows are held in memory.
     pub(super) fn push_held(&self, chunk: DataChunk) {
         lock(&self.waiting).held.push(chunk);
         self.wake.notify_one();
     }
 
-    /// Removes the held chunks that are held no more. They come again when they are synced.
+    /// Takes the chunks out of the queue whose rows have left memory. Each is queued as a raw chunk
+    /// when it is synced.
     fn forget_spilled(&self, is_held: &dyn Fn(DataChunk) -> bool) {
         lock(&self.waiting).held.queue.retain(|chunk| is_held(*chunk));
     }
 
-    /// A chunk is whole and synced. `false` when the queue has no room for it.
+    /// Queues a whole raw chunk that is synced. Returns `false` when the queue has no room for it.
     fn push(&self, chunk: DataChunk) -> bool {
         let mut waiting = lock(&self.waiting);
         if waiting.chunks.len() >= WAITING_MAX {

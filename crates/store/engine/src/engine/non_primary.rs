@@ -649,14 +649,11 @@ impl StoreEngine {
 }
 
 /// The error for a silent primary, to a reader who knows how many records are published.
-fn known_up_to(known: u64, error: StoreError) -> StoreError {
-    match error {
-        StoreError::PrimarySilent { file, primary, published, why } => {
-            let published = published.max(known);
-            StoreError::PrimarySilent { file, primary, published, why }
-        }
-        other => other,
+fn known_up_to(known: u64, mut error: StoreError) -> StoreError {
+    if let StoreError::PrimarySilent { published, .. } = &mut error {
+        *published = known.max(*published);
     }
+    error
 }
 
 /// The error for a primary that does not give its newest records. That a record is not there is an

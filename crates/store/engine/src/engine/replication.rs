@@ -9,7 +9,8 @@
 //! records from the files themselves, so there is no queue that could fill. A second node that was
 //! away for a moment or for a day catches up in the same way. A file is copied from its first
 //! append at `replica` on, from the file's beginning. Where this node has lost records of a file,
-//! its copy ends in front of them, and appends to it at `replica` are refused by the lost numbers.
+//! its copy ends in front of them. Appends to the file at `replica` are then refused with an error
+//! that names the lost records.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -374,8 +375,8 @@ impl StoreEngine {
         Ok(())
     }
 
-    /// Sends the next records of a file, about `bytes` bytes, from memory or from the disk. Of lost
-    /// records, those in front are sent.
+    /// Sends the next records of a file, about `bytes` bytes, from memory or from the disk. An
+    /// error when some of them are lost, after those in front of the lost ones were sent.
     fn send(&self, client: &mut Client, link: &mut Link, bytes: usize) -> Result<(), StoreError> {
         let size = usize::from(link.file.schema.record_bytes);
         let end = link.file.durable.load(Relaxed).min(link.sent + (bytes / size).max(1) as u64);

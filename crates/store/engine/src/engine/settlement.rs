@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use evenfall_core::StorageError;
-use evenfall_store_format::volume::{Loss, PartialSegment, Recovered, RecoveredFile};
+use evenfall_store_format::volume::{Loss, PartialSegment, Recovered, RecoveredFile, join_ranges};
 use evenfall_store_format::{Error, FileId, Kind, Schema};
 use serde::{Deserialize, Serialize};
 
@@ -65,15 +65,7 @@ impl LostNumbers {
         found.partial.extend(new.into_iter().map(|number| PartialSegment { number, kept: 0 }));
         found.partial.sort_unstable_by_key(|partial| partial.number);
         found.lost.extend(self.records);
-        found.lost.sort_unstable_by_key(|range| range.start);
-        let mut joined: Vec<Range<u64>> = Vec::new();
-        for range in std::mem::take(&mut found.lost) {
-            match joined.last_mut().filter(|last| range.start <= last.end) {
-                Some(last) => last.end = last.end.max(range.end),
-                None => joined.push(range),
-            }
-        }
-        found.lost = joined;
+        found.lost = join_ranges(std::mem::take(&mut found.lost));
     }
 }
 
@@ -105,9 +97,14 @@ pub(super) fn is_away(error: &StoreError) -> bool {
 }
 
 impl StoreFile {
-    /// Refuses what needs to know the records of this file that are among the objects.
+    /// Whether the file waits for no answer of the objects.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.awaited.is_none()
+    }
+
+    /// An error when the file still waits for the objects.
     pub(crate) fn check_settled(&self) -> Result<(), StoreError> {
-        if self.awaited.is_none() {
+        if self.is_settled() {
             return Ok(());
         }
         let name = format!("file {}", self.name);
@@ -116,7 +113,8 @@ impl StoreFile {
         Err(StorageError::Unavailable { name, what: what.into() }.into())
     }
 
-    /// Refuses records whose numbers may be taken.
+    /// An error when the number of the file's records is not known, so that an append could give
+    /// out numbers a second time.
     pub(super) fn check_end(&self) -> Result<(), StoreError> {
         match &self.awaited {
             Some(Awaited { need: Need::End, .. }) => self.check_settled(),
@@ -139,12 +137,12 @@ impl Store {
 impl StoreEngine {
     fn unsettled_files(&self) -> Vec<Arc<StoreFile>> {
         let mut files = self.our_files();
-        files.retain(|file| file.awaited.is_some());
+        files.retain(|file| !file.is_settled());
         files
     }
 
-    /// Adds what earlier lives have found lost, and could not ask the objects for. What this life
-    /// has found is remembered too, in case that it ends before it has asked.
+    /// Adds the lost records that earlier lives have remembered. The records that this life has
+    /// found lost are remembered too: it may end before the objects answer.
     pub(super) fn recall_lost(&self, found: &mut Recovered) -> Result<(), NamesError> {
         let kept = self.names.local().setting(LOST)?;
         let kept: Vec<(FileId, LostNumbers)> =
@@ -159,7 +157,7 @@ impl StoreEngine {
         self.keep_lost(partial.map(|(file, found)| (*file, LostNumbers::of(found))).collect())
     }
 
-    /// Keeps what is lost of the files that still wait for the objects.
+    /// Remembers the lost records of the files that still wait for the objects, and no others.
     pub(super) fn keep_unsettled(&self) -> Result<(), NamesError> {
         let lost = |file: Arc<StoreFile>| Some((file.id, file.awaited.clone()?.lost));
         self.keep_lost(self.unsettled_files().into_iter().filter_map(lost).collect())

@@ -308,8 +308,8 @@ fn count_commits(bytes: &[u8], is_wanted: impl Fn(&[u8]) -> bool, is_placed: boo
     found
 }
 
-/// As [`count_commits`], with the header of each of these commits. Bytes inside of such a commit
-/// are none.
+/// Calls `each` with the header of each commit that [`count_commits`] counts. The search goes on
+/// behind a commit that it has found, so no commit inside of another one is found.
 fn visit_commits(
     bytes: &[u8],
     is_wanted: impl Fn(&[u8]) -> bool,

@@ -99,8 +99,8 @@ pub enum PartKind {
 }
 
 impl PartKind {
-    /// What the length of a record says. The length without flags counts in whole messages and last
-    /// parts alone.
+    /// The kind that a record states in its length. Without its flags, the length is a number of
+    /// bytes in whole messages and last parts alone.
     pub fn of_length(length: u16) -> Self {
         match (length & PART != 0, length & !OWN_TIME & !PART) {
             (false, _) => Self::Whole,
@@ -112,7 +112,7 @@ impl PartKind {
     }
 }
 
-/// A message in front of its records, or out of them.
+/// A message that is put into records, or was read out of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartedMessage<'a> {
     /// The time by which the message is found.

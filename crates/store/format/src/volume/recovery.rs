@@ -408,12 +408,13 @@ impl<D: Disk> Volume<D> {
     }
 }
 
-/// Ranges in order, with those joined that touch.
-fn join_ranges(ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+/// Sorts ranges, and joins those that touch or overlap.
+pub fn join_ranges(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_unstable_by_key(|range| range.start);
     let mut all: Vec<Range<u64>> = Vec::with_capacity(ranges.len());
     for range in ranges {
-        match all.last_mut().filter(|last| last.end == range.start) {
-            Some(last) => last.end = range.end,
+        match all.last_mut().filter(|last| range.start <= last.end) {
+            Some(last) => last.end = last.end.max(range.end),
             None => all.push(range),
         }
     }

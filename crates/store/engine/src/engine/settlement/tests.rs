@@ -6,11 +6,8 @@ use std::time::Duration;
 use super::*;
 use crate::engine::OpenedStore;
 use crate::names::{self, Names};
+use crate::tests::records;
 use crate::{Archive, Bucket, ChunkForm, DiskDirectory, Level, RecordSource as _, StoreConfig};
-
-fn records(numbers: Range<u64>) -> Vec<u8> {
-    numbers.flat_map(|n| [(n as i64).to_le_bytes(), (n * 7).to_le_bytes()].concat()).collect()
-}
 
 /// A directory of objects in whose place a file stands, so that every request fails.
 struct AwayObjects {
