@@ -24,6 +24,34 @@ use crate::whole_file::read_open_up_to;
 /// three logs, and a machine with a log for each piece of a file has many thousands.
 const LOGS_OPEN_MAX: usize = 128;
 
+/// A small file system reserves this part of its bytes at most.
+const RESERVED_PART: u64 = 16;
+
+/// Room on the file system of a directory that some logs leave to the others. A machine whose bulk
+/// has filled the disk can then still log that the bulk is deleted.
+#[derive(Clone, Copy, Debug)]
+pub struct RoomReserve {
+    /// Bytes that stay free; a small file system keeps a sixteenth part of its bytes free instead.
+    pub bytes: u64,
+    /// Whether the log of this name is bulk and leaves the room.
+    pub is_bulk: fn(&str) -> bool,
+}
+
+impl RoomReserve {
+    /// Refuses bytes of a bulk log that would use the reserved room.
+    fn check(&self, directory: &File, log: &str, bytes: usize) -> Result<(), StorageError> {
+        // A file system that does not tell its room refuses the write itself.
+        let Ok(room) = rustix::fs::fstatvfs(directory) else { return Ok(()) };
+        let free = room.f_bavail.saturating_mul(room.f_frsize);
+        let all = room.f_blocks.saturating_mul(room.f_frsize);
+        let reserved = self.bytes.min(all / RESERVED_PART);
+        if (self.is_bulk)(log) && free < reserved.saturating_add(bytes as u64) {
+            return Err(StorageError::Full { name: log.into() });
+        }
+        Ok(())
+    }
+}
+
 type Answer = (WriteId, Result<(), StorageError>);
 
 /// Carries out the writes of machines in one directory. Dropping the value completes the polled
@@ -47,6 +75,18 @@ impl Writes {
     /// # Errors
     /// When the directory cannot be created or opened.
     pub fn open(directory: &Path) -> io::Result<Self> {
+        Self::open_with(directory, None)
+    }
+
+    /// As [`open`](Self::open), and bulk leaves this room.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with_reserve(directory: &Path, reserve: RoomReserve) -> io::Result<Self> {
+        Self::open_with(directory, Some(reserve))
+    }
+
+    fn open_with(directory: &Path, reserve: Option<RoomReserve>) -> io::Result<Self> {
         crate::lock::create_private(directory)?;
         let (requests, taken) = sync_channel(WRITES_MAX);
         let (answer, answers) = channel();
@@ -55,6 +95,7 @@ impl Writes {
             directory: directory.to_owned(),
             open: BTreeMap::new(),
             broken: BTreeSet::new(),
+            reserve,
         };
         let thread = std::thread::Builder::new().name("durable".into());
         let waker = Arc::<OnceLock<Waker>>::default();
@@ -189,6 +230,7 @@ struct Logs {
     open: BTreeMap<String, File>,
     /// Logs whose end is unknown, because a write of the log failed.
     broken: BTreeSet<String>,
+    reserve: Option<RoomReserve>,
 }
 
 impl Logs {
@@ -237,6 +279,11 @@ impl Logs {
     fn change(&mut self, write: &Write) -> Result<(), StorageError> {
         write.check_name()?;
         let (log, failed) = (&write.log, |error: io::Error| storage_error(&write.log, &error));
+        if let (Some(reserve), Change::Append(bytes) | Change::Replace(bytes)) =
+            (&self.reserve, &write.change)
+        {
+            reserve.check(&self.handle, log, bytes.len())?;
+        }
         match &write.change {
             Change::Append(_) if self.broken.contains(log) => {
                 let what = "an earlier write of this log failed: truncate or replace it".to_owned();
@@ -299,7 +346,7 @@ mod tests {
     fn logs_that_lose_names(directory: &std::path::Path) -> Logs {
         let handle = File::open("/dev/null").unwrap();
         let (open, broken) = (BTreeMap::new(), BTreeSet::new());
-        Logs { directory: directory.to_owned(), handle, open, broken }
+        Logs { directory: directory.to_owned(), handle, open, broken, reserve: None }
     }
 
     #[test]
@@ -334,6 +381,7 @@ mod tests {
             handle: File::open(&own).unwrap(),
             open: BTreeMap::new(),
             broken: BTreeSet::new(),
+            reserve: None,
         };
         std::os::unix::fs::symlink(&text, own.join("link")).unwrap();
         std::os::unix::fs::symlink(&text, own.join("log.new")).unwrap();
@@ -371,7 +419,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let handle = File::open(directory.path()).unwrap();
         let (open, broken) = (BTreeMap::new(), BTreeSet::new());
-        let mut logs = Logs { directory: directory.path().to_owned(), handle, open, broken };
+        let mut logs =
+            Logs { directory: directory.path().to_owned(), handle, open, broken, reserve: None };
         let write = |n: usize, text: &'static str| {
             let change = Change::Append(Bytes::from_static(text.as_bytes()));
             Write { id: WriteId(n as u64), log: format!("log-{n}"), change }

@@ -32,6 +32,11 @@ fn a_full_disk_refuses_a_write_by_its_name_and_keeps_what_was_acknowledged() {
     let there = read(&client, "/big");
     assert!(!there.is_empty() && big_bytes.starts_with(&there), "{} bytes", there.len());
 
+    // The disk has room for the log of the nameserver, whatever comes.
+    for number in 0..100 {
+        let name = format!("/a-directory-of-a-long-name-so-that-the-records-fill-pages-{number}");
+        client.change(&name, "MKDIRS", &[]).expect("a record needs no room of chunks");
+    }
     assert!(client.delete("/big", false).expect("it lives"));
     client.put(source(), "/again", false, Some(1), &mut |_| {}).expect("there is room again");
     assert!(read(&client, "/again") == kept_bytes, "other bytes");
@@ -88,6 +93,9 @@ fn a_second_writer_of_a_file_is_refused_until_the_first_has_ended() {
          Connection: close\r\n\r\nfirst "
     );
     first.write_all(head.as_bytes()).expect("it lives");
+    // The two have one lease. A second writer that came first would end it.
+    let leases = || client.report("leases").expect("it lives")["leases"].clone();
+    until("nobody holds the lease", || leases()[0]["path"] == "/a");
     let exception = "\"exception\":\"AlreadyBeingCreatedException\"";
     let data = host.parse().expect("an address");
     until("the second writer is not refused", || {

@@ -5,11 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenfall_files_machine::chunk::Damage;
+use evenfall_files_machine::chunk::{self, Damage};
 use evenfall_files_machine::dataserver::{Event, LOG};
 use evenfall_files_machine::{DataConfig, Dataserver};
 use evenfall_host::interrupt;
-use evenfall_host::writes::Writes;
+use evenfall_host::writes::{RoomReserve, Writes};
 use evenfall_runtime::http::{Limits, Routes, Server};
 
 use super::flows::Counts;
@@ -32,6 +32,11 @@ const NAME_EVERY: Duration = Duration::from_secs(5);
 /// of 64 MB takes an eighth less processor time, because the threads of a put wake each other less
 /// often. All connections together then hold 320 MiB at most.
 const BODY_BYTES: usize = 256 << 10;
+
+/// Bytes of the disk that chunks leave to the logs. A nameserver logs each deletion on the disks of
+/// dataservers too, so a disk that chunks have filled to its end could never have room again. The
+/// log of the nameserver and a checkpoint beside it have 32 MiB.
+const LOG_ROOM: u64 = 64 << 20;
 
 /// Bytes that the disk of a directory has left.
 fn free(directory: &Path) -> u64 {
@@ -103,7 +108,9 @@ pub fn run(options: &Options, started: impl FnOnce()) -> Result<(), ServiceError
     let directory = options.directory.clone();
     let failed = |what: String| move |error| ServiceError::Io(what, error);
     let at = directory.display();
-    let writes = Writes::open(&directory).map_err(failed(format!("open {at}")))?;
+    let reserve = RoomReserve { bytes: LOG_ROOM, is_bulk: |log| chunk::of_name(log).is_some() };
+    let writes =
+        Writes::open_with_reserve(&directory, reserve).map_err(failed(format!("open {at}")))?;
     let log = writes.read(LOG).map_err(ServiceError::Disk)?;
     let chunks = Logs::new(directory.clone()).scan().map_err(ServiceError::Disk)?;
     let (listen, http) = (options.listen, options.reached_at);

@@ -62,7 +62,9 @@ pub fn logged(
     }
     let why = match inbox.ask(|server, _| server.check_changes())? {
         Err(refusal) => format!("the change may still be made: {refusal}"),
-        Ok(()) => "the disk of the nameserver does not answer".to_owned(),
+        Ok(()) => {
+            "a disk that keeps the log of the nameserver does not answer, or is full".to_owned()
+        }
     };
     Err(WebHdfsException::io(why))
 }
