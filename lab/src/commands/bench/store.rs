@@ -4,6 +4,7 @@ mod embedded;
 mod figures;
 mod raw;
 mod remote;
+mod reopen;
 mod scan;
 mod subscribe;
 mod ticks;
@@ -28,7 +29,7 @@ pub struct Args {
     #[arg(long, default_value_t = 1_000)]
     batch: usize,
     /// Files that are appended to in turns.
-    #[arg(long, default_value_t = 16)]
+    #[arg(long, visible_alias = "files", default_value_t = 16)]
     streams: usize,
     #[arg(
         long,
@@ -62,9 +63,9 @@ pub struct Args {
     /// Keep all chunks on the local disk, and upload nothing.
     #[arg(long)]
     no_objects: bool,
-    /// The object store of --scan: an empty directory or an `s3://` address. By default, inside the
-    /// store's directory.
-    #[arg(long, requires = "scan")]
+    /// The object store: an empty directory or an `s3://` address, in which each run has a place of
+    /// its own. By default, inside the store's directory.
+    #[arg(long, conflicts_with_all = ["no_objects", "figure"])]
     objects: Option<String>,
     /// Limit of the bytes of records that are on no disk yet.
     #[arg(long, default_value_t = 512 << 20)]
@@ -87,6 +88,10 @@ pub struct Args {
     /// polls ten times a second. Needs --rate.
     #[arg(long, requires = "rate", conflicts_with_all = ["scan", "burst", "raw"])]
     subscribe: bool,
+    /// Append for the duration, kill the server, drop the page cache (as root), and measure how
+    /// long the store takes to open again, beside a plain read of its journals.
+    #[arg(long, conflicts_with_all = ["scan", "subscribe", "embedded", "raw", "figure"])]
+    open: bool,
     /// Measure a figure of the thesis on Kawkab, and print the figure as a table.
     #[arg(long)]
     figure: Option<figures::Figure>,
@@ -102,6 +107,11 @@ impl Args {
     fn window_bytes(&self) -> u64 {
         let usual = if self.ack.waits().is_empty() { 4 << 20 } else { 16 << 20 };
         self.window_bytes.unwrap_or(usual)
+    }
+
+    /// The figure by which several runs are put in order.
+    fn ordered_by(&self) -> &'static str {
+        if self.open { "open_ms" } else { "records_per_s" }
     }
 
     /// A directory of one run.
@@ -130,7 +140,7 @@ pub fn main(args: &Args) -> Outcome {
     let one = |run| one(args, &args.fresh(run));
     let value = match args.runs {
         0 | 1 => one(0)?,
-        runs => several(runs, "records_per_s", one)?,
+        runs => several(runs, args.ordered_by(), one)?,
     };
     match args.json {
         true => println!("{value}"),
@@ -141,8 +151,12 @@ pub fn main(args: &Args) -> Outcome {
 
 /// Makes one run, and measures the raw file beside it.
 fn one(args: &Args, dir: &Path) -> Result<Value, Failure> {
+    let run = dir.file_name().unwrap_or_default().to_string_lossy();
+    let objects = args.objects.as_ref().map(|place| format!("{place}/{run}"));
+    let args = &Args { objects, ..args.clone() };
     let measured = match (args.scan, args.embedded) {
         (true, _) => scan::run(args, dir),
+        (false, false) if args.open => reopen::run(args, dir),
         (false, false) if args.subscribe => subscribe::run(args, dir),
         (false, true) => embedded::run(args, dir),
         (false, false) => remote::run(args, dir),

@@ -19,6 +19,11 @@ use super::ticks::Ticks;
 use super::{Args, Failure, median, percentile, times_us};
 use crate::product;
 
+/// How often a look is taken whether the chunks have left for the object store.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How long chunks may take to leave after the last append.
+const UPLOAD_PATIENCE: Duration = Duration::from_secs(600);
+
 /// Appends whose start is remembered: more than a server allows under way.
 const STARTS: usize = 1 << 16;
 /// How long a server may take to print a line.
@@ -88,8 +93,10 @@ impl Served {
         if let Some(bytes) = args.keep_bytes {
             command.args(["--keep-bytes", &bytes.to_string()]);
         }
-        if args.no_objects {
-            command.arg("--no-objects");
+        match &args.objects {
+            Some(place) => drop(command.args(["--objects", place])),
+            None if args.no_objects => drop(command.arg("--no-objects")),
+            None => {}
         }
         if let Some(copy) = &copy {
             command.args(["--replica", &copy.address]);
@@ -121,6 +128,26 @@ impl Served {
     pub(super) fn connect(&self) -> Result<Client, Failure> {
         let key = self.key.as_deref().map(read_user_key).transpose()?;
         Ok(Client::connect_with(self.address.parse()?, &ConnectOptions::with_key(key))?)
+    }
+
+    /// A number that the kernel tells of the server in a file of `/proc`.
+    pub(super) fn number_of_process(&self, file: &str, key: &str) -> Result<u64, Failure> {
+        let text = std::fs::read_to_string(format!("/proc/{}/{file}", self.child.id()))?;
+        let value = text.lines().find_map(|line| line.strip_prefix(key)?.split_whitespace().next());
+        Ok(value.ok_or_else(|| format!("/proc/PID/{file} has no line {key}"))?.parse()?)
+    }
+
+    /// Seconds until no chunk waits for the object store.
+    fn until_uploaded(&self) -> Result<f64, Failure> {
+        let begun = Instant::now();
+        while begun.elapsed() < UPLOAD_PATIENCE {
+            let stages = self.sample()?;
+            if ["upload_chunks", "memory_bytes"].iter().all(|name| stages[*name] == 0) {
+                return Ok(begun.elapsed().as_secs_f64());
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Err("chunks still wait for the object store after ten minutes".into())
     }
 
     /// The next sample of the server, taken after this call.
@@ -212,8 +239,24 @@ impl Flow {
     }
 }
 
-pub(super) fn run(args: &Args, dir: &Path) -> Result<Value, Failure> {
-    let served = Served::start(args, dir, args.streams)?;
+/// What a server took.
+pub(super) struct Appended {
+    client: Client,
+    files: Vec<RemoteFile>,
+    flow: Flow,
+    started: Instant,
+    elapsed: Duration,
+}
+
+impl Appended {
+    /// Records that were acknowledged.
+    pub(super) fn records(&self, args: &Args) -> u64 {
+        self.flow.taken(args.batch)
+    }
+}
+
+/// Appends to the files of a server for the duration of the arguments.
+pub(super) fn append_all(args: &Args, served: &Served) -> Result<Appended, Failure> {
     let mut client = served.connect()?;
     let open = |n| client.open(&format!("s{n}"));
     let files: Vec<RemoteFile> = (0..args.streams).map(open).collect::<Result<_, _>>()?;
@@ -228,8 +271,16 @@ pub(super) fn run(args: &Args, dir: &Path) -> Result<Value, Failure> {
         stopped: BTreeSet::new(),
     };
     let elapsed = append(args, &mut client, &files, &mut flow)?;
+    Ok(Appended { client, files, flow, started, elapsed })
+}
+
+pub(super) fn run(args: &Args, dir: &Path) -> Result<Value, Failure> {
+    let served = Served::start(args, dir, args.streams)?;
+    let appended = append_all(args, &served)?;
+    let upload_lag_s = (!args.no_objects).then(|| served.until_uploaded()).transpose()?;
+    let taken = appended.records(args);
+    let Appended { mut client, files, mut flow, started, elapsed } = appended;
     let samples = served.samples(started, started + elapsed);
-    let taken = flow.taken(args.batch);
     let rate = taken as f64 / elapsed.as_secs_f64();
     let mut value = json!({
         "records": taken, "records_per_s": rate, "append_us": times_us(&mut flow.times_ns),
@@ -243,6 +294,8 @@ pub(super) fn run(args: &Args, dir: &Path) -> Result<Value, Failure> {
     let appended = taken.max(1) * u64::from(args.record_bytes);
     value["written_per_byte"] = json!(bytes as f64 / appended as f64);
     value["written"] = written;
+    value["upload_lag_s"] = json!(upload_lag_s);
+    value["resident_bytes_max"] = json!(served.number_of_process("status", "VmHWM:")? << 10);
     if args.rate.is_some() {
         value["share_of_offered"] = json!(taken as f64 / flow.offered.max(1) as f64);
     }

@@ -53,9 +53,8 @@ fn wide() -> Schema {
 pub(super) fn run(args: &Args, dir: &Path) -> Result<Value, Failure> {
     let mut value = json!({});
     for (name, schema) in [("ticks_of_16_bytes", tick()), ("ticks_of_40_bytes", wide())] {
-        // Each run and each schema has objects of its own.
-        let run = dir.file_name().unwrap_or_default().to_string_lossy();
-        let objects = args.objects.as_ref().map(|place| format!("{place}/{run}/{name}"));
+        // Each schema has objects of its own.
+        let objects = args.objects.as_ref().map(|place| format!("{place}/{name}"));
         let args = &Args { objects, ..args.clone() };
         let store = embedded::open(args, dir)?;
         fill(&store, &schema)?;
