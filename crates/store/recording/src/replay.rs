@@ -3,7 +3,7 @@
 use std::ops::{Range, RangeInclusive};
 
 use evenfall_store_engine::{FileListing, RecordSource, StoreError};
-use evenfall_store_format::messages::parts::PartKind;
+use evenfall_store_format::messages::parts::PartStep;
 
 use crate::catalog::Catalog;
 use crate::records::{RecordLayout, RecordView, RecordedMessage, number_of};
@@ -78,22 +78,15 @@ impl ClassCursor {
         loop {
             let Some(record) = self.head(source)? else { return Ok(None) };
             let view = RecordView::of(record, layout);
-            let is_first =
-                matches!(view.kind, PartKind::Whole | PartKind::First | PartKind::Filler);
-            let goes_on = number.is_some_and(|number| number == number_of(record));
-            if number.is_some() && (is_first || !goes_on) {
-                // The message was cut short by a crash. Another message begins here.
-                return Ok(None);
-            }
-            let is_whole = number.is_some() || is_first;
-            let taken = match view.kind {
-                PartKind::Whole | PartKind::Last => Some(is_whole.then(|| view.message(&before))),
-                PartKind::First | PartKind::Middle if is_whole => {
+            let taken = match view.kind.step_of(number_of(record), number) {
+                PartStep::Cut => return Ok(None),
+                PartStep::End => Some(Some(view.message(&before))),
+                PartStep::Pass => Some(None),
+                PartStep::Extend => {
                     view.extend(&mut before);
                     number = Some(number_of(record));
                     None
                 }
-                PartKind::First | PartKind::Middle | PartKind::Filler => Some(None),
             };
             self.at += size;
             if let Some(taken) = taken {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use evenfall_feed_formats::Format;
 use evenfall_store_format::Schema;
 use evenfall_store_format::messages::parts::{
-    PARTED_RECORD_BYTES, PartKind, PartRecord, PartedMessage, RECORDS_PER_GROUP, parted_schema,
+    PARTED_RECORD_BYTES, PartRecord, PartedMessage, parted_schema,
 };
 use evenfall_store_format::schema::Arrival;
 
@@ -51,8 +51,7 @@ impl PendingFile {
             let kind = RecordView::of(&record, layout).kind;
             // A crash may have kept the first parts of a message. The message is then recorded
             // again, and readers pass over the parts.
-            let is_cut = matches!(kind, PartKind::First | PartKind::Middle);
-            next = number_of(&record) + u64::from(!is_cut);
+            next = number_of(&record) + u64::from(!kind.is_cut_end());
             let head = PartRecord::of(&record).message;
             last = (layout == RecordLayout::Parted).then_some(PartedMessage {
                 own_ns: None,
@@ -233,13 +232,7 @@ impl<'a> RecordingWriter<'a> {
         let missed = before.wrapping_add((number - pending.next) as u32);
         let tag = tag_of(format);
         let parted = PartedMessage { recorded_ns, number, tag, missed, own_ns, bytes: message };
-        let records = parted.records() as u64;
-        let left = RECORDS_PER_GROUP - pending.records % RECORDS_PER_GROUP;
-        if let Some(last) = pending.last.filter(|_| records > left) {
-            last.put_filler(left as usize, &mut pending.bytes);
-            pending.records += left;
-        }
-        parted.put(&mut pending.bytes);
+        let records = parted.put_behind(pending.last, pending.records, &mut pending.bytes);
         pending.records += records;
         pending.last = Some(PartedMessage { own_ns: None, bytes: &[], ..parted });
         (pending.next, pending.last_ns) = (number + 1, recorded_ns);

@@ -110,6 +110,37 @@ impl PartKind {
             (true, _) => Self::Last,
         }
     }
+
+    /// Whether a file that ends with such a record ends within a message: a crash has kept the
+    /// first parts of the message. Its writer records the message again.
+    pub fn is_cut_end(self) -> bool {
+        matches!(self, Self::First | Self::Middle)
+    }
+
+    /// What a reader does with the next record, which is of this kind and of the message of this
+    /// number. `open` is the message of which the reader has all parts so far, but not the last.
+    pub fn step_of(self, number: u64, open: Option<u64>) -> PartStep {
+        let goes_on = matches!(self, Self::Middle | Self::Last);
+        match (open, self) {
+            (Some(open), _) if !goes_on || open != number => PartStep::Cut,
+            (None, Self::Middle | Self::Last) | (_, Self::Filler) => PartStep::Pass,
+            (_, Self::Whole | Self::Last) => PartStep::End,
+            (_, Self::First | Self::Middle) => PartStep::Extend,
+        }
+    }
+}
+
+/// What a reader does with a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartStep {
+    /// Forgets the open message, which a crash has cut short, and looks at the record again.
+    Cut,
+    /// Adds the bytes of the record to those of the message.
+    Extend,
+    /// Adds the bytes of the record, and has the message.
+    End,
+    /// Passes over the record: filler, or a part of a message whose first part is not there.
+    Pass,
 }
 
 /// A message that is put into records, or was read out of them.
@@ -164,6 +195,26 @@ impl PartedMessage<'_> {
             out[begin + LENGTH_AT..begin + FORMAT_AT].copy_from_slice(&length.to_le_bytes());
             out.resize(begin + usize::from(PARTED_RECORD_BYTES), 0);
         }
+    }
+
+    /// Appends the records of the message to `out`, behind `before` records of its file. Filler of
+    /// the message in front comes first where the group has too few records left. Returns the
+    /// number of records.
+    pub fn put_behind(
+        &self,
+        last: Option<PartedMessage<'_>>,
+        before: u64,
+        out: &mut Vec<u8>,
+    ) -> u64 {
+        let (records, left) =
+            (self.records() as u64, RECORDS_PER_GROUP - before % RECORDS_PER_GROUP);
+        let mut filler = 0;
+        if let Some(last) = last.filter(|_| records > left) {
+            last.put_filler(left as usize, out);
+            filler = left;
+        }
+        self.put(out);
+        filler + records
     }
 
     /// Appends filler behind the message to `out`.
