@@ -138,7 +138,10 @@ impl StreamSnapshot {
                 first_whole = first_whole.max(first + u64::from(is_cut));
             }
             oldest = oldest.min(first);
-            end = end.max(number_of(&source.numbers(&file.name, last..last + 1)?) + 1);
+            let record = source.numbers(&file.name, last..last + 1)?;
+            // After a crash the file may end within a message, which is not there then.
+            let is_cut = RecordView::of(&record, RecordLayout::of(&file.schema)).kind.is_cut_end();
+            end = end.max(number_of(&record) + u64::from(!is_cut));
             there.push((file.clone(), records));
         }
         let oldest = oldest.min(end);

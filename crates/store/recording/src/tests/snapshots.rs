@@ -511,6 +511,9 @@ fn records_tell_how_many_messages_there_are_without_being_read() {
             let (recorded_ns, tag, own_ns) = (NOW_NS - 5, 1, None);
             PartedMessage { recorded_ns, number, tag, missed, own_ns, bytes }.put(&mut first);
             store.append(&file, &first[..64], Level::Memory).unwrap();
+            // Until then nobody counts the message.
+            let now = snapshot(&store, "r");
+            assert_eq!(now.count(&now.rows()).unwrap(), pushed.len() as u64);
         }
     }
     let read: Vec<_> = all_of(&store, "r").into_iter().map(|m| (m.number, m.bytes)).collect();
