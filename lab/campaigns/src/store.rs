@@ -18,6 +18,9 @@
 //! - a disk that lies about syncs may lose records that it promised, and must not give false
 //!   records.
 //!
+//! With some seeds the records are parts of messages (`parted`), and a sixth check reads messages:
+//! each is whole, as it was appended, or not there at all.
+//!
 //! Bits of synced segments and of journals flip. A flipped bit in a journal costs no record but
 //! those of the commit that it is in (`rot`), and none that another place has. Some records look
 //! like commits, and none of them is believed.
@@ -25,10 +28,12 @@
 //! A wall clock that steps by years beside this deletes no record that is young (`ages`).
 
 mod ages;
+mod appending;
 mod columns;
 mod hand;
 mod objects;
 mod packing;
+mod parted;
 mod reading;
 mod rot;
 mod second;
@@ -47,7 +52,7 @@ use evenfall_sim::{
     Campaign, DiskFaults, Fault, FaultKind, NodeIndex, ObjectFaults, Plan, Rates, Run, SimDisk,
     SimObjects, SimTime, Violation, named_variants,
 };
-use evenfall_store_format::journal::{Batch, Origin};
+use evenfall_store_format::journal::Origin;
 use evenfall_store_format::metadata::MetadataNode;
 use evenfall_store_format::pack::PackedEnd;
 use evenfall_store_format::reader::resume;
@@ -77,6 +82,8 @@ named_variants! {
         Works,
         /// No record goes for its age that is younger, whatever the wall clock shows.
         Aged,
+        /// A message of several records is read whole, as it was appended, or not at all.
+        Whole,
     }
     /// Faults put into the store on purpose. The campaign must detect each of them.
     pub enum Mutant {
@@ -121,6 +128,14 @@ named_variants! {
         AgeBySteppedClock,
         /// A life takes the wall clock of its start as right.
         ClockForgotten,
+        /// A message is acknowledged by a commit that lacks its last record.
+        CommitCutsMessage,
+        /// A reader takes a part behind the first for the beginning of a message.
+        ContinuationIsHead,
+        /// A seal keeps the first record of a message and drops the rest.
+        SealCutsMessage,
+        /// A writer goes on behind a message that a crash has cut short.
+        CutMessageForgotten,
     }
 }
 
@@ -158,6 +173,8 @@ struct Outcome {
     replica: u64,
     /// Records that were lost in a crash and had no acknowledgement.
     unpromised: u64,
+    /// Streams that ended within a message after a crash.
+    cut: u64,
     /// Chunks that were removed from the disk because the objects have them.
     evicted: u64,
     /// Chunks that were put into columns.
@@ -185,6 +202,10 @@ struct Stream {
     object: u64,
     /// Records that the second node has acknowledged.
     replica: u64,
+    /// The number behind the last message that was appended, and behind the last of those that were
+    /// acknowledged, where the records are messages.
+    drafted: u64,
+    acknowledged: u64,
     published: MetadataNode,
     /// The metadata block as the present life of the node put it last.
     block: Option<Bytes>,
@@ -214,6 +235,8 @@ impl Stream {
             local: 0,
             object: 0,
             replica: 0,
+            drafted: 0,
+            acknowledged: 0,
             published: MetadataNode { file, ..MetadataNode::default() },
             block: None,
             packed: PackedEnd::default(),
@@ -308,6 +331,10 @@ impl Campaign for Store {
             (Mutant::JournalDroppedEarly, Check::Durable, 0..400),
             (Mutant::AgeBySteppedClock, Check::Aged, 0..100),
             (Mutant::ClockForgotten, Check::Aged, 0..100),
+            (Mutant::CommitCutsMessage, Check::Whole, 0..200),
+            (Mutant::ContinuationIsHead, Check::Whole, 0..200),
+            (Mutant::SealCutsMessage, Check::Whole, 0..400),
+            (Mutant::CutMessageForgotten, Check::Whole, 0..400),
         ];
         Outline {
             name: "store",
@@ -329,6 +356,7 @@ impl Campaign for Store {
                 ("records gone for their age", 1_000),
                 // Some crashes must lose records, or else the campaign would be too mild.
                 ("unpromised records lost", 1),
+                ("messages cut short", 1),
             ],
             mutants: TRAPS,
         }
@@ -369,7 +397,8 @@ impl Scene {
         for file in 0..1 + prng.below(4) {
             // Large records fill chunks, and small records fill segments.
             let sizes = [8, 16, 40, 100, if seed.is_multiple_of(16) { 8_000 } else { 333 }];
-            let schema = Arc::new(Schema::opaque(sizes[prng.below(5) as usize]));
+            let opaque = Schema::opaque(sizes[prng.below(5) as usize]);
+            let schema = Arc::new(parted::message_schema(seed).unwrap_or(opaque));
             let appender = Appender::new(FileId(file), 1, schema.clone())?;
             let stream = Stream::new(appender, schema);
             volume.register(stream.origin());
@@ -465,6 +494,7 @@ impl Scene {
             ("publications acknowledged object", outcome.object),
             ("copies acknowledged replica", outcome.replica),
             ("unpromised records lost", outcome.unpromised),
+            ("messages cut short", outcome.cut),
             ("chunks evicted", outcome.evicted),
             ("chunks put into columns", outcome.columns),
             ("chunks written once", outcome.sealed),
@@ -509,56 +539,6 @@ impl Scene {
             _ => self.tell("crash").crash()?,
         }
         Ok(())
-    }
-
-    fn append(&mut self) -> Result<(), Broken> {
-        let at = self.prng.below(self.streams.len() as u64) as usize;
-        let local = self.prng.chance(0.5);
-        let crafted = self.craft_commit(at);
-        let stream = &mut self.streams[at];
-        let size = stream.size();
-        let budget = [400, 20_000, self.append_bytes_max][self.prng.below(3) as usize];
-        let mut batch = Vec::new();
-        for _ in 0..1 + self.prng.below(1 + budget / size as u64) {
-            stream.clock += self.prng.below(3) as i64;
-            let start = batch.len();
-            batch.extend_from_slice(&stream.clock.to_le_bytes());
-            let mark = (stream.truth.len() + start) as u64 ^ self.prng.next_u64();
-            batch.extend(mark.to_le_bytes().iter().cycle().take(size - 8));
-        }
-        if let Some(crafted) = crafted {
-            batch[8..8 + crafted.len()].copy_from_slice(&crafted);
-        }
-        let mut sealed = Vec::new();
-        let taken = stream.appender.append(&batch, &mut sealed);
-        taken.map_err(works)?;
-        self.waiting.extend(sealed);
-        stream.truth.extend_from_slice(&batch);
-        self.outcome.records += (batch.len() / size) as u64;
-        if local { self.commit(at) } else { Ok(()) }
-    }
-
-    /// Commits the records of a stream. Repeats a failed commit until it succeeds or the node gives
-    /// up.
-    fn commit(&mut self, at: usize) -> Result<(), Broken> {
-        let stream = &mut self.streams[at];
-        let Some((first, records)) = stream.appender.take_uncommitted() else {
-            stream.local = stream.local.max(stream.appender.records());
-            self.outcome.local += 1;
-            return Ok(());
-        };
-        let mut batch = Batch::default();
-        batch.push_records(stream.origin(), first, &records);
-        for _ in 0..20 {
-            if self.volume.commit(&mut batch).is_ok() {
-                stream.local = stream.appender.records();
-                self.outcome.local += 1;
-                return Ok(());
-            }
-        }
-        // The disk stays broken, so the process ends without an acknowledgement.
-        self.disk.set_faults(DiskFaults::default());
-        self.crash()
     }
 
     fn write_some(&mut self) {
@@ -632,6 +612,8 @@ impl Scene {
             Err(Error::Storage(_)) => return Ok(()),
             Err(error) => return Err(works(error)),
         };
+        self.check_reading(at, &found)?;
+        let stream = &self.streams[at];
         if found.len() != stream.truth.len() || !stream.begins_with(&found, &stream.lost) {
             let what = format!("stream {at} reads otherwise than it was written");
             return Err(broken(Check::True, what));
@@ -723,6 +705,8 @@ impl Scene {
             Err(_) if lies => return Ok(()),
             Err(error) => return Err(broken(Check::Works, format!("stream {at}: {error}"))),
         };
+        let promised = if lies { 0 } else { stream.acknowledged };
+        stream.check_messages(0, &found, &stream.lost, promised, self.mutant)?;
         if !stream.begins_with(&found, &stream.lost) {
             let what = format!("stream {at} holds what was never written to it");
             return Err(broken(Check::True, what));
@@ -739,6 +723,7 @@ impl Scene {
         let missing = &stream.truth[found.len()..ahead];
         stream.appender.append(missing, &mut sealed).map_err(works)?;
         stream.truth.truncate(ahead);
+        self.outcome.cut += u64::from(stream.ends_cut());
         stream.missing.retain(|range| range.end as usize * size <= ahead);
         let (layout, geometry) = (stream.appender.layout(), stream.appender.index().geometry());
         let full = layout.full_segments(records);

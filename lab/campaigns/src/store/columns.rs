@@ -10,14 +10,18 @@ use evenfall_store_format::volume::Recovered;
 use evenfall_store_format::{ColumnDisk, Result, Volume, VolumeConfig};
 
 use super::packing::Packing;
-use super::{Broken, Hand, Scene};
+use super::{Broken, Hand, Mutant, Scene};
 
 /// Opens a disk after a crash, and removes what a switch that was cut short has left.
 pub(super) fn open(
     hand: Hand,
     config: &VolumeConfig,
 ) -> Result<(Volume<ColumnDisk<Hand>>, Recovered)> {
-    let disk = ColumnDisk::open(hand, Some(&Packing))?;
+    let codec: &'static Packing = match hand.mutant {
+        Some(Mutant::SealCutsMessage) => &Packing { cuts_messages: true },
+        _ => &Packing { cuts_messages: false },
+    };
+    let disk = ColumnDisk::open(hand, Some(codec))?;
     disk.sweep()?;
     Volume::open(disk, config.clone())
 }
@@ -26,7 +30,7 @@ pub(super) fn open(
 /// the journals are too few for a chunk, so that what is held goes to the disk raw.
 pub(super) fn volume_sizes(seed: u64, journal_bytes_max: u64) -> VolumeConfig {
     let (held_chunks_max, recovery_bytes_max) = match seed % 32 {
-        3 | 27 => (3, 64 << 20),
+        3 | 13 | 27 => (3, 64 << 20),
         other if other % 4 == 2 => (1, journal_bytes_max * (2 + seed % 3)),
         _ => (0, 2 * journal_bytes_max),
     };
@@ -38,6 +42,8 @@ pub(super) fn append_bytes_max(seed: u64) -> u64 {
     match seed % 16 {
         3 => 1_600_000,
         11 => 4_000_000,
+        // Messages, of which a few seeds fill chunks.
+        13 if seed % 64 == 13 => 4_000_000,
         _ => 200_000,
     }
 }

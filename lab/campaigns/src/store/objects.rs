@@ -124,6 +124,7 @@ impl Scene {
             }
             // The objects may have records that the disk lost in the crash.
             let common = found.len().min(stream.truth.len()).min(promised as usize * size);
+            stream.check_messages(0, &found[..common], &stream.gone, 0, self.mutant)?;
             if !stream.begins_with(&found[..common], &stream.gone) {
                 let what = format!("objects of stream {at} hold what was never written");
                 return Err(broken(Check::True, what));

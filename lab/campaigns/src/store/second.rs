@@ -188,6 +188,7 @@ impl Second {
             let mut segments = OnDisk { volume: &self.volume, appender };
             let at_end = Snapshot::of(&self.copies[at], 0);
             let there = everything(&at_end, &mut segments, &BTreeSet::new(), &[]).map_err(works)?;
+            stream.check_messages(0, &there, &BTreeSet::new(), 0, self.mutant)?;
             if !stream.truth.starts_with(&there) {
                 let what = format!("second node, stream {at}: it holds what the first does not");
                 return Err(broken(Check::True, what));
