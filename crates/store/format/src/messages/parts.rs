@@ -457,6 +457,25 @@ mod tests {
     }
 
     #[test]
+    fn a_reader_gives_up_what_was_cut_short_and_begins_with_no_later_part() {
+        for (kind, number, open, step) in [
+            (PartKind::Whole, 5, None, PartStep::End),
+            (PartKind::First, 5, None, PartStep::Extend),
+            (PartKind::Middle, 5, Some(5), PartStep::Extend),
+            (PartKind::Last, 5, Some(5), PartStep::End),
+            (PartKind::Middle, 5, None, PartStep::Pass),
+            (PartKind::Last, 5, None, PartStep::Pass),
+            (PartKind::Filler, 5, None, PartStep::Pass),
+            (PartKind::Whole, 5, Some(5), PartStep::Cut),
+            (PartKind::First, 5, Some(5), PartStep::Cut),
+            (PartKind::Filler, 5, Some(5), PartStep::Cut),
+            (PartKind::Last, 6, Some(5), PartStep::Cut),
+        ] {
+            assert_eq!(kind.step_of(number, open), step, "{kind:?} {number} {open:?}");
+        }
+    }
+
+    #[test]
     fn two_records_tell_the_messages_between_them() {
         let record = |number, missed| {
             let mut records = Vec::new();
