@@ -5,7 +5,8 @@ pyarrow. This script also reads the feed by a few lines that share nothing with 
 readings must have equal counts of messages by type, sums of shares and prices, and first and last
 times. The script then rebuilds the feed from the Parquet file, and compares it byte for byte. The
 Parquet file is also read out of replicated files over WebHDFS, and so is a store whose objects are
-there. At last the sealed chunks of the recording are read as they are (recordings.py).
+there. At last the sealed chunks of the recording are read as they are (recordings.py). Of a capture,
+only the sealed chunks are read.
 """
 
 import collections
@@ -28,7 +29,7 @@ import polars
 import pyarrow
 import pyarrow.compute
 
-from recordings import check_chunks
+from recordings import check_capture, check_chunks
 
 # Where shares (offset, width) and price (offset) are, by type letter of ITCH 5.0.
 SHARES = {
@@ -185,11 +186,13 @@ def check_files(program, feed, work, path, facts, at):
 
 
 def check(program, feed, work):
+    run = lambda *words: subprocess.run([program, "store", *words], check=True, stdout=sys.stderr)
+    if feed.suffix == ".pcap":
+        return check_capture(run, feed, work)
     content = feed.read_bytes()
     is_lobster = feed.suffix == ".zip"
     messages, facts = (lobster if is_lobster else itch)(content)
     store, path = work / "store", str(work / "aapl.parquet")
-    run = lambda *words: subprocess.run([program, "store", *words], check=True, stdout=sys.stderr)
     run("append", str(store), "aapl", "--feed", str(feed))
     run("verify", str(store), "--feed", str(feed), "--name", "aapl")
     run("export", str(store), "aapl", "--out", path)

@@ -38,13 +38,14 @@ fi
 program=${1:-}
 [ $# -gt 0 ] && shift
 if [ -z "$program" ]; then
-    (cd "$root" && cargo build --release --quiet --package evenfall-cli)
+    (cd "$root" && cargo build --release --quiet --package evenfall-cli --features full)
     program=$root/target/release/evenfall
 fi
 if [ $# -eq 0 ]; then
     data=${EVENFALL_DATA:-$root/../shared/data}
     set -- "$data/itch/nasdaq_20191230_aapl.itch50" \
-        "$data/lobster/LOBSTER_SampleFile_AAPL_2012-06-21_1.zip"
+        "$data/lobster/LOBSTER_SampleFile_AAPL_2012-06-21_1.zip" \
+        "$data/pcap/Cme.Mdp3.Sbe.v6.1.pcap"
 fi
 for feed; do
     if [ ! -f "$feed" ]; then

@@ -216,10 +216,11 @@ fn another_feed_and_a_flipped_byte_are_told() {
 fn parquet_opens_in_duckdb_and_polars_with_equal_counts_and_sums() {
     let Some(itch) = data("itch/nasdaq_20191230_aapl.itch50") else { return };
     let Some(lobster) = data("lobster/LOBSTER_SampleFile_AAPL_2012-06-21_1.zip") else { return };
+    let Some(cme) = data("pcap/Cme.Mdp3.Sbe.v6.1.pcap") else { return };
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench-peers/store/check.sh");
     let mut check = Command::new(script);
     // `make deps` installs the Python packages. A test installs nothing.
-    check.arg(env!("CARGO_BIN_EXE_evenfall")).args([itch, lobster]).env("NO_INSTALL", "1");
+    check.arg(env!("CARGO_BIN_EXE_evenfall")).args([itch, lobster, cme]).env("NO_INSTALL", "1");
     let ended = check.output().expect("the script");
     let out = String::from_utf8_lossy(&ended.stdout);
     assert!(ended.status.success(), "{out}{}", String::from_utf8_lossy(&ended.stderr));
