@@ -47,6 +47,8 @@ evenfall store append ticks trades --csv trades.csv"),
 evenfall store read ticks aapl --out aapl.csv"),
     ("store tail", "evenfall store tail ticks -n 20
 evenfall store tail tcp://127.0.0.1:7410 feed --follow"),
+    ("store bars", "evenfall store bars ticks trades --every 1m
+evenfall store bars ticks trades --every 1s --fields price --json"),
     ("store export", "evenfall store export ticks day --out day.parquet"),
     ("store retain", "evenfall store retain ticks day --age 30d"),
     ("store delete", "evenfall store delete ticks day"),

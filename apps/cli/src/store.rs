@@ -67,6 +67,9 @@ enum Command {
     Read(read::Read),
     /// Print the last records or messages.
     Tail(read::Tail),
+    /// Print what a file has in each interval of time: count, and first, least, greatest, last and
+    /// sum of its fields with aggregates. The index answers for all but the ends of an interval.
+    Bars(read::bars::Bars),
     /// Write a file or a recording as Parquet, which DuckDB, Polars and, with --time-unit us, Spark
     /// open.
     Export(read::Export),
@@ -191,6 +194,7 @@ fn run_command(args: &Args) -> Outcome {
         Command::Append(args) => append::append(args),
         Command::Read(args) => read::read(args),
         Command::Tail(args) => read::tail(args),
+        Command::Bars(args) => read::bars::print_bars(args),
         Command::Export(args) => read::export(args),
         Command::Derive(args) => derive::derive_tables(args),
         Command::Retain(args) => retain(args),
@@ -291,7 +295,8 @@ fn expect_store(dir: &Path) -> Result<(), String> {
     if is_address(dir) {
         return Err(format!(
             "{shown} is an address, and this command works in the directory of a store; with \
-             --objects, `ls`, `read`, `tail`, `export` and `verify` take the address of objects"
+             --objects, `ls`, `read`, `tail`, `bars`, `export` and `verify` take the address of \
+             objects"
         ));
     }
     if !dir.is_dir() {

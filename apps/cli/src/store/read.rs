@@ -1,5 +1,16 @@
 //! `evenfall store read`, `tail` and `export`, which share the choice of records and the output.
 
+#[cfg(feature = "arrow")]
+pub mod bars;
+#[cfg(not(feature = "arrow"))]
+pub mod bars {
+    pub use crate::missing::Args as Bars;
+
+    pub fn print_bars(_: &Bars) -> crate::Outcome {
+        crate::missing::main("bars of a store", "arrow")
+    }
+}
+
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::{ControlFlow, RangeInclusive};
 use std::path::PathBuf;

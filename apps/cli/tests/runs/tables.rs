@@ -101,6 +101,57 @@ fn what_other_programs_write_is_appended_or_refused_by_its_line() {
 }
 
 #[test]
+fn bars_are_exact_at_their_ends_and_name_the_fields_that_there_are() {
+    let tables = Tables::new();
+    let schema = tables.write(
+        "bars.json",
+        r#"{"record_bytes": 24, "price_decimals": 2, "fields": [
+            {"name": "time", "offset": 0, "len": 8, "type": "time"},
+            {"name": "size", "offset": 8, "len": 8, "type": "u64"},
+            {"name": "price", "offset": 16, "len": 8, "type": "price", "aggregate": true}]}"#,
+    );
+    tables.create("t", &schema, &[]);
+    // The first second has its first and its last nanosecond, and the third has no row.
+    let csv = tables.write(
+        "bars.csv",
+        "time,size,price\n1764400000000000000,1,1.50\n1764400000999999999,2,-2.25\n\
+         1764400001000000000,3,3.00\n1764400003500000000,4,4.00\n",
+    );
+    let said = tables.append("t", &csv, &[]);
+    assert!(said.ok, "{}{}", said.out, said.err);
+    let bars = |more: &[&str]| tables.store(&[&["bars", "t", "--every", "1s"][..], more].concat());
+    let said = bars(&[]);
+    let lines: Vec<&str> = said.out.lines().collect();
+    assert_eq!(
+        lines,
+        [
+            "time,count,price_first,price_least,price_greatest,price_last,price_sum",
+            "1764400000000000000,2,1.50,-2.25,1.50,-2.25,-0.75",
+            "1764400001000000000,1,3.00,3.00,3.00,3.00,3.00",
+            "1764400003000000000,1,4.00,4.00,4.00,4.00,4.00",
+        ],
+        "{}",
+        said.err
+    );
+    let said = bars(&["--from", "1764400003s", "--fields", "price", "--json"]);
+    let values = r#"{"first":4.00,"least":4.00,"greatest":4.00,"last":4.00,"sum":4.00}"#;
+    let line =
+        format!("{{\"time\":1764400003000000000,\"count\":1,\"fields\":{{\"price\":{values}}}}}\n");
+    assert_eq!(said.out, line, "{}", said.err);
+    for (more, words) in [
+        (&["--fields", "prise"][..], "t has no field prise; the nearest are price"),
+        (&["--fields", "size"], "field size of t lacks \"aggregate\": true"),
+        (&["--from", "1764400002s", "--to", "1764400002s"], "t has no record between these times"),
+    ] {
+        let said = bars(more);
+        assert!(!said.ok && said.err.contains(words), "{more:?}: {}", said.err);
+        assert!(said.out.is_empty(), "{more:?}: {}", said.out);
+    }
+    let said = tables.store(&["bars", "u", "--every", "1s"]);
+    assert!(!said.ok && said.err.contains("no file u; the nearest are t"), "{}", said.err);
+}
+
+#[test]
 fn text_fills_a_field_of_bytes_and_a_letter_is_no_number() {
     let tables = Tables::new();
     let (schema, csv) = (field("a15-databento-schema.json"), field("a15-databento.csv"));

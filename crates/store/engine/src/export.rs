@@ -39,13 +39,27 @@ fn csv_field(
             let bytes = field.of(record).try_into().unwrap_or([0; 8]);
             write!(out, "{}", f64::from_le_bytes(bytes))
         }
-        FieldType::Price if schema.price_decimals > 0 => {
-            let (value, scale) = (field.whole(record), 10i128.pow(schema.price_decimals.into()));
-            let sign = if value < 0 { "-" } else { "" };
-            let (units, rest) = (value.abs() / scale, value.abs() % scale);
-            let width = usize::from(schema.price_decimals);
-            write!(out, "{sign}{units}.{rest:0width$}")
-        }
-        _ => write!(out, "{}", field.whole(record)),
+        _ => write_whole(schema, field, field.whole(record), out),
     }
+}
+
+/// Writes a value of a field of whole numbers, or a sum of such values, in decimals. Prices have
+/// their decimals.
+///
+/// # Errors
+/// The errors of `out`.
+pub fn write_whole(
+    schema: &Schema,
+    field: &Field,
+    value: i128,
+    out: &mut impl Write,
+) -> std::io::Result<()> {
+    if field.kind != FieldType::Price || schema.price_decimals == 0 {
+        return write!(out, "{value}");
+    }
+    let scale = 10u128.pow(schema.price_decimals.into());
+    let sign = if value < 0 { "-" } else { "" };
+    let (units, rest) = (value.unsigned_abs() / scale, value.unsigned_abs() % scale);
+    let width = usize::from(schema.price_decimals);
+    write!(out, "{sign}{units}.{rest:0width$}")
 }

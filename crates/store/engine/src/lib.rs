@@ -27,6 +27,7 @@
 //! | [`source`] | one way of reading for a store and an archive |
 //! | [`cluster_source`] | any file of a cluster: from objects, and newer records from the primary |
 //! | [`export`] | records as text |
+//! | [`bars`] | counts and aggregates of intervals of time, out of the index |
 //! | [`import`] | records from text |
 //! | [`columns`] | records as Arrow columns |
 //! | [`batch_writer`] | batches as Parquet or as an Arrow stream |
@@ -39,6 +40,7 @@
 
 pub mod append_watch;
 pub mod archive;
+pub mod bars;
 #[cfg(feature = "arrow")]
 pub mod batch_writer;
 pub mod bucket;
