@@ -129,9 +129,7 @@ function figures() {
 const tileParts = [];
 
 /** A line of the last minute, without axes. */
-function spark(svg, key) {
-  const end = points.length > 0 ? points[points.length - 1].at_s : 0;
-  const shown = points.filter((p) => p.at_s >= end - 60);
+function spark(svg, key, shown, end) {
   const values = shown.map((p) => p[key]).filter((v) => v !== null);
   const mark = svg.firstChild;
   if (values.length < 2) { mark.setAttribute("d", ""); return; }
@@ -149,6 +147,8 @@ function spark(svg, key) {
 }
 
 function drawTiles() {
+  const end = points.length > 0 ? points[points.length - 1].at_s : 0;
+  const minute = points.filter((p) => p.at_s >= end - 60);
   figures().forEach(([name, [value, unit], note, key], i) => {
     if (!tileParts[i]) {
       const svg = document.createElementNS(SVG, "svg");
@@ -172,7 +172,7 @@ function drawTiles() {
       part.box.className = `tile ${share === null ? "" : share >= seen.target ? "good"
         : share < 0.9 ? "bad" : ""}`;
     }
-    spark(part.svg, key);
+    spark(part.svg, key, minute, end);
   });
 }
 
@@ -228,9 +228,10 @@ function drawCell(node, shown) {
   const kind = `node ${inner ? "inner" : "leaf"} ${node.mood} load-${load}${chosen === node.id ? " at" : ""}`
     + (shown.isAunt ? " aunt" : "");
   if (shown.kind !== kind) cell.className = shown.kind = kind;
-  const named = inner ? `${MARKS[node.mood]} ${node.name} ${node.p99 === null ? "" : duration(node.p99)}`
-    : `${MARKS[node.mood]} ${seen.nodes.length <= NAMED ? node.name : ""}`;
-  const text = inner && isCrowded(node) ? MARKS[node.mood] : named.trim();
+  const isNamed = inner ? !isCrowded(node) : seen.nodes.length <= NAMED;
+  // Figures are put into words only where they are shown, since words take longer than the rest.
+  const words = !isNamed ? "" : inner && node.p99 !== null ? `${node.name} ${duration(node.p99)}` : node.name;
+  const text = `${MARKS[node.mood]} ${words}`.trim();
   if (shown.text !== text) cell.textContent = shown.text = text;
   const label = `${node.name}, ${node.state}`;
   if (shown.label !== label) {
@@ -413,22 +414,25 @@ function overTime(name, words, curves, format, { share = false, bars = null } = 
   return made;
 }
 
-function drawCharts() {
+const PICTURES = [
+  ["Hold and latency", "The hold, and the time until the last receiver has a frame (OML).",
+    [["held", "hold", "hold"], ["raw", "OML median", "oml50"], ["raw", "p99", "oml99", true]], duration],
+  ["P(F) and losses", "Share of messages in time at every receiver, each second.",
+    [["good", "P(F)", "share"]], percent, { share: true, bars: "copies lost" }],
+  ["Delivery window", "First to last release of a frame, over all receivers.",
+    [["held", "median", "window50"], ["held", "p99", "window99", true]], duration],
+  ["Messages a second", "What the root sends.", [["held", "messages/s", "rate"]], whole]];
+
+function drawChart(place) {
   // A picture under the pointer or the keyboard stays as it is while somebody reads it.
   if (charts.matches(":hover") || charts.contains(document.activeElement)) return;
-  drawn = 0;
-  charts.replaceChildren(
-    attempt("Hold and latency", () => overTime("Hold and latency",
-      "The hold, and the time until the last receiver has a frame (OML).",
-      [["held", "hold", "hold"], ["raw", "OML median", "oml50"], ["raw", "p99", "oml99", true]], duration)),
-    attempt("P(F) and losses", () => overTime("P(F) and losses",
-      "Share of messages in time at every receiver, each second.",
-      [["good", "P(F)", "share"]], percent, { share: true, bars: "copies lost" })),
-    attempt("Delivery window", () => overTime("Delivery window",
-      "First to last release of a frame, over all receivers.",
-      [["held", "median", "window50"], ["held", "p99", "window99", true]], duration)),
-    attempt("Messages a second", () => overTime("Messages a second", "What the root sends.",
-      [["held", "messages/s", "rate"]], whole)));
+  drawn = place;
+  const made = attempt(PICTURES[place][0], () => overTime(...PICTURES[place]));
+  if (charts.children[place]) charts.children[place].replaceWith(made); else charts.append(made);
+}
+
+function drawCharts() {
+  PICTURES.forEach((_, place) => drawChart(place));
   document.documentElement.dataset.drawn = drawn;
 }
 
@@ -497,7 +501,8 @@ function take(told) {
   drawTiles();
   drawTree();
   drawEvents();
-  if (looks % 4 === 0) drawCharts();
+  // Each look draws one of the pictures again, so that no look takes as long as all four.
+  if (charts.childElementCount === 0) drawCharts(); else drawChart(looks % PICTURES.length);
   looks += 1;
   document.documentElement.dataset.looks = looks;
 }
