@@ -9,14 +9,20 @@ may steer the kernel's clock, because both ends would move:
 | row | how it leaves the clock alone | what counts as its error |
 |---|---|---|
 | chrony | `chronyd -x`, and a source that is never selected | "Est offset" of statistics.log |
-| linuxptp | `free_running`, stamps by software | "master offset", said once a second |
+| linuxptp | `free_running`, stamps by software | offsetFromMaster, asked through its socket |
 | evenfall | `clock lab` without planted errors | reading less true time, 20 ms old or more |
-| evenfall, planted | clocks 20 ms and 100 ppm wrong | the same |
+| evenfall, planted | clocks up to 20 ms and 100 ppm wrong | the same |
 
-chrony and linuxptp ask equally often, 2^-LOG2 times a second. evenfall chooses its pace by its
-limit of .5 % of a core, and its column has the pairs of probes. The rounds are interleaved. The
-table has medians over the rounds, and the lines of JSON in front of it have every round. Processor
-time is that of the end that estimates.
+chrony and linuxptp probe equally often, 2^-LOG2 times a second. evenfall chooses its pace by its
+limit of .5 % of a core, and the column of probes has its pairs. Its namespaces have a bridge
+between them, so that its probes take a longer way. The rounds are interleaved, and each has another
+seed of the planted clocks. The table has medians over the rounds and the span of the 99th
+percentiles. The lines of JSON on the standard error have every round.
+
+Processor time is that of the whole process that estimates, after the warm-up. For evenfall it is
+the greater of both nodes, which also read their clock 50 times a second and take 27 samples; the
+column "for the clock" is what the node measures for its probes and solves, which its limit is
+about. linuxptp's time is taken before it is asked for offsets.
 """
 
 import argparse
@@ -26,17 +32,21 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 
 SERVER, CLIENT = "10.77.0.1", "10.77.0.2"
-NAMES = ("evenfall-clock-a", "evenfall-clock-b")
+NAMES = tuple(f"clock-{end}-{os.getpid()}" for end in "ab")
 # A program has found its delays after this time. Earlier estimates do not count.
 WARM_UP_S = 5
 # Readings that `clock lab` takes of a node in a second.
 SAMPLES_PER_S = 27
+# Nodes of evenfall that have no time after two minutes give up by themselves.
+LEARN_MAX_S = 150
 
 
 @contextlib.contextmanager
@@ -58,44 +68,53 @@ def namespaces():
             subprocess.run(["ip", "netns", "del", name], check=False)
 
 
-def start(name, command, log):
-    return subprocess.Popen(["ip", "netns", "exec", name, *command], stdout=log, stderr=log)
+@contextlib.contextmanager
+def running(server, client, directory):
+    """Runs a server and a client, one in each namespace, and gives the client."""
+    processes = []
+    try:
+        for name, command, end in zip(NAMES, (server, client), ("server", "client")):
+            with open(directory / f"{end}.out", "wb") as log:
+                # `ip netns exec` becomes the program, so the process is the program's.
+                processes.append(subprocess.Popen(["ip", "netns", "exec", name, *command],
+                                                  stdout=log, stderr=log))
+        yield processes[1]
+        for process, end in zip(processes, ("server", "client")):
+            if process.poll() is not None:
+                said = (directory / f"{end}.out").read_text()
+                raise SystemExit(f"{process.args} ended early: {said}")
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def cpu_ns(process):
+    """Processor time of a process. `stat` counts in hundredths of a second, which is too coarse."""
+    tasks = pathlib.Path(f"/proc/{process.pid}/task").glob("*/schedstat")
+    return sum(int(task.read_text().split()[0]) for task in tasks)
 
 
 def core_share(process, seconds):
-    """The share of a core that a process has taken since it started."""
-    # `ip netns exec` becomes the program, so the number is the program's.
-    fields = pathlib.Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") / seconds
+    """The share of a core that a process takes during the next seconds."""
+    since, before = time.monotonic_ns(), cpu_ns(process)
+    time.sleep(seconds)
+    return (cpu_ns(process) - before) / (time.monotonic_ns() - since)
 
 
-def measure(server, client, directory, seconds):
-    """Runs a server and a client, each (command, file of its output). Returns the client's share of
-    a core."""
-    with open(directory / server[1], "wb") as first, open(directory / client[1], "wb") as second:
-        processes = [start(NAMES[0], server[0], first), start(NAMES[1], client[0], second)]
-        try:
-            time.sleep(WARM_UP_S + seconds)
-            for process, (_, log) in zip(processes, (server, client)):
-                if process.poll() is not None:
-                    raise SystemExit(f"{process.args} ended: {(directory / log).read_text()}")
-            return core_share(processes[1], WARM_UP_S + seconds)
-        finally:
-            for process in processes:
-                process.terminate()
-            for process in processes:
-                process.wait(10)
-
-
-def row(offsets, share, seconds):
-    """A row out of offsets in seconds, one for each exchange, without those of the warm-up."""
-    errors = sorted(abs(offset) * 1e6 for offset in offsets[-int(len(offsets) * seconds
-                                                               / (seconds + WARM_UP_S)):])
-    if not errors:
-        raise SystemExit("no estimates")
+def row(offsets, share, per_s, log):
+    """A row out of offsets in seconds."""
+    if not offsets:
+        raise SystemExit(f"no estimates: {log.read_text()}")
+    errors = sorted(abs(offset) * 1e6 for offset in offsets)
     at = lambda part: errors[min(len(errors) - 1, int(part * len(errors)))]
-    return {"p50": at(0.5), "p99": at(0.99), "max": errors[-1], "core_share": share,
-            "per_s": len(errors) / seconds}
+    return {"p50": at(0.5), "p99": at(0.99), "max": errors[-1], "per_s": per_s,
+            "estimates": len(errors), "core_share": share, "clock_core_share": share}
 
 
 def chrony(directory, args):
@@ -106,11 +125,40 @@ def chrony(directory, args):
         common + f"pidfile {directory}/client.pid\nport 0\nlog statistics\n"
         f"server {SERVER} minpoll {args.polls} maxpoll {args.polls} xleave noselect\n")
     command = lambda end: ["chronyd", "-x", "-d", "-f", str(directory / f"{end}.conf")]
-    share = measure((command("server"), "server.log"), (command("client"), "client.log"),
-                    directory, args.seconds)
-    lines = (directory / "statistics.log").read_text().splitlines()
-    estimates = [line.split() for line in lines if SERVER in line]
-    return row([float(estimate[4]) for estimate in estimates], share, args.seconds)
+
+    def estimates():
+        log = directory / "statistics.log"
+        lines = log.read_text().splitlines() if log.exists() else []
+        return [float(line.split()[4]) for line in lines if SERVER in line]
+
+    with running(command("server"), command("client"), directory) as client:
+        time.sleep(WARM_UP_S)
+        earlier = len(estimates())
+        share = core_share(client, args.seconds)
+        found = estimates()[earlier:]
+    return row(found, share, len(found) / args.seconds, directory / "client.out")
+
+
+def asked_offsets(directory, args):
+    """What ptp4l says of its offset when it is asked as often as it probes. Its log has the offset
+    of a clock that runs free once a second at most."""
+    pace = 2.0 ** args.polls
+    with open(directory / "asked.out", "w+") as log:
+        command = ["pmc", "-u", "-b", "0", "-i", str(directory / "pmc"),
+                   "-s", str(directory / "client")]
+        asking = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, text=True)
+        try:
+            end = time.monotonic() + args.seconds
+            while time.monotonic() < end and asking.poll() is None:
+                asking.stdin.write("GET CURRENT_DATA_SET\n")
+                asking.stdin.flush()
+                time.sleep(pace)
+        finally:
+            asking.kill()
+            asking.wait()
+        log.seek(0)
+        found = re.findall(r"offsetFromMaster\s+(-?[\d.]+)", log.read())
+    return [float(offset) / 1e9 for offset in found]
 
 
 def linuxptp(directory, args):
@@ -120,43 +168,52 @@ def linuxptp(directory, args):
             "[global]\nfree_running 1\ntime_stamping software\nnetwork_transport UDPv4\n"
             f"logSyncInterval {args.polls}\nlogMinDelayReqInterval {args.polls}\n"
             "logAnnounceInterval -2\nannounceReceiptTimeout 2\n"
-            # A program that is free running says its offset once a second at most.
-            f"freq_est_interval 0\nsummary_interval {args.polls}\n"
             f"uds_address {directory}/{end}\n{lines}\n")
         return str(path)
     server = ["ptp4l", "-m", "-q", "-i", "clock-a", "-f", conf("server", "priority1 10")]
     client = ["ptp4l", "-m", "-q", "-i", "clock-b", "-f", conf("client", "slaveOnly 1")]
-    share = measure((server, "server.log"), (client, "client.log"), directory, args.seconds)
-    said = (directory / "client.log").read_text()
-    found = re.findall(r"(?:master|server) offset\s+(-?\d+)", said)
-    return row([int(offset) / 1e9 for offset in found], share, args.seconds)
+    with running(server, client, directory) as process:
+        time.sleep(WARM_UP_S)
+        share = core_share(process, args.seconds)
+        found = asked_offsets(directory, args)
+    return row(found, share, 2.0 ** -args.polls, directory / "client.out")
 
 
-def evenfall(args, offset, drift):
+def evenfall(args, offset, drift, seed):
     command = [args.programs / "evenfall-lab", "clock", "lab", "--hosts", "2", "--offset", offset,
-               "--drift", drift, "--samples", str(args.seconds * SAMPLES_PER_S), "--json"]
-    said = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+               "--drift", drift, "--samples", str(args.seconds * SAMPLES_PER_S),
+               "--seed", str(seed), "--json"]
+    said = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE,
+                                     timeout=args.seconds + LEARN_MAX_S).stdout)
+    if said["nodes"] != "processes":
+        raise SystemExit("evenfall's nodes have no namespaces of their own")
     errors = said["error_us"]
     return {"p50": errors["p50"], "p99": errors["p99"], "max": errors["max"],
-            "core_share": said["clock_core_share"], "per_s": said["pairs_per_s"]}
+            "core_share": said["core_share"], "per_s": said["pairs_per_s"],
+            "estimates": said["samples"], "clock_core_share": said["clock_core_share"],
+            "coverage": said["coverage"]}
 
 
 def rounds(args):
     """The rows of every round, by name."""
+    peers = [("chrony", ("chronyd",), chrony), ("linuxptp", ("ptp4l", "pmc"), linuxptp)]
+    has = lambda programs: all(shutil.which(program) for program in programs)
+    missing = [name for name, programs, _ in peers if not has(programs)]
+    if missing:
+        print(f"Left out: {', '.join(missing)} (apt-get install {' '.join(missing)})",
+              file=sys.stderr)
     rows = {}
-    peers = [("chrony", "chronyd", chrony), ("linuxptp", "ptp4l", linuxptp)]
-    for name, program, _ in peers:
-        if shutil.which(program) is None:
-            print(f"{name} is left out: apt-get install {name}")
-    peers = [peer for peer in peers if shutil.which(peer[1])]
     for number in range(args.rounds):
-        for name, _, run in peers:
-            with namespaces(), tempfile.TemporaryDirectory() as directory:
-                rows.setdefault(name, []).append(run(pathlib.Path(directory), args))
-        rows.setdefault("evenfall", []).append(evenfall(args, "0s", "0ppm"))
-        rows.setdefault("evenfall, planted", []).append(evenfall(args, "20ms", "100ppm"))
+        for name, programs, run in peers:
+            if has(programs):
+                with namespaces(), tempfile.TemporaryDirectory() as directory:
+                    rows.setdefault(name, []).append(run(pathlib.Path(directory), args))
+        seed = number + 1
+        rows.setdefault("evenfall", []).append(evenfall(args, "0s", "0ppm", seed))
+        rows.setdefault("evenfall, planted", []).append(evenfall(args, "20ms", "100ppm", seed))
         for name, measured in rows.items():
-            print(json.dumps({"round": number, "row": name, **measured[-1]}), flush=True)
+            line = {"round": number, "row": name, "load": os.getloadavg()[0], **measured[-1]}
+            print(json.dumps(line), file=sys.stderr, flush=True)
     return rows
 
 
@@ -164,19 +221,23 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--programs", type=pathlib.Path, required=True)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=int, default=20)
-    parser.add_argument("--polls", type=int, default=-4, help="log2 of the seconds between polls")
+    parser.add_argument("--seconds", type=int, default=10)
+    parser.add_argument("--polls", type=int, default=-4, help="log2 of the seconds between probes")
     parser.add_argument("--json", type=pathlib.Path)
     args = parser.parse_args()
+    if os.geteuid() != 0:
+        raise SystemExit("network namespaces need root")
+    # The programs and the namespaces go when a signal comes.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     rows = rounds(args)
-    print("\n| program | estimates/s | error p50, us | p99 | max | % of a core |\n"
-          "|---|---|---|---|---|---|")
+    print("| program | probes/s | error p50, us | p99 | max | % of a core | for the clock |\n"
+          "|---|---|---|---|---|---|---|")
     for name, measured in rows.items():
         middle = lambda key: statistics.median(one[key] for one in measured)
-        span = lambda key: f"{min(one[key] for one in measured):.2f} to " \
-                           f"{max(one[key] for one in measured):.2f}"
+        p99 = [one["p99"] for one in measured]
         print(f"| {name} | {middle('per_s'):.0f} | {middle('p50'):.2f} | {middle('p99'):.2f} "
-              f"({span('p99')}) | {middle('max'):.2f} | {middle('core_share') * 100:.2f} |")
+              f"({min(p99):.2f} to {max(p99):.2f}) | {middle('max'):.2f} | "
+              f"{middle('core_share') * 100:.2f} | {middle('clock_core_share') * 100:.2f} |")
     if args.json:
         args.json.write_text(json.dumps(rows, indent=1) + "\n")
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Compares the clocks of evenfall with chrony and linuxptp on this machine, in one run: two network
-# namespaces, one clock below them, and stamps by the kernel.
+# namespaces, one clock below them, and stamps by the kernel. Five rounds take seven minutes.
 #
 #   bench-peers/clock/run.sh [--rounds N] [--seconds S] [--polls LOG2] [--json FILE]
 #
