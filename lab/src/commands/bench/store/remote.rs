@@ -74,7 +74,7 @@ impl Served {
         Ok(served)
     }
 
-    fn spawn(args: &Args, dir: &Path, copy: Option<Self>) -> Result<Self, Failure> {
+    pub(super) fn spawn(args: &Args, dir: &Path, copy: Option<Self>) -> Result<Self, Failure> {
         Self::spawn_with(args, dir, copy, &[])
     }
 
