@@ -40,7 +40,8 @@ pub fn outline(hosts: &Outline<Mutant, Check>) -> Outline<Mutant, Check> {
     Outline {
         name: "racks",
         about: "Canopus while super-leaves vanish and a service outside says which have",
-        seeds: hosts.seeds,
+        // In half of the seeds super-leaves end ten times as often as all counts demand.
+        seeds: hosts.seeds / 2,
         once_failed: &[1208, 1404, 4394, 4992],
         kinds: hosts.kinds,
         // No seed has write leases, which the first count is about.
