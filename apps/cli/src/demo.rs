@@ -43,7 +43,7 @@ use crate::watch::{LiveThread, PageOwner, open_browser};
 use crate::{Outcome, Stopped};
 use content::Sent;
 use evenfall_multicast_service::report::text;
-use faults::Fault;
+use faults::{Fault, Harm};
 pub use folder::write_key;
 use folder::{Folder, KEY_FILE, PIPED_FEED, SETTINGS_FILE};
 use forwarding::Forwarded;
@@ -156,9 +156,10 @@ pub struct Args {
     #[arg(long, value_name = "KIND")]
     port: Option<String>,
     /// Harm a process while the feed runs: kill:NAME@SECONDS, pause:NAME@SECONDS+SECONDS,
-    /// slow:NAME@SECONDS+DURATION, which delays all its datagrams from then on, or
-    /// step:NAME@SECONDS+DURATION (or -DURATION), which sets its host's clock. Times count from
-    /// the first message, as in kill:proxy-1@3, pause:receiver-2@3+2 or slow:proxy-2@3+2ms. May be
+    /// slow:NAME@SECONDS+DURATION, which delays all its datagrams from then on,
+    /// step:NAME@SECONDS+DURATION (or -DURATION), which sets its host's clock, or, with --port tc,
+    /// reload:NAME@SECONDS, which attaches its programs in the kernel anew. Times count from the
+    /// first message, as in kill:proxy-1@3, pause:receiver-2@3+2 or slow:proxy-2@3+2ms. May be
     /// repeated. The processes are root, standby-1, ..., author, proxy-1, ..., receiver-1, ...
     #[arg(long)]
     fault: Vec<Fault>,
@@ -369,8 +370,18 @@ fn prepare(
     // The settings are read as the processes will read them, so that a mistake in --set is reported
     // once and before the run.
     let settings = Settings::load(&path, &args.set)?;
+    check_reloads(args, &settings)?;
     forwarding::check_sums(&settings, lab)?;
     Ok((settings, expected))
+}
+
+/// Refuses to reload where nothing is loaded.
+fn check_reloads(args: &Args, settings: &Settings) -> Result<(), &'static str> {
+    let reloads = args.fault.iter().any(|fault| fault.harm == Harm::Reload);
+    match reloads && settings.io.port != "tc" {
+        true => Err("--fault reload: only nodes with --port tc have programs in the kernel"),
+        false => Ok(()),
+    }
 }
 
 fn settings_path(dir: &Path) -> PathBuf {

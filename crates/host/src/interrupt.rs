@@ -8,7 +8,9 @@
 
 use std::io;
 use std::mem;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicU8, AtomicU64, AtomicUsize, Ordering::SeqCst,
+};
 
 use crate::waker::{self, Waker};
 use crate::{Error, sys::checked};
@@ -22,6 +24,8 @@ const FREE: i32 = -1;
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 /// The number of the first signal; 0 before it.
 static RAISED: AtomicU8 = AtomicU8::new(0);
+/// Signals to reload that have come.
+static RELOADS: AtomicU64 = AtomicU64::new(0);
 static WAKE: [AtomicI32; WAKERS_MAX] = [const { AtomicI32::new(FREE) }; WAKERS_MAX];
 /// Handlers that run now, and may be about to write to a descriptor of [`WAKE`].
 static AT_WORK: AtomicUsize = AtomicUsize::new(0);
@@ -33,23 +37,43 @@ static AT_WORK: AtomicUsize = AtomicUsize::new(0);
 /// When the kernel refuses the handler.
 pub fn install() -> Result<(), Error> {
     INSTALLED.store(true, SeqCst);
-    for signal in [libc::SIGINT, libc::SIGTERM] {
-        // SAFETY: `sigaction` is plain integers and pointers, for which zero is a value.
-        let mut action: libc::sigaction = unsafe { mem::zeroed() };
-        action.sa_sigaction = on_signal as *const () as libc::sighandler_t;
-        // Without SA_RESTART a signal ends a wait. After the first signal the default handler is
-        // back.
-        action.sa_flags = libc::SA_RESETHAND;
-        // SAFETY: the handler only stores to atomics and writes to descriptors, and a handler may
-        // do both. `action` outlives the call.
-        let result = unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
-        checked(result).map_err(|source| Error::Os {
-            what: "handle signals".into(),
-            source,
-            advice: "",
-        })?;
+    // Without SA_RESTART a signal ends a wait. After the first signal the default handler is back.
+    let handle = |signal| handle_signal(signal, on_signal, libc::SA_RESETHAND);
+    [libc::SIGINT, libc::SIGTERM].into_iter().try_for_each(handle)
+}
+
+/// From now on SIGUSR1 asks for a reload, which [`reloads_asked`] counts. Without [`install`]
+/// nothing changes.
+///
+/// # Errors
+/// When the kernel refuses the handler.
+pub fn count_reloads() -> Result<(), Error> {
+    if !INSTALLED.load(SeqCst) {
+        return Ok(());
     }
-    Ok(())
+    handle_signal(libc::SIGUSR1, on_reload, libc::SA_RESTART)
+}
+
+/// Number of reloads that were asked for since [`count_reloads`].
+pub fn reloads_asked() -> u64 {
+    RELOADS.load(SeqCst)
+}
+
+/// Sets a handler, which may store to atomics and write to descriptors.
+fn handle_signal(
+    signal: libc::c_int,
+    handler: extern "C" fn(libc::c_int),
+    flags: libc::c_int,
+) -> Result<(), Error> {
+    // SAFETY: `sigaction` is plain integers and pointers, for which zero is a value.
+    let mut action: libc::sigaction = unsafe { mem::zeroed() };
+    action.sa_sigaction = handler as *const () as libc::sighandler_t;
+    action.sa_flags = flags;
+    // SAFETY: the handlers of this module only store to atomics and write to descriptors, and a
+    // handler may do both. `action` outlives the call.
+    let result = unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
+    let failed = |source| Error::Os { what: "handle signals".into(), source, advice: "" };
+    checked(result).map(drop).map_err(failed)
 }
 
 /// A waker that signals reach until this value is dropped.
@@ -102,6 +126,10 @@ pub fn raised() -> bool {
 /// The number of the signal that has come since [`install`]: 2 for SIGINT, 15 for SIGTERM.
 pub fn signal() -> Option<u8> {
     Some(RAISED.load(SeqCst)).filter(|signal| *signal != 0)
+}
+
+extern "C" fn on_reload(_signal: libc::c_int) {
+    RELOADS.fetch_add(1, SeqCst);
 }
 
 extern "C" fn on_signal(signal: libc::c_int) {

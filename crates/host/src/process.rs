@@ -24,6 +24,8 @@ pub enum Signal {
     Stop,
     /// Go on.
     Continue,
+    /// Attach the kernel's programs of the port anew. A process without such a port ends.
+    Reload,
 }
 
 impl Signal {
@@ -33,6 +35,7 @@ impl Signal {
             Self::Kill => libc::SIGKILL,
             Self::Stop => libc::SIGSTOP,
             Self::Continue => libc::SIGCONT,
+            Self::Reload => libc::SIGUSR1,
         }
     }
 }

@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evenfall_core::{ClockReading, GroupId, Install, Installed, Timestamp};
-use evenfall_host::Error;
 use evenfall_host::clock::MonotonicClock;
+use evenfall_host::{Error, interrupt};
 use evenfall_port_ebpf::{CopyWay, KernelForwarder};
 
 use crate::udp::copies::{CopyGate, MarkedWay};
@@ -37,7 +37,9 @@ pub(crate) fn open(address: SocketAddr, options: Options) -> Result<UdpDriver, E
     let mut driver = UdpDriver::bind(address, options)?;
     driver.forward_beside(|local| {
         let forwarder = KernelForwarder::attach(local, tos)?;
-        Ok(Box::new(KernelBeside { forwarder, groups: BTreeMap::new() }) as Box<dyn Beside>)
+        interrupt::count_reloads()?;
+        let (groups, reloads) = (BTreeMap::new(), interrupt::reloads_asked());
+        Ok(Box::new(KernelBeside { forwarder, groups, reloads }) as Box<dyn Beside>)
     })?;
     Ok(driver)
 }
@@ -85,9 +87,26 @@ impl CopiedGroup {
 struct KernelBeside {
     forwarder: KernelForwarder,
     groups: BTreeMap<(usize, GroupId), CopiedGroup>,
+    /// Reloads that were asked for at the last look.
+    reloads: u64,
 }
 
 impl KernelBeside {
+    /// Attaches the programs anew when a signal asks for it. Meanwhile no datagram is left to the
+    /// program that copies.
+    fn follow_reloads(&mut self) {
+        let asked = interrupt::reloads_asked();
+        if asked == self.reloads {
+            return;
+        }
+        self.reloads = asked;
+        self.groups.values().for_each(|group| group.gate.shut_gate());
+        match self.forwarder.attach_anew() {
+            Ok(()) => tracing::info!("the programs of the port are attached anew, as asked"),
+            Err(error) => self.forwarder.say_once(format!("datagrams go by hand: {error}")),
+        }
+    }
+
     /// Opens and shuts the gates. Returns the copies that did not leave.
     fn follow_groups(&mut self, now: Timestamp) -> u64 {
         let mut lost = 0;
@@ -144,6 +163,7 @@ impl Beside for KernelBeside {
 
     fn answers(&mut self, out: &mut Vec<Answer>) -> u64 {
         let now = MonotonicClock::now();
+        self.follow_reloads();
         let has_looked = self.forwarder.look(now, |owner, of, counters| {
             out.push(Answer::Counters(owner, of, counters));
         });

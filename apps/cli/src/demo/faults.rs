@@ -23,6 +23,8 @@ pub enum Harm {
     Pause(Duration),
     /// Every datagram to and from the process takes this much longer from the fault to the end.
     Slow(Duration),
+    /// The kernel's programs of the process are attached anew.
+    Reload,
     /// The clock of the process's host steps by this many nanoseconds, ahead or back.
     Step(i64),
 }
@@ -30,11 +32,11 @@ pub enum Harm {
 impl Fault {
     /// Whether the demo still succeeds when a process with this fault has failed.
     pub fn is_excuse(&self) -> bool {
-        !matches!(self.harm, Harm::Slow(_) | Harm::Step(_))
+        !matches!(self.harm, Harm::Slow(_) | Harm::Step(_) | Harm::Reload)
     }
 }
 
-const USAGE: &str = "must be kill:NAME@SECONDS, pause:NAME@SECONDS+SECONDS, \
+const USAGE: &str = "must be kill:NAME@SECONDS, reload:NAME@SECONDS, pause:NAME@SECONDS+SECONDS, \
                      slow:NAME@SECONDS+DURATION, or step:NAME@SECONDS+DURATION or -DURATION";
 
 /// Reads `SECONDS+DURATION` or `SECONDS-DURATION`. Gives the time of the step, and by how many
@@ -69,6 +71,7 @@ impl FromStr for Fault {
                 Ok(Self { name, at, harm: Harm::Step(by_ns) })
             }
             ("kill", None) => Ok(Self { name, at: seconds(when)?, harm: Harm::Kill }),
+            ("reload", None) => Ok(Self { name, at: seconds(when)?, harm: Harm::Reload }),
             ("pause", Some((at, pause))) => {
                 Ok(Self { name, at: seconds(at)?, harm: Harm::Pause(seconds(pause)?) })
             }
@@ -92,6 +95,7 @@ mod tests {
         let half = Harm::Pause(Duration::from_millis(500));
         assert_eq!((fault.at.as_secs(), fault.harm), (3, half));
         assert_eq!("kill:proxy-1@3".parse::<Fault>().unwrap().harm, Harm::Kill);
+        assert_eq!("reload:proxy-1@3".parse::<Fault>().unwrap().harm, Harm::Reload);
         let slow: Fault = "slow:proxy-1@3+2ms".parse().unwrap();
         assert_eq!(slow.harm, Harm::Slow(Duration::from_millis(2)));
         assert!(!slow.is_excuse() && fault.is_excuse());

@@ -516,6 +516,7 @@ impl Stage<'_> {
                         Signal::Kill => ("fault", "killed".to_owned()),
                         Signal::Stop => ("fault", "paused".to_owned()),
                         Signal::Continue | Signal::Terminate => ("resume", "let go on".to_owned()),
+                        Signal::Reload => ("fault", "told to attach its programs anew".to_owned()),
                     }
                 }
                 // The process is started above, because it has ended.
@@ -613,6 +614,7 @@ fn plan(args: &Args, first_message: Instant) -> Vec<Planned> {
                     add(at + AUTHOR_AWAY, Act::Start);
                 }
             }
+            Harm::Reload => add(at, Act::Signal(Signal::Reload)),
             Harm::Slow(by) => add(at, Act::Slow(by)),
             Harm::Step(by_ns) => add(at, Act::Step(by_ns)),
             Harm::Pause(pause) => {

@@ -117,7 +117,10 @@ fn the_kernel_forwards_a_keyed_feed_and_every_receiver_gets_all() {
         println!("skipped: ports of kind tc: {lacks}");
         return;
     }
-    let Some(demo) = lab_demo(&["--key", "--port", "tc"]) else { return };
+    // The programs are taken off and attached anew under the feed.
+    let faults = ["--fault", "reload:proxy-1@1", "--fault", "reload:root@1.5"];
+    let arguments = [&["--key", "--port", "tc"], &faults[..]].concat();
+    let Some(demo) = lab_demo(&arguments) else { return };
     demo.is_whole(3);
     assert_eq!((demo.json["port"].as_str(), demo.number("checksum_errors")), (Some("tc"), 0));
     let (all, by_port) = (demo.number("forwarded"), demo.number("forwarded_by_port"));

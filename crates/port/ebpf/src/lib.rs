@@ -62,7 +62,7 @@ use std::time::Duration;
 
 use aya::maps::{Array, HashMap, Map, MapData};
 use aya::programs::SchedClassifier;
-use aya::programs::tc::TcAttachType;
+use aya::programs::tc::{SchedClassifierLinkId, TcAttachType};
 use aya::{Ebpf, EbpfLoader};
 use evenfall_core::{
     ClockError, ClockReading, Forward, ForwardCounters, ForwardId, GroupId, Installed, Timestamp,
@@ -163,8 +163,10 @@ pub struct KernelForwarder {
     retry_at: Option<Timestamp>,
     /// The last reason for which something is done by hand, so that each is said once.
     said: String,
+    /// Where the programs of [`HOOKS`] are attached.
+    links: Vec<SchedClassifierLinkId>,
     /// Holds the programs, and lets go of them when dropped.
-    _ebpf: Ebpf,
+    ebpf: Ebpf,
 }
 
 fn os(what: impl Into<String>, source: io::Error, advice: &'static str) -> Error {
@@ -207,24 +209,39 @@ impl Maps {
     }
 }
 
-/// Writes the setup, loads the programs and attaches them. Without a table the first does nothing,
-/// and without a group the second.
-fn begin(ebpf: &mut Ebpf, setup: Setup, interface: &str) -> Result<(), Error> {
-    let missing = |what: &str| os(format!("find {what}"), io::ErrorKind::NotFound.into(), "");
-    let setups = ebpf.map_mut("setups").ok_or_else(|| missing("the map setups"))?;
+/// The programs and their hooks. Without a table the first does nothing, and without a group the
+/// second.
+const HOOKS: [(&str, TcAttachType); 2] =
+    [("evenfall_forward", TcAttachType::Ingress), ("evenfall_copy", TcAttachType::Egress)];
+
+fn program_of<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut SchedClassifier, Error> {
+    let missing = || os(format!("find the program {name}"), io::ErrorKind::NotFound.into(), "");
+    let program = ebpf.program_mut(name).ok_or_else(missing)?;
+    program.try_into().map_err(|error| refused(&format!("take the program {name}"), &error))
+}
+
+/// Writes the setup, and loads the programs.
+fn load_programs(ebpf: &mut Ebpf, setup: Setup) -> Result<(), Error> {
+    let missing = || os("find the map setups", io::ErrorKind::NotFound.into(), "");
+    let setups = ebpf.map_mut("setups").ok_or_else(missing)?;
     Array::<_, Setup>::try_from(setups)
         .and_then(|mut setups| setups.set(0, setup, 0))
         .map_err(|error| refused("write to a map of the program", &error))?;
-    let hooks =
-        [("evenfall_forward", TcAttachType::Ingress), ("evenfall_copy", TcAttachType::Egress)];
-    for (name, hook) in hooks {
-        let program = ebpf.program_mut(name).ok_or_else(|| missing("the program"))?;
-        let no = |error| refused(&format!("attach the program {name} to {interface}"), &error);
-        let program: &mut SchedClassifier = program.try_into().map_err(no)?;
-        program.load().map_err(no)?;
-        program.attach(interface, hook).map_err(no)?;
+    for (name, _) in HOOKS {
+        let no = |error| refused(&format!("load the program {name}"), &error);
+        program_of(ebpf, name)?.load().map_err(no)?;
     }
     Ok(())
+}
+
+/// Attaches the loaded programs to an interface.
+fn attach_programs(ebpf: &mut Ebpf, interface: &str) -> Result<Vec<SchedClassifierLinkId>, Error> {
+    let mut links = Vec::new();
+    for (name, hook) in HOOKS {
+        let no = |error| refused(&format!("attach the program {name} to {interface}"), &error);
+        links.push(program_of(ebpf, name)?.attach(interface, hook).map_err(no)?);
+    }
+    Ok(links)
 }
 
 /// The mark of arrivals that were sent on, and the mark of departures to be copied. They are
@@ -286,7 +303,8 @@ impl KernelForwarder {
             copy_mark,
         };
         // The loaded program holds the maps, which are taken and shared after that.
-        begin(&mut ebpf, setup, &link.name)?;
+        load_programs(&mut ebpf, setup)?;
+        let links = attach_programs(&mut ebpf, &link.name)?;
         Ok(Self {
             local,
             tos,
@@ -300,8 +318,26 @@ impl KernelForwarder {
             look_at: Timestamp::ZERO,
             retry_at: None,
             said: String::new(),
-            _ebpf: ebpf,
+            links,
+            ebpf,
         })
+    }
+
+    /// Takes the programs off their hooks and attaches them anew, behind what other programs have
+    /// put there since. Tables, groups and remembered numbers stay. Datagrams that come in between
+    /// go to the process, as do all when this fails.
+    ///
+    /// # Errors
+    /// The reason for which the kernel refuses.
+    pub fn attach_anew(&mut self) -> Result<(), Error> {
+        let asked = |error| os("ask for the interfaces of this host", error, "");
+        let interface = self.netlink.link(self.interface).map_err(asked)?.name;
+        for ((name, _), link) in HOOKS.into_iter().zip(std::mem::take(&mut self.links)) {
+            let no = |error| refused(&format!("detach the program {name}"), &error);
+            program_of(&mut self.ebpf, name)?.detach(link).map_err(no)?;
+        }
+        self.links = attach_programs(&mut self.ebpf, &interface)?;
+        Ok(())
     }
 
     /// The mark of arrivals that the kernel has sent on. A random number, so that no packet has it
@@ -623,6 +659,22 @@ mod tests {
         let lacks = lacks();
         lacks.iter().for_each(|lacks| println!("skipped: without {lacks}"));
         lacks.is_none()
+    }
+
+    #[test]
+    fn a_forwarder_that_is_attached_anew_has_one_program_a_hook_again() {
+        let _one = LOOPBACK.lock().unwrap();
+        if let Some(lacks) = lacks() {
+            println!("skipped: needs {lacks}");
+            return;
+        }
+        let before = programs();
+        let mut forwarder = attach();
+        let attached = programs();
+        forwarder.attach_anew().unwrap();
+        assert_eq!(programs(), attached);
+        drop(forwarder);
+        assert_eq!(programs(), before);
     }
 
     #[test]
