@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
@@ -149,6 +150,43 @@ fn nodes_that_choose_their_ports_say_what_they_took_and_every_receiver_gets_all(
     assert!(why.contains("tc: "), "{why}");
     let made = demo.number("root_copies_by_port");
     assert_eq!(made > 0, demo.json["root_port"] == "tc", "{made} copies: {why}");
+}
+
+/// Starts a demo on loopback whose nodes choose their ports, without a capability that tc needs.
+fn start_demo_without_net_admin(scratch: &Scratch) -> Child {
+    let dir = scratch.path("run").display().to_string();
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set=-net_admin", "--inh-caps=-all"]);
+    command.args([env!("CARGO_BIN_EXE_evenfall"), "demo", "--json", "--dir", &dir]);
+    command.args(["--set", "run.warm_up=300ms", "--port", "auto"]).args(SMALL);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().expect("setpriv")
+}
+
+#[test]
+fn nodes_that_lack_a_right_choose_udp_and_name_the_right_and_every_receiver_gets_all() {
+    if let Some(lacks) = evenfall_port::Kind::Tc.lacks() {
+        println!("skipped: ports of kind tc: {lacks}");
+        return;
+    }
+    if !is_root() {
+        println!("skipped: only root can take a capability from a process");
+        return;
+    }
+    if !Command::new("setpriv").arg("--version").output().is_ok_and(|said| said.status.success()) {
+        println!("skipped: no setpriv");
+        return;
+    }
+    let scratch = Scratch::new();
+    let child = start_demo_without_net_admin(&scratch);
+    let demo = Demo::of(scratch, child);
+    demo.is_whole(3);
+    for (port, why) in [("port", "port_why"), ("root_port", "root_port_why")] {
+        let why = demo.json[why].as_str().expect("a reason");
+        assert_eq!(demo.json[port], "udp", "{why}");
+        assert!(why.ends_with("tc: needs the capability CAP_NET_ADMIN"), "{why}");
+    }
+    assert_eq!(demo.number("forwarded_by_port"), 0);
 }
 
 /// Clocks that differ by seconds would spread releases over seconds, however quick the machine is.
