@@ -312,7 +312,7 @@ impl Bench {
         context[INTERFACE_AT..INTERFACE_AT + 4].copy_from_slice(&interface);
         context[SEGMENTS_AT..SEGMENTS_AT + 4].copy_from_slice(&segments.to_ne_bytes());
         let (mut after, mut out) = ([0_u8; CONTEXT_BYTES], vec![0_u8; packet.len()]);
-        let program = self.forwarder._ebpf.program("evenfall_forward").expect("it is loaded");
+        let program = self.forwarder.ebpf.program("evenfall_forward").expect("it is loaded");
         let program: &SchedClassifier = program.try_into().expect("a program of TC");
         let ran = program.test_run(TestRunOptions {
             data_in: Some(packet),
