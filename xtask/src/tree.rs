@@ -128,7 +128,17 @@ pub(crate) fn read(path: &Path) -> Result<String, String> {
 /// The output of a program that runs in the root and succeeds.
 pub(crate) fn run(root: &Path, program: &str, arguments: &[&str]) -> Result<String, String> {
     let shown = format!("{program} {}", arguments.join(" "));
-    let output = Command::new(program)
+    let mut command = Command::new(program);
+    // `cargo run` tells this program where its crate is. Build scripts that look at these variables
+    // would run again in a cargo that inherits them, and in the next one without them.
+    let inherited = std::env::vars_os().map(|(name, _)| name);
+    let of_crate = |name: &std::ffi::OsString| {
+        name.to_string_lossy().starts_with("CARGO_PKG_") || name == "CARGO_MANIFEST_DIR"
+    };
+    for name in inherited.filter(of_crate) {
+        command.env_remove(name);
+    }
+    let output = command
         .args(arguments)
         .current_dir(root)
         // Set by cargo and by git hooks; they would point the child at another tree.
