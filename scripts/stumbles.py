@@ -72,7 +72,7 @@ class Stranger:
 # processes of a demo are a part of this.
 BUSY_LOAD = 2
 # Commands that are programs of their own, and no files of `make dist`.
-OTHER_PROGRAMS = {("sim",), ("bench",), ("query",), ("clock", "lab")}
+OTHER_PROGRAMS = {("sim",), ("bench",), ("query",), ("clock", "lab"), ("plan", "qap")}
 
 
 def contains(text, *wanted):
