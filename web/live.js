@@ -520,7 +520,7 @@ async function follow_run() {
       setText(verdict, "The watcher does not answer: evenfall watch has ended, or the line is cut. "
         + "The figures below are the last that came.");
     }
-    // A hidden page needs no seen. The points that it misses come with the next answer.
+    // A hidden page asks less often. The points that it misses come with the next answer.
     const pause = document.hidden ? 2000 : Math.max(50, 250 - (performance.now() - began));
     await new Promise((resume) => setTimeout(resume, pause));
   }

@@ -39,6 +39,8 @@ import sys
 import tempfile
 import time
 
+from stopping import stop
+
 SERVER, CLIENT = "10.77.0.1", "10.77.0.2"
 NAMES = tuple(f"clock-{end}-{os.getpid()}" for end in "ab")
 # A program has found its delays after this time. Earlier estimates do not count.
@@ -84,14 +86,7 @@ def running(server, client, directory):
                 said = (directory / f"{end}.out").read_text()
                 raise SystemExit(f"{process.args} ended early: {said}")
     finally:
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        stop(processes)
 
 
 def cpu_ns(process):

@@ -14,4 +14,4 @@ if [ -z "${PROGRAMS:-}" ]; then
     (cd "$root" && cargo build --release --quiet --package evenfall-lab)
     PROGRAMS=$root/target/release
 fi
-exec python3 peers.py --programs "$PROGRAMS" "$@"
+PYTHONPATH=.. exec python3 peers.py --programs "$PROGRAMS" "$@"

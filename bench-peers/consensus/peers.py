@@ -20,11 +20,12 @@ import argparse
 import json
 import pathlib
 import shutil
-import signal
 import socket
 import statistics
 import subprocess
 import time
+
+from stopping import stop
 
 SERVERS = 3
 START_S = 60
@@ -76,17 +77,6 @@ def children_of(pid):
     """Processes that a process has started."""
     text = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text()
     return [int(child) for child in text.split()]
-
-
-def stop(processes):
-    for process in processes:
-        process.send_signal(signal.SIGTERM)
-    for process in processes:
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def last_json(command):

@@ -27,4 +27,4 @@ if command -v go >/dev/null; then
 else
     echo "etcd is left out: install Go" >&2
 fi
-exec python3 peers.py --programs "$root/target/release" --dir "$target" "$@"
+PYTHONPATH=.. exec python3 peers.py --programs "$root/target/release" --dir "$target" "$@"

@@ -1,4 +1,5 @@
-//! SIGINT and SIGTERM as a flag and a wake-up of waiting threads.
+//! SIGINT and SIGTERM as a flag and a wake-up of waiting threads, and SIGUSR1 as a count of
+//! reloads.
 //!
 //! The first signal asks the program to end in order, so that reports are written. The second
 //! signal ends it at once, as without this module.
@@ -24,14 +25,15 @@ const FREE: i32 = -1;
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 /// The number of the first signal; 0 before it.
 static RAISED: AtomicU8 = AtomicU8::new(0);
-/// Signals to reload that have come.
+/// Signals of SIGUSR1 that have come.
 static RELOADS: AtomicU64 = AtomicU64::new(0);
 static WAKE: [AtomicI32; WAKERS_MAX] = [const { AtomicI32::new(FREE) }; WAKERS_MAX];
 /// Handlers that run now, and may be about to write to a descriptor of [`WAKE`].
 static AT_WORK: AtomicUsize = AtomicUsize::new(0);
 
-/// From now on SIGINT and SIGTERM raise the flag and wake all watched wakers. The program calls
-/// this before it starts anything, because it replaces the earlier handlers.
+/// From now on SIGINT and SIGTERM raise the flag and wake all watched wakers, and SIGUSR1 counts a
+/// reload. The program calls this before it starts anything, because it replaces the earlier
+/// handlers.
 ///
 /// # Errors
 /// When the kernel refuses the handler.
@@ -39,22 +41,11 @@ pub fn install() -> Result<(), Error> {
     INSTALLED.store(true, SeqCst);
     // Without SA_RESTART a signal ends a wait. After the first signal the default handler is back.
     let handle = |signal| handle_signal(signal, on_signal, libc::SA_RESETHAND);
-    [libc::SIGINT, libc::SIGTERM].into_iter().try_for_each(handle)
-}
-
-/// From now on SIGUSR1 asks for a reload, which [`reloads_asked`] counts. Without [`install`]
-/// nothing changes.
-///
-/// # Errors
-/// When the kernel refuses the handler.
-pub fn count_reloads() -> Result<(), Error> {
-    if !INSTALLED.load(SeqCst) {
-        return Ok(());
-    }
+    [libc::SIGINT, libc::SIGTERM].into_iter().try_for_each(handle)?;
     handle_signal(libc::SIGUSR1, on_reload, libc::SA_RESTART)
 }
 
-/// Number of reloads that were asked for since [`count_reloads`].
+/// Number of reloads that SIGUSR1 has asked for since [`install`].
 pub fn reloads_asked() -> u64 {
     RELOADS.load(SeqCst)
 }

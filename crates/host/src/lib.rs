@@ -28,6 +28,7 @@ compile_error!("evenfall-host knows Linux only: clocks, namespaces, eventfd");
 pub mod allocations;
 pub mod check;
 pub mod clock;
+pub mod disk_room;
 mod error;
 mod ethtool;
 pub mod interrupt;

@@ -24,7 +24,7 @@ pub enum Signal {
     Stop,
     /// Go on.
     Continue,
-    /// Attach the kernel's programs of the port anew. A process without such a port ends.
+    /// Attach the kernel's programs of the port anew, where there are any.
     Reload,
 }
 

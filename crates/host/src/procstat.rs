@@ -44,9 +44,7 @@ pub fn this_process() -> Result<ProcessUsage, Error> {
 /// The most resident memory that this process has had, bytes; zero when `/proc` is missing. The
 /// kernel keeps the number, so that nobody has to look often.
 pub fn resident_bytes_max() -> u64 {
-    let status = text("/proc/self/status").unwrap_or_default();
-    let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kibibytes = most.and_then(|most| most.split_whitespace().next()?.parse::<u64>().ok());
+    let kibibytes = number_after("/proc/self/status", "VmHWM:");
     let present = || this_process().map_or(0, |usage| usage.resident_bytes);
     kibibytes.map_or_else(present, |kibibytes| kibibytes * 1_024)
 }
@@ -208,8 +206,8 @@ fn own_tasks() -> u64 {
     ours.filter_map(|entry| number_after(&status(entry), "Threads:")).sum()
 }
 
-/// The number after a word at the beginning of a line.
-fn number_after(path: &str, word: &str) -> Option<u64> {
+/// The number after a word at the beginning of a line of a file, such as one of `/proc`.
+pub fn number_after(path: &str, word: &str) -> Option<u64> {
     let text = fs::read_to_string(path).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(word))?;
     line.split_whitespace().next()?.parse().ok()

@@ -6,7 +6,6 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
-use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
@@ -18,21 +17,22 @@ use bytes::Bytes;
 use evenfall_core::durable::{Change, Durable, WRITES_MAX, Write, WriteId};
 use evenfall_core::{StorageError, Timestamp};
 
+use crate::Waker;
+use crate::disk_room::measure_room;
 use crate::whole_file::read_open_up_to;
-use crate::{Waker, checked};
 
 /// Logs of one directory that stay open between two rounds of writes. Most machines have two or
 /// three logs, and a machine with a log for each piece of a file has many thousands.
 const LOGS_OPEN_MAX: usize = 128;
 
-/// A small file system reserves this part of its bytes at most.
+/// A small file system keeps one of so many of its bytes free.
 const RESERVED_PART: u64 = 16;
 
 /// Room on the file system of a directory that some logs leave to the others. A machine whose bulk
 /// has filled the disk can then still log that the bulk is deleted.
 #[derive(Clone, Copy, Debug)]
 pub struct RoomReserve {
-    /// Bytes that stay free; a small file system keeps a sixteenth part of its bytes free instead.
+    /// Bytes that stay free, or a sixteenth of a small file system.
     pub bytes: u64,
     /// Whether the log of this name is bulk and leaves the room.
     pub is_bulk: fn(&str) -> bool,
@@ -41,24 +41,17 @@ pub struct RoomReserve {
 impl RoomReserve {
     /// Refuses bytes of a bulk log that would use the reserved room.
     fn check(&self, directory: &File, log: &str, bytes: usize) -> Result<(), StorageError> {
-        // A file system that does not tell its room refuses the write itself.
-        let Ok((free, all)) = room_of(directory) else { return Ok(()) };
-        let reserved = self.bytes.min(all / RESERVED_PART);
-        if (self.is_bulk)(log) && free < reserved.saturating_add(bytes as u64) {
-            return Err(StorageError::Full { name: log.into() });
+        if !(self.is_bulk)(log) {
+            return Ok(());
         }
-        Ok(())
+        // A file system that does not tell its room refuses the write itself.
+        let Ok(room) = measure_room(directory) else { return Ok(()) };
+        let reserved = self.bytes.min(room.all_bytes / RESERVED_PART);
+        match room.free_bytes < reserved.saturating_add(bytes as u64) {
+            true => Err(StorageError::Full { name: log.into() }),
+            false => Ok(()),
+        }
     }
-}
-
-/// Bytes that the file system of an open directory has left for this process, and all its bytes.
-fn room_of(directory: &File) -> io::Result<(u64, u64)> {
-    // SAFETY: `statvfs` is plain integers, for which zero is a value.
-    let mut room: libc::statvfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the descriptor is open, and `room` outlives the call.
-    checked(unsafe { libc::fstatvfs(directory.as_raw_fd(), &raw mut room) })?;
-    let bytes = |blocks: u64| blocks.saturating_mul(room.f_frsize);
-    Ok((bytes(room.f_bavail), bytes(room.f_blocks)))
 }
 
 type Answer = (WriteId, Result<(), StorageError>);

@@ -37,7 +37,6 @@ pub(crate) fn open(address: SocketAddr, options: Options) -> Result<UdpDriver, E
     let mut driver = UdpDriver::bind(address, options)?;
     driver.forward_beside(|local| {
         let forwarder = KernelForwarder::attach(local, tos)?;
-        interrupt::count_reloads()?;
         let (groups, reloads) = (BTreeMap::new(), interrupt::reloads_asked());
         Ok(Box::new(KernelBeside { forwarder, groups, reloads }) as Box<dyn Beside>)
     })?;

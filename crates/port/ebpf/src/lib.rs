@@ -325,7 +325,7 @@ impl KernelForwarder {
 
     /// Takes the programs off their hooks and attaches them anew, behind what other programs have
     /// put there since. Tables, groups and remembered numbers stay. Datagrams that come in between
-    /// go to the process, as do all when this fails.
+    /// go to the process. When this fails, no group has a [way](Self::way_of) any more.
     ///
     /// # Errors
     /// The reason for which the kernel refuses.
@@ -505,7 +505,8 @@ impl KernelForwarder {
     /// How the kernel is asked to copy a datagram to all members of a group; `None` while it
     /// cannot.
     pub fn way_of(&self, owner: usize, id: GroupId) -> Option<CopyWay> {
-        self.groups.get(&(owner, id))?.way
+        let is_attached = self.links.len() == HOOKS.len();
+        self.groups.get(&(owner, id))?.way.filter(|_| is_attached)
     }
 
     /// The datagrams of a group that the kernel has copied since the group was installed. A buffer

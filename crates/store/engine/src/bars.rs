@@ -16,7 +16,7 @@ use super::{RecordSource, StoreError};
 /// The records of one interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimeBar {
-    /// Time at which the interval begins: a whole multiple of its length since 1970.
+    /// Time at which the interval begins, in ns since 1970: a whole multiple of its length.
     pub start_ns: i64,
     /// The first record.
     pub first: Vec<u8>,

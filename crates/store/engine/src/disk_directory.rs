@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use evenfall_core::{Disk, StorageError};
+use evenfall_host::disk_room::measure_room;
 use evenfall_host::lock::create_private;
 use evenfall_store_format::layout::parse_chunk_name;
 use rustix::fs::{Advice, FlockOperation};
@@ -114,11 +115,8 @@ impl DiskDirectory {
 
     /// Whether the file system has little room left for this process.
     pub fn is_low(&self) -> bool {
-        let room = rustix::fs::fstatvfs(&self.0.directory);
-        room.is_ok_and(|room| {
-            let low = room.f_blocks.saturating_mul(room.f_frsize) / LOW_PARTS;
-            room.f_bavail.saturating_mul(room.f_frsize) < low.min(LOW_BYTES_MAX)
-        })
+        let room = measure_room(&self.0.directory);
+        room.is_ok_and(|room| room.free_bytes < (room.all_bytes / LOW_PARTS).min(LOW_BYTES_MAX))
     }
 
     /// Opens the directory for a reader of its bytes, without a lock and whatever other processes

@@ -90,7 +90,7 @@ pub struct Args {
     subscribe: bool,
     /// Append for the duration, kill the server, drop the page cache (as root), and measure how
     /// long the store takes to open again, beside a plain read of its journals.
-    #[arg(long, conflicts_with_all = ["scan", "subscribe", "embedded", "raw", "figure"])]
+    #[arg(long, conflicts_with_all = ["scan", "subscribe", "embedded", "raw", "sealed", "figure"])]
     open: bool,
     /// Measure a figure of the thesis on Kawkab, and print the figure as a table.
     #[arg(long)]

@@ -1,5 +1,6 @@
 //! The process of a dataserver.
 
+use std::fs::File;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use evenfall_files_machine::chunk::{self, Damage};
 use evenfall_files_machine::dataserver::{Event, LOG};
 use evenfall_files_machine::{DataConfig, Dataserver};
+use evenfall_host::disk_room::measure_room;
 use evenfall_host::interrupt;
 use evenfall_host::writes::{RoomReserve, Writes};
 use evenfall_runtime::http::{Limits, Routes, Server};
@@ -34,14 +36,14 @@ const NAME_EVERY: Duration = Duration::from_secs(5);
 const BODY_BYTES: usize = 256 << 10;
 
 /// Bytes of the disk that chunks leave to the logs. A nameserver logs each deletion on the disks of
-/// dataservers too, so a disk that chunks have filled to its end could never have room again. The
+/// dataservers too, so nothing could be deleted from a disk that chunks have filled to its end. The
 /// log of the nameserver and a checkpoint beside it have 32 MiB.
 const LOG_ROOM: u64 = 64 << 20;
 
 /// Bytes that the disk of a directory has left.
 fn free(directory: &Path) -> u64 {
-    let room = rustix::fs::statvfs(directory);
-    room.map_or(0, |room| room.f_bavail.saturating_mul(room.f_frsize))
+    let room = File::open(directory).and_then(measure_room);
+    room.map_or(0, |room| room.free_bytes)
 }
 
 /// Starts the thread that tells the flowserver of the flows that leave.

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use evenfall_host::process;
+use evenfall_host::procstat::number_after;
 use evenfall_store_engine::{
     AppendCompletion, Client, ConnectOptions, RemoteFile, Store, StoreConfig, StoreError,
     read_user_key,
@@ -19,10 +20,8 @@ use super::ticks::Ticks;
 use super::{Args, Failure, median, percentile, times_us};
 use crate::product;
 
-/// How often a look is taken whether the chunks have left for the object store.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How long chunks may take to leave after the last append.
-const UPLOAD_PATIENCE: Duration = Duration::from_secs(600);
+/// How long records may take to leave the memory, and chunks to leave for the objects.
+const SETTLE_PATIENCE: Duration = Duration::from_secs(600);
 
 /// Appends whose start is remembered: more than a server allows under way.
 const STARTS: usize = 1 << 16;
@@ -63,7 +62,9 @@ impl Served {
             return Self::spawn(args, dir, None);
         }
         std::fs::create_dir_all(dir.join("copy"))?;
-        let copy = Self::spawn(args, &dir.join("copy"), None)?;
+        // The second node has objects of its own.
+        let of_copy = Args { objects: None, ..args.clone() };
+        let copy = Self::spawn(&of_copy, &dir.join("copy"), None)?;
         let served = Self::spawn(args, dir, Some(copy))?;
         let end = Instant::now() + PATIENCE;
         while served.sample()?["is_replica_away"] != json!(false) {
@@ -93,10 +94,10 @@ impl Served {
         if let Some(bytes) = args.keep_bytes {
             command.args(["--keep-bytes", &bytes.to_string()]);
         }
-        match &args.objects {
-            Some(place) => drop(command.args(["--objects", place])),
-            None if args.no_objects => drop(command.arg("--no-objects")),
-            None => {}
+        if let Some(place) = &args.objects {
+            command.args(["--objects", place]);
+        } else if args.no_objects {
+            command.arg("--no-objects");
         }
         if let Some(copy) = &copy {
             command.args(["--replica", &copy.address]);
@@ -132,22 +133,20 @@ impl Served {
 
     /// A number that the kernel tells of the server in a file of `/proc`.
     pub(super) fn number_of_process(&self, file: &str, key: &str) -> Result<u64, Failure> {
-        let text = std::fs::read_to_string(format!("/proc/{}/{file}", self.child.id()))?;
-        let value = text.lines().find_map(|line| line.strip_prefix(key)?.split_whitespace().next());
-        Ok(value.ok_or_else(|| format!("/proc/PID/{file} has no line {key}"))?.parse()?)
+        let file = format!("/proc/{}/{file}", self.child.id());
+        Ok(number_after(&file, key).ok_or_else(|| format!("{file} has no number {key}"))?)
     }
 
-    /// Seconds until no chunk waits for the object store.
-    fn until_uploaded(&self) -> Result<f64, Failure> {
+    /// Waits until nothing is in these stages, and returns the seconds.
+    pub(super) fn wait_for_empty(&self, stages: &[&str]) -> Result<f64, Failure> {
         let begun = Instant::now();
-        while begun.elapsed() < UPLOAD_PATIENCE {
-            let stages = self.sample()?;
-            if ["upload_chunks", "memory_bytes"].iter().all(|name| stages[*name] == 0) {
+        while begun.elapsed() < SETTLE_PATIENCE {
+            let sample = self.sample()?;
+            if stages.iter().all(|stage| sample[*stage] == 0) {
                 return Ok(begun.elapsed().as_secs_f64());
             }
-            std::thread::sleep(LOOK_EVERY);
         }
-        Err("chunks still wait for the object store after ten minutes".into())
+        Err(format!("{} are not empty after ten minutes", stages.join(" and ")).into())
     }
 
     /// The next sample of the server, taken after this call.
@@ -277,7 +276,8 @@ pub(super) fn append_all(args: &Args, served: &Served) -> Result<Appended, Failu
 pub(super) fn run(args: &Args, dir: &Path) -> Result<Value, Failure> {
     let served = Served::start(args, dir, args.streams)?;
     let appended = append_all(args, &served)?;
-    let upload_lag_s = (!args.no_objects).then(|| served.until_uploaded()).transpose()?;
+    let uploaded = || served.wait_for_empty(&["upload_chunks", "memory_bytes"]);
+    let upload_lag_s = (!args.no_objects).then(uploaded).transpose()?;
     let taken = appended.records(args);
     let Appended { mut client, files, mut flow, started, elapsed } = appended;
     let samples = served.samples(started, started + elapsed);

@@ -30,7 +30,8 @@ fn measure(args: &Args, dir: &std::path::Path) -> Outcome {
     let served = Served::start(args, dir, 1)?;
     let mut client = served.connect()?;
     fill(args, &mut client)?;
-    settle(&served)?;
+    // Synced chunks then have all records, which have passed through the cache.
+    served.wait_for_empty(&["memory_bytes"])?;
     println!("| scan of {RECORDS} records | M records/s | bytes from the primary | evictions |");
     println!("|---|---|---|---|");
     let objects = dir.join("objects").display().to_string();
@@ -57,12 +58,6 @@ pub(super) fn fill(args: &Args, client: &mut Client) -> Result<(), Failure> {
         client.append(&file, &batch, level)?;
         client.completion()?.ok_or("no completion")?.first?;
     }
-    Ok(())
-}
-
-/// Waits until synced chunks have all appended records, which have then passed through the cache.
-fn settle(served: &Served) -> Outcome {
-    while served.sample()?["memory_bytes"].as_u64() != Some(0) {}
     Ok(())
 }
 
