@@ -331,10 +331,10 @@ impl Campaign for Store {
             (Mutant::JournalDroppedEarly, Check::Durable, 0..400),
             (Mutant::AgeBySteppedClock, Check::Aged, 0..100),
             (Mutant::ClockForgotten, Check::Aged, 0..100),
-            (Mutant::CommitCutsMessage, Check::Whole, 0..200),
-            (Mutant::ContinuationIsHead, Check::Whole, 0..200),
-            (Mutant::SealCutsMessage, Check::Whole, 0..400),
-            (Mutant::CutMessageForgotten, Check::Whole, 0..400),
+            (Mutant::CommitCutsMessage, Check::Whole, 0..40),
+            (Mutant::ContinuationIsHead, Check::Whole, 0..40),
+            (Mutant::SealCutsMessage, Check::Whole, 200..280),
+            (Mutant::CutMessageForgotten, Check::Whole, 56..100),
         ];
         Outline {
             name: "store",
@@ -356,7 +356,7 @@ impl Campaign for Store {
                 ("records gone for their age", 1_000),
                 // Some crashes must lose records, or else the campaign would be too mild.
                 ("unpromised records lost", 1),
-                ("messages cut short", 1),
+                ("messages cut short", 10),
             ],
             mutants: TRAPS,
         }
