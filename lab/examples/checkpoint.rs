@@ -13,7 +13,7 @@ use evenfall_consensus_machine::{
     Canopus, ClientRequest, Config, LeafMember, LeafOnlyTree, SuperLeaf,
 };
 use evenfall_core::{ClockReading, Durable, Machine, NodeId, Timestamp};
-use evenfall_keys_machine::{Command, Existing, KeyCall, Keys, Op};
+use evenfall_keys_machine::{Command, Existing, KeyCall, KeyOperation, Keys};
 
 const KEYS: u64 = 700_000;
 const VALUE_BYTES: usize = 100;
@@ -22,7 +22,7 @@ const ROUNDS: usize = 5;
 fn filled() -> Keys {
     let mut keys = Keys::new(1 << 30);
     for n in 0..KEYS {
-        let op = Op::put(format!("key{n:08}"), "v".repeat(VALUE_BYTES), Existing::None);
+        let op = KeyOperation::put(format!("key{n:08}"), "v".repeat(VALUE_BYTES), Existing::None);
         let command = Command::Change(vec![op]);
         keys.apply(&KeyCall { session: 0, opened: 0, sequence: 0, at_ms: 0, command }.encode());
     }

@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use evenfall_keys_client::keys::{Existing, Op};
+use evenfall_keys_client::keys::{Existing, KeyOperation};
 use evenfall_keys_client::{ClientError, KeysClient};
 
 const CALLS: usize = 300;
@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 type Failure = Box<dyn Error + Send + Sync>;
 
 fn put(client: &mut KeysClient, key: &str) -> Result<(), ClientError> {
-    client.change(vec![Op::put(key, "x", Existing::Any(true))]).map(|_| ())
+    client.change(vec![KeyOperation::put(key, "x", Existing::Any(true))]).map(|_| ())
 }
 
 /// The median time of a call, printed with what the call does.

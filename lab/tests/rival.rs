@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use evenfall_keys_client::KeysClient;
-use evenfall_keys_machine::{Existing, Op};
+use evenfall_keys_machine::{Existing, KeyOperation};
 
 /// Limit of the wait for an answer. A vote for another leader takes about half a second.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -48,7 +48,7 @@ fn ordered_keys_over_raft_go_on_when_the_leader_is_killed() {
         assert_eq!(line, format!("serving {address}"));
     }
     let put = |client: &mut KeysClient, value: u32| {
-        let op = Op::put("trade", value.to_string(), Existing::Any(true));
+        let op = KeyOperation::put("trade", value.to_string(), Existing::Any(true));
         client.change(vec![op]).expect("a majority lives");
     };
     let mut first = KeysClient::new(addresses.clone(), PATIENCE);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::{BufMut, Bytes, BytesMut};
 use evenfall_core::{MasterKey, NodeId, SyncTime};
 use evenfall_multicast_machine::forging::{forge, forge_all};
-use evenfall_multicast_machine::wire::{Fixed, HEADER_BYTES, Hop, Kind};
+use evenfall_multicast_machine::wire::{HEADER_BYTES, Hop, Kind, OriginHeader};
 use evenfall_multicast_machine::{ReceiverEvent, ReleaseAfter, SharedKey};
 use evenfall_multicast_sessions::producer::ingress::LeadStanding;
 use evenfall_multicast_sessions::producer::wire::{
@@ -110,7 +110,7 @@ impl Scene {
     /// All datagrams of this kind that the attacker can make for a victim in the name of a node.
     fn forge_datagrams(&self, kind: Kind, of: u32, victim: u32, body: &[u8]) -> Vec<Bytes> {
         let run_id = u64::from_le_bytes([7; 8]);
-        let fixed = Fixed { run_id, ..Fixed::control(kind, 0, EPOCH, NEWEST) };
+        let fixed = OriginHeader { run_id, ..OriginHeader::control(kind, 0, EPOCH, NEWEST) };
         let sent = SyncTime::from_nanos(3_000_000_000);
         let hop = Hop { from: NodeId(of), sent, ..Hop::default() };
         match &self.master {

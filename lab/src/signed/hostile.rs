@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use evenfall_core::{Format, NodeId, SyncTime, TrafficClass};
 use evenfall_multicast_machine::forging::forge;
-use evenfall_multicast_machine::wire::{Fixed, Hop, Kind};
+use evenfall_multicast_machine::wire::{Hop, Kind, OriginHeader};
 use evenfall_multicast_machine::{ReceiverEvent, ReleaseAfter, SharedKey};
 use serde::Serialize;
 
@@ -77,7 +77,7 @@ fn words(kind: Attack) -> &'static str {
 fn forged_datagram(key: &SharedKey, kind: Kind, number: u64, message: u64, body: &[u8]) -> Bytes {
     let is_frame = kind.is_frame();
     let now = SyncTime::from_nanos(3_000_000_000);
-    let fixed = Fixed {
+    let fixed = OriginHeader {
         class: if is_frame { TrafficClass::Live } else { TrafficClass::Control },
         count: u16::from(kind == Kind::Data),
         run_id: u64::from_le_bytes([7; 8]),
@@ -85,7 +85,7 @@ fn forged_datagram(key: &SharedKey, kind: Kind, number: u64, message: u64, body:
         origin: if is_frame { now } else { SyncTime::ZERO },
         deadline: (kind == Kind::Data).then_some(now),
         format: Format::OPAQUE,
-        ..Fixed::control(kind, 0, EPOCH, number)
+        ..OriginHeader::control(kind, 0, EPOCH, number)
     };
     let hop = Hop { from: NodeId(0), sent: now, ..Hop::default() };
     forge(Some(key), &fixed, &hop, body)

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::Subcommand;
 use evenfall_host::interrupt;
-use evenfall_keys_client::keys::{Existing, KeyOutcome, Op, Stat};
+use evenfall_keys_client::keys::{Existing, KeyOperation, KeyOutcome, Stat};
 use evenfall_keys_client::{FoundKey, KeysClient, status};
 use evenfall_runtime::listing::printable;
 use humantime::parse_duration;
@@ -108,8 +108,8 @@ enum KvCommand {
     Status,
 }
 
-fn put(key: &str, value: &str, existing: Existing) -> Op {
-    Op::put(key, value.to_owned(), existing)
+fn put(key: &str, value: &str, existing: Existing) -> KeyOperation {
+    KeyOperation::put(key, value.to_owned(), existing)
 }
 
 fn stat_json(stat: &Stat) -> serde_json::Value {
@@ -151,7 +151,7 @@ pub fn kv(args: &KvArgs) -> Outcome {
             changed(client.change(vec![put(key, value, existing)])?);
         }
         KvCommand::Delete { key } => {
-            client.change(vec![Op::Delete { key: key.clone(), version: None }])?;
+            client.change(vec![KeyOperation::Delete { key: key.clone(), version: None }])?;
         }
         KvCommand::Get { key, prefix: true } => print_range(&mut client, key, args.json)?,
         KvCommand::Get { key, prefix: false } => {

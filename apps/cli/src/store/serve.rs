@@ -10,7 +10,7 @@ use evenfall_runtime::address::look_up;
 use evenfall_runtime::telemetry::{Metrics, Telemetry};
 use evenfall_store_engine::StoreConfig;
 use evenfall_store_server::CONNECTIONS_MAX;
-use evenfall_store_server::role::{self, ServedStore, Voice};
+use evenfall_store_server::role::{self, ServeOutput, ServedStore};
 use evenfall_store_server::settings::{STORE, StoreSettings};
 use humantime::parse_duration;
 
@@ -135,7 +135,7 @@ impl Serve {
 
 pub fn serve(args: &Serve) -> Outcome {
     interrupt::install()?;
-    let voice = Voice {
+    let voice = ServeOutput {
         say: &|line| offer!("{line}"),
         tell: &|loss| tell(std::slice::from_ref(loss)),
         note: &|line| eprintln!("{line}"),

@@ -286,7 +286,7 @@ fn join_as_the_sixth(hosts: &Hosts) -> Option<Vec<u8>> {
     let refused = || hosts.root_status()["refusals"]["forged"].as_u64().unwrap_or(0);
     let before = refused();
     for sequence in 1.. {
-        let fixed = wire::Fixed::control(wire::Kind::Join, 0, 0, sequence);
+        let fixed = wire::OriginHeader::control(wire::Kind::Join, 0, 0, sequence);
         let join = forge(Some(&shared), &fixed, &hop, &body);
         own.send_to(&join, hosts.nodes[0].2).expect("loopback");
         let mut answer = vec![0; 2_048];

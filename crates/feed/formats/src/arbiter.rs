@@ -12,7 +12,7 @@
 //!
 //! A sequence number is also only a claim. A damaged or forged packet may claim a place far from
 //! all others, and so make a hole that no packet can fill. A packet from another place than the
-//! feed's is therefore kept aside, and refused with [`Far`]. The place is believed after
+//! feed's is therefore kept aside, and refused with [`SequenceJump`]. The place is believed after
 //! [`FAR_PACKETS`] packets that follow each other from there, while no packet carries the feed on
 //! at its old place. Then the kept packets are given.
 //!
@@ -85,14 +85,14 @@ pub const FAR_PACKETS: u32 = 8;
 
 /// A packet from another place than the feed's, which is not believed yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Far {
+pub struct SequenceJump {
     /// The place that it claims.
     pub sequence: u64,
     /// The number after the last message known to exist.
     pub expected: u64,
 }
 
-impl core::fmt::Display for Far {
+impl core::fmt::Display for SequenceJump {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let Self { sequence, expected } = self;
         if sequence < expected {
@@ -105,7 +105,7 @@ impl core::fmt::Display for Far {
     }
 }
 
-impl std::error::Error for Far {}
+impl std::error::Error for SequenceJump {}
 
 impl Default for ArbiterLimits {
     fn default() -> Self {
@@ -234,8 +234,13 @@ impl Arbiter {
     /// Takes one copy of a packet of one message.
     ///
     /// # Errors
-    /// [`Far`], and the packet is kept aside.
-    pub fn offer(&mut self, side: FeedSide, sequence: u64, bytes: Bytes) -> Result<(), Far> {
+    /// [`SequenceJump`], and the packet is kept aside.
+    pub fn offer(
+        &mut self,
+        side: FeedSide,
+        sequence: u64,
+        bytes: Bytes,
+    ) -> Result<(), SequenceJump> {
         self.offer_all(side, sequence, [bytes])
     }
 
@@ -243,13 +248,13 @@ impl Arbiter {
     /// message.
     ///
     /// # Errors
-    /// [`Far`], and the packet is kept aside.
+    /// [`SequenceJump`], and the packet is kept aside.
     pub fn offer_all(
         &mut self,
         side: FeedSide,
         sequence: u64,
         messages: impl IntoIterator<Item = Bytes>,
-    ) -> Result<(), Far> {
+    ) -> Result<(), SequenceJump> {
         let next = match self.next {
             Some(next) => next,
             None => self.begin_at(sequence),
@@ -356,8 +361,8 @@ impl Arbiter {
     /// Notes that all messages before `next_sequence` exist, as a heartbeat states.
     ///
     /// # Errors
-    /// [`Far`], and the heartbeat is ignored.
-    pub fn announce(&mut self, next_sequence: u64) -> Result<(), Far> {
+    /// [`SequenceJump`], and the heartbeat is ignored.
+    pub fn announce(&mut self, next_sequence: u64) -> Result<(), SequenceJump> {
         if self.next.is_none() {
             self.begin_at(next_sequence);
         }
@@ -386,7 +391,7 @@ impl Arbiter {
     }
 
     /// Keeps a packet from another place, until the place is believed.
-    fn set_aside(&mut self, packet: StrayPacket, is_ahead: bool) -> Result<(), Far> {
+    fn set_aside(&mut self, packet: StrayPacket, is_ahead: bool) -> Result<(), SequenceJump> {
         let (side, sequence) = (packet.side, packet.sequence);
         let run = self.stray.as_ref();
         if let Some(original) = run.and_then(|run| run.original(sequence, &packet.messages)) {
@@ -396,7 +401,7 @@ impl Arbiter {
                 self.believe_stray();
                 return Ok(());
             }
-            return Err(Far { sequence, expected: self.known_end });
+            return Err(SequenceJump { sequence, expected: self.known_end });
         }
         let jump_max = self.limits.jump_max;
         let takes = |run: &StrayRun| run.is_ahead == is_ahead && run.takes(&packet, jump_max);
@@ -422,12 +427,12 @@ impl Arbiter {
         self.limits.is_recorded && run.support > 1
     }
 
-    fn believe_if_supported(&mut self, sequence: u64) -> Result<(), Far> {
+    fn believe_if_supported(&mut self, sequence: u64) -> Result<(), SequenceJump> {
         if self.stray.as_ref().is_some_and(|run| run.support >= FAR_PACKETS) {
             self.believe_stray();
             return Ok(());
         }
-        Err(Far { sequence, expected: self.known_end })
+        Err(SequenceJump { sequence, expected: self.known_end })
     }
 
     /// Moves the feed to the place of the packets that were kept aside, and takes them.

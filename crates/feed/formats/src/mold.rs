@@ -13,7 +13,7 @@
 //!
 //! Source: MoldUDP64 Protocol Specification 1.00, Nasdaq.
 
-use crate::arbiter::{Arbiter, ArbiterEvent, ArbiterLimits, CopyCounts, Far, FeedSide};
+use crate::arbiter::{Arbiter, ArbiterEvent, ArbiterLimits, CopyCounts, FeedSide, SequenceJump};
 use bytes::Bytes;
 use core::fmt;
 use core::ops::Range;
@@ -99,11 +99,11 @@ pub enum MoldError {
         expected: u64,
     },
     /// A place too far from the others to be believed.
-    Far(Far),
+    Far(SequenceJump),
 }
 
-impl From<Far> for MoldError {
-    fn from(far: Far) -> Self {
+impl From<SequenceJump> for MoldError {
+    fn from(far: SequenceJump) -> Self {
         Self::Far(far)
     }
 }

@@ -81,7 +81,7 @@ pub use model::{Config, Estimate, FlowId, FlowModel};
 pub use parts::{PART_BYTES, ReadDivision, STOLEN_BYTES_MIN};
 pub use patience::Patience;
 pub use policy::{BeginningRead, Count, FlowLeg, FlowRoute, Policy, Reroute};
-pub use selector::{Candidate, Selector, Two};
+pub use selector::{PathCandidate, Selector, Two};
 pub use topology::{
     DirectedLink, LinkIndex, PATHS_MAX, ShortestPaths, ThreeTier, Topology, TopologyNode,
 };

@@ -35,7 +35,7 @@ pub enum Two {
 
 /// A copy and a path with their cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Candidate {
+pub struct PathCandidate {
     /// The host that has the copy.
     pub copy: TopologyNode,
     /// The number of the path from the copy to the client.
@@ -88,9 +88,9 @@ impl Selector {
         client: TopologyNode,
         copies: &[TopologyNode],
         bytes: u64,
-    ) -> Option<Candidate> {
+    ) -> Option<PathCandidate> {
         self.list(client, copies, bytes as f64);
-        let mut best: Option<Candidate> = None;
+        let mut best: Option<PathCandidate> = None;
         for at in 0..self.scratch.len() {
             let (time_s, _, copy, path) = self.scratch[at];
             let least = best.map_or(f64::INFINITY, |best| best.cost_s);
@@ -102,7 +102,7 @@ impl Selector {
             let Some(estimate) = weighed.map(|weighed| weighed.estimate) else { continue };
             let cost_s = time_s + estimate.harm_s;
             if cost_s < least {
-                best = Some(Candidate { copy, path, estimate, cost_s });
+                best = Some(PathCandidate { copy, path, estimate, cost_s });
             }
         }
         best
@@ -142,7 +142,7 @@ impl Selector {
         &mut self,
         now: Timestamp,
         read: &BeginningRead<'_>,
-        first: &Candidate,
+        first: &PathCandidate,
     ) -> Option<(TopologyNode, usize, u64)> {
         let others: Vec<_> = read.copies.iter().copied().filter(|&c| c != first.copy).collect();
         let bytes = read.bytes as f64;

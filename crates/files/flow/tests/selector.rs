@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use evenfall_core::{Prng, Timestamp};
 use evenfall_files_flow::{
-    BeginningRead, Candidate, Config, FlowId, FlowLeg, FlowRoute, Policy, Selector, ThreeTier,
+    BeginningRead, Config, FlowId, FlowLeg, FlowRoute, PathCandidate, Policy, Selector, ThreeTier,
     Topology, TopologyNode, Two,
 };
 
@@ -112,7 +112,7 @@ fn second_costs(
     selector: &Selector,
     now: Timestamp,
     read: &BeginningRead<'_>,
-    first: &Candidate,
+    first: &PathCandidate,
     live: &BTreeSet<FlowId>,
 ) -> BTreeMap<(TopologyNode, usize), f64> {
     let (bytes, [half, other]) = (read.bytes as f64, read.flows);

@@ -10,7 +10,9 @@ use evenfall_core::{Malformed, Reader};
 use evenfall_keys_machine::jute::{
     FRAME_BYTES_MAX, Fields, JuteMessage, WatchEventKind, error, op,
 };
-use evenfall_keys_machine::{Command, KeyCall, KeyOutcome, KeyRefusal, KeyReply, Op, Stat};
+use evenfall_keys_machine::{
+    Command, KeyCall, KeyOperation, KeyOutcome, KeyRefusal, KeyReply, Stat,
+};
 
 use crate::ClientError;
 
@@ -153,7 +155,7 @@ impl KeysClient {
     /// # Errors
     /// [`ClientError::Refused`] when nothing was changed, [`ClientError::Unanswered`] when it is
     /// unknown whether the change was made.
-    pub fn change(&mut self, ops: Vec<Op>) -> Result<Vec<KeyOutcome>, ClientError> {
+    pub fn change(&mut self, ops: Vec<KeyOperation>) -> Result<Vec<KeyOutcome>, ClientError> {
         self.sequence += 1;
         let (session, opened, sequence, at_ms) = (0, 0, self.sequence, 0);
         let call = KeyCall { session, opened, sequence, at_ms, command: Command::Change(ops) };

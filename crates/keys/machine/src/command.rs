@@ -67,9 +67,9 @@ impl Existing {
     }
 }
 
-/// The state that [`Op::Expect`] asks for. A version counts from the making of a key, so that a key
-/// which was deleted and made again may have its earlier version. Such a key is in neither of its
-/// earlier states.
+/// The state that [`KeyOperation::Expect`] asks for. A version counts from the making of a key, so
+/// that a key which was deleted and made again may have its earlier version. Such a key is in
+/// neither of its earlier states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpectedState {
     /// The value was last set at this revision; 0 for a missing key.
@@ -80,7 +80,7 @@ pub enum ExpectedState {
 
 /// A part of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Op {
+pub enum KeyOperation {
     /// Refuses the call when the key is missing or has another version.
     Check {
         /// The key.
@@ -136,7 +136,7 @@ pub enum Op {
     },
 }
 
-impl Op {
+impl KeyOperation {
     /// The key that the operation is about.
     pub fn key(&self) -> &str {
         match self {
@@ -166,9 +166,9 @@ impl Op {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// These operations, all or none, whatever the rights of the keys are.
-    Change(Vec<Op>),
+    Change(Vec<KeyOperation>),
     /// These operations, all or none, as far as these identities have the rights.
-    ChangeBy(Vec<AclIdentity>, Vec<Op>),
+    ChangeBy(Vec<AclIdentity>, Vec<KeyOperation>),
     /// Opens the session of the call, or goes on with it.
     Open {
         /// Silence after which the session may be expired.
@@ -531,12 +531,12 @@ fn version(r: &mut Reader<'_>) -> Result<Option<u32>, Malformed> {
     Ok(is_there.then_some(version))
 }
 
-fn put_ops(out: &mut Vec<u8>, ops: &[Op]) {
+fn put_ops(out: &mut Vec<u8>, ops: &[KeyOperation]) {
     out.extend((ops.len() as u16).to_le_bytes());
     ops.iter().for_each(|op| put_op(out, op));
 }
 
-fn ops(r: &mut Reader<'_>, body: &Bytes) -> Result<Vec<Op>, Malformed> {
+fn ops(r: &mut Reader<'_>, body: &Bytes) -> Result<Vec<KeyOperation>, Malformed> {
     let count = r.u16()?;
     if usize::from(count) > OPS_MAX {
         return Err(r.malformed("too many operations"));
@@ -558,14 +558,14 @@ pub(super) fn optional(r: &mut Reader<'_>, body: &Bytes) -> Result<Option<Bytes>
     Ok(is_there.then_some(value))
 }
 
-fn put_op(out: &mut Vec<u8>, op: &Op) {
+fn put_op(out: &mut Vec<u8>, op: &KeyOperation) {
     match op {
-        Op::Check { key, version } => {
+        KeyOperation::Check { key, version } => {
             out.push(1);
             put_bytes(out, key.as_bytes());
             put_version(out, *version);
         }
-        Op::Expect { key, state } => {
+        KeyOperation::Expect { key, state } => {
             out.push(5);
             put_bytes(out, key.as_bytes());
             let (tag, number) = match state {
@@ -575,7 +575,7 @@ fn put_op(out: &mut Vec<u8>, op: &Op) {
             out.push(tag);
             out.extend(number.to_le_bytes());
         }
-        Op::Put { key, value, existing, kind, numbered, rights } => {
+        KeyOperation::Put { key, value, existing, kind, numbered, rights } => {
             out.push(2);
             put_bytes(out, key.as_bytes());
             put_optional(out, value.as_ref());
@@ -591,18 +591,18 @@ fn put_op(out: &mut Vec<u8>, op: &Op) {
             out.push(u8::from(*numbered));
             rights::put(out, rights);
         }
-        Op::Delete { key, version } => {
+        KeyOperation::Delete { key, version } => {
             out.push(3);
             put_bytes(out, key.as_bytes());
             put_version(out, *version);
         }
-        Op::SetRights { key, version, rights } => {
+        KeyOperation::SetRights { key, version, rights } => {
             out.push(4);
             put_bytes(out, key.as_bytes());
             put_version(out, *version);
             rights::put(out, rights);
         }
-        Op::Refuse { key, refusal } => {
+        KeyOperation::Refuse { key, refusal } => {
             out.push(6);
             put_bytes(out, key.as_bytes());
             out.push(refusal.tag());
@@ -610,14 +610,14 @@ fn put_op(out: &mut Vec<u8>, op: &Op) {
     }
 }
 
-fn op(r: &mut Reader<'_>, body: &Bytes) -> Result<Op, Malformed> {
+fn op(r: &mut Reader<'_>, body: &Bytes) -> Result<KeyOperation, Malformed> {
     let tag = r.u8()?;
     let key = text(r)?.to_owned();
     Ok(match tag {
-        1 => Op::Check { key, version: version(r)? },
+        1 => KeyOperation::Check { key, version: version(r)? },
         5 => match (r.u8()?, r.u64()?) {
-            (0, revision) => Op::Expect { key, state: ExpectedState::Modified(revision) },
-            (1, session) => Op::Expect { key, state: ExpectedState::Owned(session) },
+            (0, revision) => KeyOperation::Expect { key, state: ExpectedState::Modified(revision) },
+            (1, session) => KeyOperation::Expect { key, state: ExpectedState::Owned(session) },
             _ => return Err(r.malformed("no such state")),
         },
         2 => {
@@ -632,14 +632,14 @@ fn op(r: &mut Reader<'_>, body: &Bytes) -> Result<Op, Malformed> {
             };
             let (kind, numbered) = (KeyLifetime::read(r)?, r.u8()? == 1);
             let rights = rights::read(r)?.to_vec();
-            Op::Put { key, value, existing, kind, numbered, rights }
+            KeyOperation::Put { key, value, existing, kind, numbered, rights }
         }
-        3 => Op::Delete { key, version: version(r)? },
+        3 => KeyOperation::Delete { key, version: version(r)? },
         4 => {
             let (version, rights) = (version(r)?, rights::read(r)?.to_vec());
-            Op::SetRights { key, version, rights }
+            KeyOperation::SetRights { key, version, rights }
         }
-        6 => Op::Refuse { key, refusal: KeyRefusal::read(r)? },
+        6 => KeyOperation::Refuse { key, refusal: KeyRefusal::read(r)? },
         _ => return Err(r.malformed("no such operation")),
     })
 }

@@ -9,7 +9,7 @@
 //! | begins with `/` | a path: its parent must exist and must not be ephemeral, and a path with children cannot be deleted |
 //! | any other | has no parent and no children |
 //!
-//! **Changes.** A call has a list of [`Op`]s, which take effect together or not at all.
+//! **Changes.** A call has a list of [`KeyOperation`]s, which take effect together or not at all.
 //!
 //! **Revisions** count the calls that could change something. The revisions of two successive
 //! changes therefore differ by one, as in ZooKeeper.
@@ -40,8 +40,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 pub use command::{
-    Command, Existing, ExpectedState, KeyCall, KeyLifetime, KeyOutcome, KeyRefusal, KeyReply, Op,
-    Stat,
+    Command, Existing, ExpectedState, KeyCall, KeyLifetime, KeyOperation, KeyOutcome, KeyRefusal,
+    KeyReply, Stat,
 };
 pub use mortal::REAPED_MAX;
 pub use rights::{AclIdentity, Right, Rights};
@@ -360,7 +360,7 @@ impl Keys {
     fn change(
         &mut self,
         caller: &Caller<'_>,
-        ops: &[Op],
+        ops: &[KeyOperation],
         changes: &mut Vec<KeyChange>,
     ) -> KeyReply {
         let (mut outcomes, mut undos) = (Vec::new(), Vec::new());
@@ -380,36 +380,36 @@ impl Keys {
     fn operate(
         &mut self,
         caller: &Caller<'_>,
-        op: &Op,
+        op: &KeyOperation,
         undos: &mut Vec<Undo>,
         changes: &mut Vec<KeyChange>,
     ) -> Result<KeyOutcome, KeyRefusal> {
         let (key, what) = match op {
-            Op::Check { key, version } => {
+            KeyOperation::Check { key, version } => {
                 let entry = self.entries.get(key.as_str()).ok_or(KeyRefusal::NoKey)?;
                 caller.needs(rights::READ, entry)?;
                 check_version(entry.version, *version)?;
                 return Ok(KeyOutcome::new(key.as_str().into(), entry));
             }
-            Op::Expect { key, state } => {
+            KeyOperation::Expect { key, state } => {
                 let stat = self.expect(caller, key, *state)?;
                 return Ok(KeyOutcome { key: key.as_str().into(), stat });
             }
-            Op::Refuse { refusal, .. } => return Err(*refusal),
-            Op::Put { key, numbered, .. } => {
+            KeyOperation::Refuse { refusal, .. } => return Err(*refusal),
+            KeyOperation::Put { key, numbered, .. } => {
                 match *numbered || !self.entries.contains_key(key.as_str()) {
                     true => (self.create(caller, op, undos)?, What::Created),
                     false => (self.set(caller, op, undos)?, What::Set),
                 }
             }
-            Op::Delete { key, version } => {
+            KeyOperation::Delete { key, version } => {
                 let gone = self.delete(caller, key, *version, undos)?;
                 let key: Arc<str> = key.as_str().into();
                 let (what, rights) = (What::Deleted, gone.rights.clone());
                 changes.push(KeyChange { key: key.clone(), what, rights });
                 return Ok(KeyOutcome::new(key, &gone));
             }
-            Op::SetRights { key, version, rights } => {
+            KeyOperation::SetRights { key, version, rights } => {
                 let key = self.set_rights(caller, key, *version, rights, undos)?;
                 // A change of rights fires no watch.
                 let entry = self.entries.get(&key).ok_or(KeyRefusal::NoKey)?;
@@ -448,10 +448,10 @@ impl Keys {
     fn create(
         &mut self,
         caller: &Caller<'_>,
-        op: &Op,
+        op: &KeyOperation,
         undos: &mut Vec<Undo>,
     ) -> Result<Arc<str>, KeyRefusal> {
-        let Op::Put { key, value, existing, kind, numbered, rights } = op else {
+        let KeyOperation::Put { key, value, existing, kind, numbered, rights } = op else {
             return Err(KeyRefusal::Malformed);
         };
         if !existing.may_create() {
@@ -514,10 +514,12 @@ impl Keys {
     fn set(
         &mut self,
         caller: &Caller<'_>,
-        op: &Op,
+        op: &KeyOperation,
         undos: &mut Vec<Undo>,
     ) -> Result<Arc<str>, KeyRefusal> {
-        let Op::Put { key, value, existing, .. } = op else { return Err(KeyRefusal::Malformed) };
+        let KeyOperation::Put { key, value, existing, .. } = op else {
+            return Err(KeyRefusal::Malformed);
+        };
         let Some((key, entry)) = self.entries.get_key_value(key.as_str()) else {
             return Err(KeyRefusal::NoKey);
         };

@@ -2,17 +2,17 @@ use evenfall_core::Prng;
 
 use super::*;
 
-fn put(key: &str, value: &str, existing: Existing) -> Op {
-    Op::put(key, value.to_owned(), existing)
+fn put(key: &str, value: &str, existing: Existing) -> KeyOperation {
+    KeyOperation::put(key, value.to_owned(), existing)
 }
 
 /// A new key without a value.
-fn new(key: &str, kind: KeyLifetime, numbered: bool, rights: Vec<Right>) -> Op {
+fn new(key: &str, kind: KeyLifetime, numbered: bool, rights: Vec<Right>) -> KeyOperation {
     let (key, existing) = (key.into(), Existing::None);
-    Op::Put { key, value: None, existing, kind, numbered, rights }
+    KeyOperation::Put { key, value: None, existing, kind, numbered, rights }
 }
 
-fn made(key: &str) -> Op {
+fn made(key: &str) -> KeyOperation {
     put(key, "", Existing::None)
 }
 
@@ -25,7 +25,7 @@ fn by(session: u64, opened: u64, sequence: u64, command: Command) -> Bytes {
     KeyCall { session, opened, sequence, at_ms: 1_000, command }.encode()
 }
 
-fn change(keys: &mut Keys, ops: Vec<Op>) -> Applied {
+fn change(keys: &mut Keys, ops: Vec<KeyOperation>) -> Applied {
     keys.apply(&call(1, 0, Command::Change(ops)))
 }
 
@@ -111,7 +111,7 @@ fn replies_that_are_kept_have_a_limit_over_all_sessions() {
         keys.apply(&call(id, 0, Command::Open { timeout_ms: 4_000, password: 9, is_new: true }));
         opened.push(keys.revision());
     }
-    let ops: Vec<Op> = (0..OPS_MAX).map(|_| put("n", "", Existing::Any(true))).collect();
+    let ops: Vec<KeyOperation> = (0..OPS_MAX).map(|_| put("n", "", Existing::Any(true))).collect();
     let many = |sequence| by(1, opened[0], sequence, Command::Change(ops.clone()));
     let small = by(2, opened[1], 1, Command::Change(vec![made("m")]));
     keys.apply(&small);
@@ -154,7 +154,7 @@ fn paths_need_parents_and_parents_stay_while_they_have_children() {
     let orphan = change(&mut keys, vec![made("/a/b")]).reply;
     assert_eq!(orphan, KeyReply::Refused(0, KeyRefusal::NoParent));
     assert!(matches!(change(&mut keys, vec![made("/a"), made("/a/b")]).reply, KeyReply::Done(_)));
-    let delete = |key: &str| Op::Delete { key: key.into(), version: None };
+    let delete = |key: &str| KeyOperation::Delete { key: key.into(), version: None };
     let full = change(&mut keys, vec![delete("/a")]).reply;
     assert_eq!(full, KeyReply::Refused(0, KeyRefusal::NotEmpty));
     assert!(matches!(
@@ -177,7 +177,7 @@ fn signs_of_life_are_no_revision_and_what_is_always_there_stays() {
     let above = keys.get("/a").expect("made");
     assert_eq!(above.children_modified, above.created + 1);
     for key in ALWAYS {
-        let delete = Op::Delete { key: key.into(), version: None };
+        let delete = KeyOperation::Delete { key: key.into(), version: None };
         assert_eq!(change(&mut keys, vec![delete]).reply, KeyReply::Refused(0, KeyRefusal::BadKey));
     }
     let set = put("/zookeeper/config", "x", Existing::Any(false));
@@ -208,7 +208,7 @@ fn right(bits: u32, name: &str) -> Right {
 }
 
 /// What the identity `name` is answered.
-fn asked_by(keys: &mut Keys, name: &str, op: Op) -> KeyReply {
+fn asked_by(keys: &mut Keys, name: &str, op: KeyOperation) -> KeyReply {
     let command = Command::ChangeBy(vec![AclIdentity::new("digest", name)], vec![op]);
     keys.apply(&call(1, 0, command)).reply
 }
@@ -227,7 +227,7 @@ fn a_session_that_opens_again_keeps_its_longest_timeout() {
 #[test]
 fn a_key_that_was_made_again_is_in_another_state() {
     let mut keys = opened();
-    let expect = |key: &str, state| vec![Op::Expect { key: key.into(), state }];
+    let expect = |key: &str, state| vec![KeyOperation::Expect { key: key.into(), state }];
     let says = |keys: &mut Keys, key: &str, state| change(keys, expect(key, state)).reply;
     let no = |refusal| KeyReply::Refused(0, refusal);
     assert!(
@@ -245,7 +245,7 @@ fn a_key_that_was_made_again_is_in_another_state() {
         no(KeyRefusal::BadVersion),
         "not ephemeral"
     );
-    change(&mut keys, vec![Op::Delete { key: "k".into(), version: None }]);
+    change(&mut keys, vec![KeyOperation::Delete { key: "k".into(), version: None }]);
     change(&mut keys, vec![put("k", "x", Existing::None)]);
     assert_eq!(keys.get("k").expect("the key").version, 0, "as before");
     assert_eq!(says(&mut keys, "k", ExpectedState::Modified(first)), no(KeyRefusal::BadVersion));
@@ -261,8 +261,9 @@ fn a_key_that_was_made_again_is_in_another_state() {
 #[test]
 fn a_client_without_the_right_is_refused_and_the_right_is_that_of_the_key_or_its_parent() {
     let mut keys = opened();
-    let set = |key: &str, version, rights| Op::SetRights { key: key.into(), version, rights };
-    let delete = |key: &str| Op::Delete { key: key.into(), version: None };
+    let set =
+        |key: &str, version, rights| KeyOperation::SetRights { key: key.into(), version, rights };
+    let delete = |key: &str| KeyOperation::Delete { key: key.into(), version: None };
     let no = KeyReply::Refused(0, KeyRefusal::NoRight);
     let own = vec![right(rights::ALL, "ann"), right(rights::READ, "bob")];
     let made_own = asked_by(&mut keys, "ann", new("/a", KeyLifetime::Persistent, false, own));
@@ -270,7 +271,7 @@ fn a_client_without_the_right_is_refused_and_the_right_is_that_of_the_key_or_its
     assert_eq!(asked_by(&mut keys, "bob", made("/a/b")), no);
     assert!(matches!(asked_by(&mut keys, "ann", made("/a/b")), KeyReply::Done(_)));
     assert_eq!(asked_by(&mut keys, "bob", delete("/a/b")), no, "the right is that of the parent");
-    let check = Op::Check { key: "/a".into(), version: Some(0) };
+    let check = KeyOperation::Check { key: "/a".into(), version: Some(0) };
     assert!(matches!(asked_by(&mut keys, "bob", check.clone()), KeyReply::Done(_)));
     assert_eq!(asked_by(&mut keys, "eve", check), no);
     assert_eq!(asked_by(&mut keys, "bob", put("/a", "x", Existing::Any(false))), no);
@@ -309,7 +310,7 @@ fn a_timed_key_ends_when_most_nodes_say_so_and_nothing_was_set_between() {
     assert_eq!(reaped(&mut keys, 2, "/t", second), 0);
     change(&mut keys, vec![made("/t/c")]);
     assert_eq!(reaped(&mut keys, 1, "/t", second), 0, "there is a child");
-    change(&mut keys, vec![Op::Delete { key: "/t/c".into(), version: None }]);
+    change(&mut keys, vec![KeyOperation::Delete { key: "/t/c".into(), version: None }]);
     let again = Keys::decode(&keys.encode()).expect("our own");
     assert_eq!(again, keys, "votes are part of a snapshot");
     assert_eq!((reaped(&mut keys, 1, "/t", second), keys.get("/t")), (1, None));
@@ -323,7 +324,7 @@ fn a_container_ends_when_its_last_child_is_gone_and_not_before_its_first() {
     let seen = keys.get("/c").expect("made").children_modified;
     assert_eq!(reaped(&mut keys, 0, "/c", seen), 0, "it never had a child");
     change(&mut keys, vec![made("/c/x")]);
-    change(&mut keys, vec![Op::Delete { key: "/c/x".into(), version: None }]);
+    change(&mut keys, vec![KeyOperation::Delete { key: "/c/x".into(), version: None }]);
     assert_eq!(reaped(&mut keys, 0, "/c", seen), 0, "the node has not seen the child");
     let seen = keys.get("/c").expect("not ended").children_modified;
     assert_eq!(reaped(&mut keys, 0, "/c", seen), 1);
@@ -350,16 +351,16 @@ fn refused_calls_change_nothing_and_snapshots_come_back() {
             };
             let version = prng.chance(0.3).then(|| prng.below(3) as u32);
             match prng.below(6) {
-                0 => Op::Check { key, version },
+                0 => KeyOperation::Check { key, version },
                 5 => {
                     let states = [
                         ExpectedState::Modified(prng.below(99)),
                         ExpectedState::Owned(prng.below(2)),
                     ];
-                    Op::Expect { key, state: states[prng.below(2) as usize] }
+                    KeyOperation::Expect { key, state: states[prng.below(2) as usize] }
                 }
-                1 => Op::Delete { key, version },
-                2 => Op::SetRights { key, version, rights },
+                1 => KeyOperation::Delete { key, version },
+                2 => KeyOperation::SetRights { key, version, rights },
                 _ => {
                     let existing = match prng.below(4) {
                         0 => Existing::None,
@@ -373,7 +374,14 @@ fn refused_calls_change_nothing_and_snapshots_come_back() {
                         KeyLifetime::Timed(5),
                     ];
                     let kind = kinds[prng.below(4) as usize];
-                    Op::Put { key, value, existing, kind, numbered: prng.chance(0.1), rights }
+                    KeyOperation::Put {
+                        key,
+                        value,
+                        existing,
+                        kind,
+                        numbered: prng.chance(0.1),
+                        rights,
+                    }
                 }
             }
         };
@@ -401,7 +409,7 @@ fn any_bytes_are_a_call_or_refused() {
     let op = put("/a", "value", Existing::Version(3));
     let rights = vec![right(rights::ALL, "ann")];
     let timed = new("/b", KeyLifetime::Timed(9), true, rights.clone());
-    let set = Op::SetRights { key: "/b".into(), version: Some(2), rights };
+    let set = KeyOperation::SetRights { key: "/b".into(), version: Some(2), rights };
     let who = vec![AclIdentity::new("ip", "127.0.0.1")];
     let keys = vec![("/b".to_owned(), 7)];
     let good = [

@@ -55,12 +55,12 @@ pub fn of_command(command: &Command) -> LeaseKey {
 
 #[cfg(test)]
 mod tests {
-    use evenfall_keys_machine::{Existing, Op};
+    use evenfall_keys_machine::{Existing, KeyOperation};
 
     use super::*;
 
     fn put(keys: &[&str]) -> LeaseKey {
-        let ops = keys.iter().map(|key| Op::put(*key, "x", Existing::Any(true)));
+        let ops = keys.iter().map(|key| KeyOperation::put(*key, "x", Existing::Any(true)));
         of_command(&Command::Change(ops.collect()))
     }
 

@@ -8,8 +8,8 @@ use evenfall_consensus_machine::LeaseKey;
 use evenfall_core::Malformed;
 use evenfall_keys_machine::rights::{ADMIN, READ, allows};
 use evenfall_keys_machine::{
-    self as keys, AclIdentity, Command, Existing, KeyEntry, KeyLifetime, KeyRefusal, KeyReply,
-    Keys, Op,
+    self as keys, AclIdentity, Command, Existing, KeyEntry, KeyLifetime, KeyOperation, KeyRefusal,
+    KeyReply, Keys,
 };
 
 use crate::connection::Hello;
@@ -165,7 +165,7 @@ fn new_node(
     number: i32,
     fields: &mut Fields<'_>,
     who: &[AclIdentity],
-) -> Result<Result<Op, KeyRefusal>, Malformed> {
+) -> Result<Result<KeyOperation, KeyRefusal>, Malformed> {
     let key = fields.text()?.into_owned();
     let value = fields.optional()?.map(Bytes::copy_from_slice);
     let rights = rights::read(fields, who)?;
@@ -187,7 +187,7 @@ fn new_node(
         return Ok(Err(KeyRefusal::BadKey));
     }
     let existing = Existing::None;
-    Ok(rights.map(|rights| Op::Put { key, value, existing, kind, numbered, rights }))
+    Ok(rights.map(|rights| KeyOperation::Put { key, value, existing, kind, numbered, rights }))
 }
 
 /// Whether an operation makes a node.
@@ -200,7 +200,7 @@ fn change(
     number: i32,
     fields: &mut Fields<'_>,
     who: &[AclIdentity],
-) -> Result<Result<Op, KeyRefusal>, Malformed> {
+) -> Result<Result<KeyOperation, KeyRefusal>, Malformed> {
     if is_create(number) {
         return new_node(number, fields, who);
     }
@@ -210,21 +210,21 @@ fn change(
             let value = fields.optional()?.map(Bytes::copy_from_slice);
             let existing = version(fields.int()?).map_or(Existing::Any(false), Existing::Version);
             let (kind, numbered, rights) = (KeyLifetime::Persistent, false, Vec::new());
-            path.map(|key| Op::Put { key, value, existing, kind, numbered, rights })
+            path.map(|key| KeyOperation::Put { key, value, existing, kind, numbered, rights })
         }
         op::SET_ACL => {
             let rights = rights::read(fields, who)?;
             let version = version(fields.int()?);
-            let set = |key| rights.map(|rights| Op::SetRights { key, version, rights });
+            let set = |key| rights.map(|rights| KeyOperation::SetRights { key, version, rights });
             path.and_then(set)
         }
         op::DELETE => {
             let version = version(fields.int()?);
-            path.map(|key| Op::Delete { key, version })
+            path.map(|key| KeyOperation::Delete { key, version })
         }
         op::CHECK => {
             let version = version(fields.int()?);
-            path.map(|key| Op::Check { key, version })
+            path.map(|key| KeyOperation::Check { key, version })
         }
         _ => Err(KeyRefusal::Unknown),
     };
@@ -267,7 +267,7 @@ fn multi(fields: &mut Fields<'_>, who: &[AclIdentity]) -> Result<ZooKeeperReques
         ops.push(match change(number, fields, who)? {
             // As in ZooKeeper, a kind of node that does not exist makes the whole call unreadable.
             Err(KeyRefusal::Malformed) => return Err(fields.malformed("a node of an unknown kind")),
-            Err(refusal) => Op::Refuse { key: String::new(), refusal },
+            Err(refusal) => KeyOperation::Refuse { key: String::new(), refusal },
             Ok(op) => op,
         });
         numbers.push(number);

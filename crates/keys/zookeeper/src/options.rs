@@ -8,7 +8,7 @@ use std::time::Duration;
 use evenfall_keys_machine::jute::FRAME_BYTES_MAX;
 
 use crate::KeysError;
-use crate::words::{WORDS, Word};
+use crate::words::{FourLetterWord, WORDS};
 
 /// The names of the options, each with its allowed values.
 const NAMES: [(&str, &str); 10] = [
@@ -27,7 +27,7 @@ const NAMES: [(&str, &str); 10] = [
 const DIGEST_FILE_BYTES_MAX: u64 = 4 << 10;
 /// The words that are answered by default: none of them lists clients, sessions or watches, or
 /// resets what is counted.
-const OPEN: [&Word; 6] = [b"conf", b"envi", b"isro", b"mntr", b"ruok", b"srvr"];
+const OPEN: [&FourLetterWord; 6] = [b"conf", b"envi", b"isro", b"mntr", b"ruok", b"srvr"];
 
 /// See the module documentation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub struct Options {
     /// that are over, in milliseconds.
     pub reap_every_ms: u32,
     /// `4lw.commands.whitelist`: the words of four letters that are answered.
-    pub words: BTreeSet<Word>,
+    pub words: BTreeSet<FourLetterWord>,
 }
 
 impl Default for Options {
@@ -152,7 +152,7 @@ fn digest(text: &str) -> Option<String> {
 }
 
 /// The words of a list with commas. `None` when one of them is no word.
-fn words(list: &str) -> Option<BTreeSet<Word>> {
+fn words(list: &str) -> Option<BTreeSet<FourLetterWord>> {
     if list.trim() == "*" {
         return Some(WORDS.into_iter().copied().collect());
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use evenfall_consensus_machine::journal;
 use evenfall_keys_client::{ClientError, KeysClient};
-use evenfall_keys_machine::{Existing, KeyRefusal, Op};
+use evenfall_keys_machine::{Existing, KeyOperation, KeyRefusal};
 
 use crate::{Options, Settings};
 
@@ -45,8 +45,8 @@ fn start(settings: Settings) -> SocketAddr {
     listen
 }
 
-fn put(key: &str, value: &'static str, existing: Existing) -> Op {
-    Op::put(key, value, existing)
+fn put(key: &str, value: &'static str, existing: Existing) -> KeyOperation {
+    KeyOperation::put(key, value, existing)
 }
 
 fn client(at: SocketAddr) -> KeysClient {
@@ -92,11 +92,11 @@ fn keys_are_put_read_compared_listed_and_watched() {
     assert_eq!((all.len(), more, &all[0].key[..]), (1, true, "a"));
     let value = || "x".repeat(900_000);
     one.limit(1).expect("a client of this host");
-    one.change(vec![Op::put("long", value(), Existing::None)]).expect("there is room");
-    let full = one.change(vec![Op::put("more", value(), Existing::None)]);
+    one.change(vec![KeyOperation::put("long", value(), Existing::None)]).expect("there is room");
+    let full = one.change(vec![KeyOperation::put("more", value(), Existing::None)]);
     assert!(matches!(full, Err(ClientError::Refused(KeyRefusal::Full))), "{full:?}");
     one.limit(2).expect("a client of this host");
-    one.change(vec![Op::put("more", value(), Existing::None)]).expect("there is room");
+    one.change(vec![KeyOperation::put("more", value(), Existing::None)]).expect("there is room");
     strangers_are_answered_and_do_no_harm(at);
     assert!(one.get("b").expect("the replica lives").is_some());
 }

@@ -10,10 +10,10 @@ use crate::front::Front;
 use crate::stats::Latency;
 
 /// The bytes of a word.
-pub type Word = [u8; 4];
+pub type FourLetterWord = [u8; 4];
 
 /// All words that a replica knows.
-pub const WORDS: [&Word; 16] = [
+pub const WORDS: [&FourLetterWord; 16] = [
     b"conf", b"cons", b"crst", b"dirs", b"dump", b"envi", b"gtmk", b"isro", b"mntr", b"ruok",
     b"srst", b"srvr", b"stat", b"wchc", b"wchp", b"wchs",
 ];
@@ -25,12 +25,12 @@ const VERSION: &str =
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
 /// Whether the first bytes of a connection are a word.
-pub fn is_word(first: &Word) -> bool {
+pub fn is_word(first: &FourLetterWord) -> bool {
     WORDS.contains(&first)
 }
 
 /// The answer to a word. A word outside `4lw.commands.whitelist` gets ZooKeeper's refusal.
-pub fn answer(word: &Word, front: &mut Front) -> String {
+pub fn answer(word: &FourLetterWord, front: &mut Front) -> String {
     if !front.shared.settings.zookeeper.words.contains(word) {
         let word = String::from_utf8_lossy(word);
         return format!("{word} is not executed because it is not in the whitelist.\n");

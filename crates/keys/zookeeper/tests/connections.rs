@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use evenfall_keys_client::KeysClient;
 use evenfall_keys_machine::jute::{Fields, JuteMessage, error, op};
-use evenfall_keys_machine::{Existing, Op};
+use evenfall_keys_machine::{Existing, KeyOperation};
 
 use crate::processes::{PATIENCE, Replicas, answer, free, put, start};
 
@@ -81,7 +81,8 @@ fn dear_reads_of_one_connection_hold_up_no_changes() {
     let mut client = KeysClient::new(vec![at], PATIENCE);
     put(&mut client, "key", 0);
     for first in (0..NODES).step_by(1_000) {
-        let made = (first..first + 1_000).map(|n| Op::put(format!("/{n}"), "", Existing::None));
+        let made =
+            (first..first + 1_000).map(|n| KeyOperation::put(format!("/{n}"), "", Existing::None));
         client.change(made.collect()).expect("there is room");
     }
     let (mut counts, ..) = open(at, 0, &[0; 16]);

@@ -13,7 +13,7 @@ use evenfall_consensus_replica::{RackSettings, SecondRound};
 use evenfall_core::SharedKey;
 use evenfall_keys_client::{ClientError, KeysClient, status};
 use evenfall_keys_machine::jute::{Fields, JuteMessage, error, op};
-use evenfall_keys_machine::{Existing, KeyLifetime, Op};
+use evenfall_keys_machine::{Existing, KeyLifetime, KeyOperation};
 use evenfall_keys_zookeeper::{Options, Settings};
 
 /// Tells a process which replica it is: its number, its directory, options of ZooKeeper, and the
@@ -106,7 +106,7 @@ impl Drop for Replicas {
 
 /// Sets a key.
 pub fn put(client: &mut KeysClient, key: &str, value: u32) {
-    let op = Op::put(key, value.to_string(), Existing::Any(true));
+    let op = KeyOperation::put(key, value.to_string(), Existing::Any(true));
     client.change(vec![op]).expect("a majority lives");
 }
 
@@ -121,7 +121,7 @@ fn expect(client: &mut KeysClient, key: &str, puts: u32) {
 fn mark(client: &mut KeysClient, name: &str) -> u64 {
     let (key, value, existing) = (format!("/{name}"), None, Existing::None);
     let (kind, numbered, rights) = (KeyLifetime::Ephemeral, false, Vec::new());
-    let mark = Op::Put { key, value, existing, kind, numbered, rights };
+    let mark = KeyOperation::Put { key, value, existing, kind, numbered, rights };
     let made = client.change(vec![mark]).expect("a majority lives");
     made[0].stat.owner
 }

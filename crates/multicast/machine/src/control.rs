@@ -351,7 +351,7 @@ pub(crate) fn decode_ranges(body: &[u8]) -> Result<Ranges, Malformed> {
 /// Why a node is suspected, has left, or was taken out.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Reason {
+pub enum DepartureReason {
     /// The node said good-bye.
     Left,
     /// No node heard the node, and the node did not answer the root.
@@ -362,7 +362,7 @@ pub enum Reason {
     Restarted,
 }
 
-impl Reason {
+impl DepartureReason {
     const ALL: [Self; 4] = [Self::Left, Self::Silent, Self::TooSlow, Self::Restarted];
 
     pub(crate) fn wire(self) -> u8 {
@@ -375,17 +375,17 @@ impl Reason {
 }
 
 /// A node and a reason: body of `Suspect`, `Leave` and `Evict`.
-pub(crate) fn encode_verdict(node: NodeId, reason: Reason) -> Bytes {
+pub(crate) fn encode_verdict(node: NodeId, reason: DepartureReason) -> Bytes {
     let mut out = BytesMut::with_capacity(5);
     out.put_u32_le(node.0);
     out.put_u8(reason.wire());
     out.freeze()
 }
 
-pub(crate) fn decode_verdict(body: &[u8]) -> Result<(NodeId, Reason), Malformed> {
+pub(crate) fn decode_verdict(body: &[u8]) -> Result<(NodeId, DepartureReason), Malformed> {
     let mut r = Reader::new(body);
     let (node, byte) = (NodeId(r.u32()?), r.u8()?);
-    let reason = Reason::from_wire(byte).ok_or(r.malformed("unknown reason"))?;
+    let reason = DepartureReason::from_wire(byte).ok_or(r.malformed("unknown reason"))?;
     r.finish()?;
     Ok((node, reason))
 }
@@ -419,7 +419,7 @@ mod tests {
                 assert_eq!(Located::decode(&located.encode()).unwrap(), located);
             }
         }
-        for reason in Reason::ALL {
+        for reason in DepartureReason::ALL {
             let body = encode_verdict(NodeId(4), reason);
             assert_eq!(decode_verdict(&body).unwrap(), (NodeId(4), reason));
         }

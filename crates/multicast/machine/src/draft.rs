@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use evenfall_core::{Format, SyncTime};
 
-use crate::wire::{Fixed, Messages};
+use crate::wire::{Messages, OriginHeader};
 
 /// Messages in a frame that follow each other in the line of one author.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct ProducerMark {
 /// A frame that is not sealed yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Draft {
-    fixed: Fixed,
+    fixed: OriginHeader,
     body: Bytes,
     /// The authors of the messages, in the order of the frame; none when the roots have the
     /// messages from elsewhere.
@@ -29,12 +29,12 @@ pub struct Draft {
 
 impl Draft {
     /// A frame of the feed with these messages, which are of no author.
-    pub fn new(fixed: Fixed, body: Bytes) -> Self {
+    pub fn new(fixed: OriginHeader, body: Bytes) -> Self {
         Self { fixed, body, marks: Vec::new() }
     }
 
     /// The header of the frame, without a deadline.
-    pub fn fixed(&self) -> &Fixed {
+    pub fn fixed(&self) -> &OriginHeader {
         &self.fixed
     }
 

@@ -23,7 +23,7 @@ use evenfall_core::cipher::TAG_BYTES;
 use evenfall_core::node_keys::NODE_KEY_ID;
 use evenfall_core::{Cipher, EndKeys, MacKey, Malformed, NodeId, NodeKey};
 
-use crate::wire::{Fixed, HEADER_BYTES, Kind};
+use crate::wire::{HEADER_BYTES, Kind, OriginHeader};
 
 /// Bytes of a key that a place gives.
 pub(crate) const GIVEN_BYTES: usize = 16;
@@ -119,7 +119,7 @@ impl Ends {
 
     /// The cipher of the places of a node in the run and epoch of a datagram, which only one root
     /// writes. Its nonce is the number of the datagram.
-    fn place_cipher(node: &NodeKey, root: NodeId, fixed: &Fixed) -> Cipher {
+    fn place_cipher(node: &NodeKey, root: NodeId, fixed: &OriginHeader) -> Cipher {
         let mut beside = [0; 20];
         beside[..4].copy_from_slice(&root.0.to_le_bytes());
         beside[4..8].copy_from_slice(&fixed.stream.to_le_bytes());
@@ -129,7 +129,13 @@ impl Ends {
     }
 
     /// Seals a place that this root sends to a node.
-    pub(crate) fn seal_place(&self, me: NodeId, to: NodeId, fixed: &Fixed, body: Bytes) -> Bytes {
+    pub(crate) fn seal_place(
+        &self,
+        me: NodeId,
+        to: NodeId,
+        fixed: &OriginHeader,
+        body: Bytes,
+    ) -> Bytes {
         let EndKeys::Root(master) = &self.own else { return body };
         let cipher = Self::place_cipher(&master.node(to), me, fixed);
         let mut sealed = BytesMut::with_capacity(body.len() + TAG_BYTES);
@@ -143,7 +149,7 @@ impl Ends {
     pub(crate) fn open_place(
         &self,
         root: NodeId,
-        fixed: &Fixed,
+        fixed: &OriginHeader,
         body: &[u8],
     ) -> Result<Bytes, Malformed> {
         let EndKeys::Node(own) = &self.own else { return Ok(Bytes::copy_from_slice(body)) };
@@ -234,17 +240,17 @@ mod tests {
     #[test]
     fn a_place_opens_for_its_node_alone() {
         let (root, node) = ends();
-        let mut fixed = Fixed::control(Kind::Assign, 1, 2, 3);
+        let mut fixed = OriginHeader::control(Kind::Assign, 1, 2, 3);
         fixed.run_id = 4;
         let sealed = root.seal_place(NodeId(0), NodeId(5), &fixed, Bytes::from_static(b"place"));
         assert_eq!(node(5).open_place(NodeId(0), &fixed, &sealed).unwrap(), b"place"[..]);
         assert!(node(6).open_place(NodeId(0), &fixed, &sealed).is_err());
         assert!(node(5).open_place(NodeId(1), &fixed, &sealed).is_err(), "of another root");
         for changed in [
-            Fixed { sequence: 4, ..fixed },
-            Fixed { stream: 2, ..fixed },
-            Fixed { run_id: 5, ..fixed },
-            Fixed { epoch: 3, ..fixed },
+            OriginHeader { sequence: 4, ..fixed },
+            OriginHeader { stream: 2, ..fixed },
+            OriginHeader { run_id: 5, ..fixed },
+            OriginHeader { epoch: 3, ..fixed },
         ] {
             assert!(node(5).open_place(NodeId(0), &changed, &sealed).is_err());
         }

@@ -9,7 +9,7 @@ use evenfall_core::{EndKeys, NodeId, NodeKey, Timestamp};
 use crate::ends::End;
 use crate::seal::{Seal, SharedKey};
 use crate::signing::{CHAIN_BYTES, FrameHasher, SIGNATURE_BYTES, SigningChain};
-use crate::wire::{self, Fixed, Hop, Kind, put_message};
+use crate::wire::{self, Hop, Kind, OriginHeader, put_message};
 use crate::{Archived, FrameSigner, SignatureVerifier};
 
 /// Signs by a hash that everybody can make, for tests alone.
@@ -45,14 +45,14 @@ pub fn sign_frames(
     for (at, frame) in frames.iter().enumerate() {
         let mut body = BytesMut::new();
         frame.messages.iter().for_each(|message| put_message(&mut body, message));
-        let fixed = Fixed {
+        let fixed = OriginHeader {
             count: frame.messages.len() as u16,
             run_id,
             first_message: frame.first_message,
             origin: frame.origin,
             deadline: frame.deadline,
             format: frame.format,
-            ..Fixed::control(Kind::Data, stream, 0, frame.sequence)
+            ..OriginHeader::control(Kind::Data, stream, 0, frame.sequence)
         };
         chain.add(Timestamp::ZERO, &fixed, &body);
         let number = frame.sequence + 1;
@@ -64,9 +64,9 @@ pub fn sign_frames(
 }
 
 /// The datagram of a node with the key, as any holder of the key can make it.
-pub fn forge(key: Option<&SharedKey>, fixed: &Fixed, hop: &Hop, body: &[u8]) -> Bytes {
+pub fn forge(key: Option<&SharedKey>, fixed: &OriginHeader, hop: &Hop, body: &[u8]) -> Bytes {
     let mut seal = Seal::new(key);
-    let fixed = Fixed { key_id: seal.key_id(), ..*fixed };
+    let fixed = OriginHeader { key_id: seal.key_id(), ..*fixed };
     let body = match fixed.kind.is_frame() {
         true => seal.seal(&fixed, body),
         false => Bytes::copy_from_slice(body),
@@ -80,13 +80,13 @@ pub fn forge_all(
     shared: &SharedKey,
     own: &NodeKey,
     victim: NodeId,
-    fixed: &Fixed,
+    fixed: &OriginHeader,
     hop: &Hop,
     body: &[u8],
 ) -> Vec<Bytes> {
     let mut seal = Seal::new(Some(shared));
     seal.with_ends(EndKeys::Node(own.clone()));
-    let fixed = Fixed { key_id: seal.control_key_id(), ..*fixed };
+    let fixed = OriginHeader { key_id: seal.control_key_id(), ..*fixed };
     // All kinds that go down have one key, that of this node and the victim below it.
     let ends = seal.ends.as_ref().expect("has keys");
     let as_upper = ends.key_to(End::Node(victim), Kind::Beacon);

@@ -21,7 +21,7 @@ use crate::forging::{ToySigner, ToyVerifier};
 use crate::seal::{Seal, SharedKey};
 use crate::signing::SignedBatch;
 use crate::uplink::Identity;
-use crate::wire::{self, Fixed, Hop, Kind, Messages};
+use crate::wire::{self, Hop, Kind, Messages, OriginHeader};
 use crate::{Archived, Receiver, Recorder, Relay, ReleaseAfter, Root, Run, Wanted};
 
 /// Takes a datagram, and its bytes as the body of every kind that has a body.
@@ -405,7 +405,7 @@ impl Stage {
             255 => Kind::Located,
             other => kinds[usize::from(other) % kinds.len()],
         };
-        let mut fixed = Fixed::control(kind, 0, 1, script.number());
+        let mut fixed = OriginHeader::control(kind, 0, 1, script.number());
         fixed.class = TrafficClass::from_wire(script.byte() % 4).expect("there are four");
         // The run of the stage's root.
         fixed.run_id = u64::from_le_bytes([7; 8]);

@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use evenfall_core::{NodeId, Timestamp};
 
 use crate::config::Config;
-use crate::control::{Join, Peer, Place, RECORDERS_MAX, Reason, Role};
+use crate::control::{DepartureReason, Join, Peer, Place, RECORDERS_MAX, Role};
 use crate::replace::{Replacement, Step};
 use crate::root::MemberState;
 use crate::tree::{Neighbours, Tree};
@@ -68,7 +68,7 @@ pub(crate) enum Action {
     /// Ask this node whether it lives.
     Probe(Peer),
     /// The node was taken out. Tell the node the reason.
-    Removed(Peer, Reason),
+    Removed(Peer, DepartureReason),
     /// A view has come into force. The root's own children and the targets of its beacons follow
     /// from the view.
     View(Box<View>),
@@ -225,7 +225,7 @@ impl Members {
             }
             // Of two processes at one address, only the later can be alive.
             Some(old) if old.incarnation < join.incarnation && old.addr == addr => {
-                self.remove(now, id, Reason::Restarted, config);
+                self.remove(now, id, DepartureReason::Restarted, config);
             }
             // A node keeps its name as long as it lives, whatever incarnation another node claims.
             Some(_) => {
@@ -268,14 +268,20 @@ impl Members {
         self.changed(now, config);
     }
 
-    pub(crate) fn remove(&mut self, now: Timestamp, id: NodeId, reason: Reason, config: &Config) {
+    pub(crate) fn remove(
+        &mut self,
+        now: Timestamp,
+        id: NodeId,
+        reason: DepartureReason,
+        config: &Config,
+    ) {
         let Some(member) = self.members.remove(&id) else { return };
         self.unacked.remove(&id);
         self.suspects.remove(&id);
         self.let_go.remove(&id);
         if member.role.receives() {
             self.receivers -= 1;
-            self.is_deserted = reason == Reason::Left && self.receivers() == 0;
+            self.is_deserted = reason == DepartureReason::Left && self.receivers() == 0;
         }
         // A tree that waits to be built anew may have gaps, so it takes no more changes.
         if let Some(tree) = self.tree.as_mut().filter(|_| !self.rebuild) {
@@ -336,7 +342,7 @@ impl Members {
         now: Timestamp,
         by: NodeId,
         suspect: NodeId,
-        reason: Reason,
+        reason: DepartureReason,
         config: &Config,
     ) {
         let Some(member) = self.members.get_mut(&suspect) else {
@@ -348,7 +354,7 @@ impl Members {
             }
             return;
         };
-        if reason == Reason::TooSlow {
+        if reason == DepartureReason::TooSlow {
             // Only a receiver is taken out for being slow. A slow proxy shows itself by silence.
             if member.role.receives() {
                 self.remove(now, suspect, reason, config);
@@ -464,7 +470,7 @@ impl Members {
             }
         }
         for id in dead {
-            self.remove(now, id, Reason::Silent, config);
+            self.remove(now, id, DepartureReason::Silent, config);
         }
     }
 

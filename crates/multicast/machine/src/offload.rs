@@ -27,7 +27,7 @@ use evenfall_core::{GroupId, SyncTime, TrafficClass};
 
 use crate::control::Place;
 use crate::uplink::Uplink;
-use crate::wire::{Fixed, HEADER_BYTES, Hop, Kind, MAC_OFFSET, encode_header};
+use crate::wire::{HEADER_BYTES, Hop, Kind, MAC_OFFSET, OriginHeader, encode_header};
 
 /// Offsets in the drawing that a table names.
 const RUN_AT: u16 = 8;
@@ -48,8 +48,8 @@ pub(crate) fn table(up: &Uplink, groups: (GroupId, GroupId)) -> Option<Forward> 
     let (epoch, run_id) = up.out.run;
     let (kind, stream) = (Kind::Data, up.who.stream);
     let key_id = up.out.seal.key_id();
-    let control = Fixed::control(kind, stream, epoch, 0);
-    let fixed = Fixed { class: TrafficClass::Live, run_id, kind, key_id, ..control };
+    let control = OriginHeader::control(kind, stream, epoch, 0);
+    let fixed = OriginHeader { class: TrafficClass::Live, run_id, kind, key_id, ..control };
     let hop = Hop { from: up.who.id, level: up.out.level, sent: SyncTime::ZERO, ..Hop::default() };
     let header = encode_header(&fixed, &hop);
     let field = |from: u16, to: u16| Field::new(from, &header[usize::from(from)..usize::from(to)]);

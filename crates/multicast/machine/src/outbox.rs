@@ -10,7 +10,7 @@ use crate::control::Peer;
 use crate::ends::End;
 use crate::ring::Frame;
 use crate::seal::Seal;
-use crate::wire::{Fixed, Hop, Kind};
+use crate::wire::{Hop, Kind, OriginHeader};
 
 /// Control datagrams that may wait. Beyond this number the oldest is dropped, because a timer
 /// repeats every control datagram.
@@ -70,7 +70,7 @@ impl Outbox {
 
     fn control(&mut self, to: Destination, end: End, kind: Kind, mut body: Bytes) {
         let (epoch, run_id) = self.run;
-        let mut fixed = Fixed::control(kind, self.stream, epoch, self.control_next);
+        let mut fixed = OriginHeader::control(kind, self.stream, epoch, self.control_next);
         fixed.run_id = run_id;
         fixed.key_id = self.seal.control_key_id();
         self.control_next += 1;

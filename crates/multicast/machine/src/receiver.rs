@@ -12,7 +12,7 @@ use evenfall_core::{
 };
 
 use crate::config::Config;
-use crate::control::{Begin, Place, Reason, Role, Tally};
+use crate::control::{Begin, DepartureReason, Place, Role, Tally};
 use crate::merge::Margins;
 use crate::seal::SharedKey;
 use crate::signing::{ChainBreak, SignatureCheck, TrustCounts};
@@ -130,7 +130,7 @@ pub enum ReceiverEvent {
     /// and frames behind it.
     Broken(ChainBreak),
     /// The root took this receiver out.
-    Evicted(Reason),
+    Evicted(DepartureReason),
     /// The root has been silent for `membership.root_timeout`.
     RootLost,
 }
@@ -284,7 +284,7 @@ impl Receiver {
         }
     }
 
-    /// Says good-bye to the root, which answers with an eviction for [`Reason::Left`].
+    /// Says good-bye to the root, which answers with an eviction for [`DepartureReason::Left`].
     pub fn leave(&mut self) {
         self.up.leave();
         self.check.iter_mut().for_each(|check| check.suspend_checks());

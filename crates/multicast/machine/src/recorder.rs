@@ -45,7 +45,7 @@ use crate::ring::Frame;
 use crate::seal::SharedKey;
 use crate::signing::{ReleaseAfter, SignatureVerifier};
 use crate::uplink::Identity;
-use crate::wire::{Datagram, Fixed, Kind, put_message};
+use crate::wire::{Datagram, Kind, OriginHeader, put_message};
 
 /// Askers that are served at once. Further askers ask again later.
 const ASKERS_MAX: usize = 1_024;
@@ -319,7 +319,7 @@ impl Recorder {
         if let Some(signature) = signature {
             body.extend_from_slice(signature);
         }
-        let fixed = Fixed {
+        let fixed = OriginHeader {
             kind: if signature.is_some() { Kind::Signature } else { Kind::Data },
             class: TrafficClass::Live,
             key_id: out.seal.key_id(),

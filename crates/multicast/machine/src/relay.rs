@@ -17,7 +17,9 @@ use evenfall_core::{
 };
 
 use crate::config::Config;
-use crate::control::{Beacon, Place, Reason, Report, Role, Tally, decode_ranges, encode_verdict};
+use crate::control::{
+    Beacon, DepartureReason, Place, Report, Role, Tally, decode_ranges, encode_verdict,
+};
 use crate::merge::{Merger, RecentDelays, Wait};
 use crate::offload;
 use crate::ring::{Frame, RepairQueue, Ring, Stored};
@@ -33,7 +35,7 @@ pub enum RelayEvent {
     /// The proxy has a place in the tree.
     Placed(Place),
     /// The root took the proxy out.
-    Evicted(Reason),
+    Evicted(DepartureReason),
     /// The root has been silent for `membership.root_timeout`.
     RootLost,
     /// All receivers below have released the whole stream.
@@ -127,7 +129,7 @@ impl Relay {
         self
     }
 
-    /// Says good-bye to the root, which answers with an eviction for [`Reason::Left`].
+    /// Says good-bye to the root, which answers with an eviction for [`DepartureReason::Left`].
     pub fn leave(&mut self) {
         self.up.leave();
     }
@@ -266,7 +268,7 @@ impl Relay {
         self.merger.heard(now, asker.0);
         if self.repair_queue.ask(now, asker, &ranges, &self.ring, &self.up.config.repair) {
             self.repair_queue.forget(asker.0);
-            let body = encode_verdict(asker.0, Reason::TooSlow);
+            let body = encode_verdict(asker.0, DepartureReason::TooSlow);
             self.up.out.control_to_root(self.up.who.root, Kind::Suspect, body);
         }
         Ok(())
@@ -359,7 +361,7 @@ impl Machine for Relay {
         }
         if self.up.report_due(now) {
             for child in self.merger.silent(now, self.up.config.membership.silence) {
-                let body: Bytes = encode_verdict(child, Reason::Silent);
+                let body: Bytes = encode_verdict(child, DepartureReason::Silent);
                 self.up.out.control_to_root(self.up.who.root, Kind::Suspect, body);
             }
             self.report(now);

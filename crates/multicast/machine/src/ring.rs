@@ -10,12 +10,12 @@ use std::ops::Range;
 
 use crate::config::Repair;
 use crate::pace::Pace;
-use crate::wire::Fixed;
+use crate::wire::OriginHeader;
 
 /// A frame as it is forwarded: header, flags and sealed body.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
-    pub fixed: Fixed,
+    pub fixed: OriginHeader,
     pub flags: u8,
     pub body: Bytes,
 }
@@ -225,7 +225,7 @@ mod tests {
     use crate::wire::Kind;
 
     fn frame(sequence: u64, bytes: usize) -> Frame {
-        let fixed = Fixed { sequence, ..Fixed::control(Kind::Data, 0, 0, sequence) };
+        let fixed = OriginHeader { sequence, ..OriginHeader::control(Kind::Data, 0, 0, sequence) };
         Frame { fixed, flags: 0, body: vec![0; bytes].into() }
     }
 

@@ -15,8 +15,8 @@ use evenfall_core::{
 use crate::admission::{Admission, GuestList, Run};
 use crate::config::{Config, Mode, Repair};
 use crate::control::{
-    Beacon, Join, Peer, Place, Reason, Report, Role, Tally, Worst, decode_pair, decode_ranges,
-    decode_verdict, encode_pair, encode_verdict,
+    Beacon, DepartureReason, Join, Peer, Place, Report, Role, Tally, Worst, decode_pair,
+    decode_ranges, decode_verdict, encode_pair, encode_verdict,
 };
 use crate::draft::Draft;
 use crate::hold::{HoldControl, LoadClass};
@@ -30,7 +30,7 @@ use crate::seal::{Seal, SharedKey};
 use crate::signing::{CHAIN_BYTES, FrameHasher, FrameSigner, SigningChain};
 use crate::uplink::Refusals;
 use crate::wire::{
-    self, Datagram, EPOCH_OFFSET, Fixed, HEADER_BYTES, Kind, MESSAGE_OVERHEAD, SAMPLED,
+    self, Datagram, EPOCH_OFFSET, HEADER_BYTES, Kind, MESSAGE_OVERHEAD, OriginHeader, SAMPLED,
     SENDER_OFFSET, TIMED, put_message,
 };
 
@@ -365,7 +365,7 @@ impl Root {
             self.last_deadline
         });
         let Open { mut body, count, format } = core::mem::take(&mut self.open);
-        let fixed = Fixed {
+        let fixed = OriginHeader {
             kind: Kind::Data,
             class: TrafficClass::Live,
             key_id: self.out.seal.key_id(),
@@ -392,7 +392,7 @@ impl Root {
     }
 
     /// Sends a frame, or asks the voters first.
-    fn dispatch(&mut self, now: Timestamp, fixed: Fixed, body: &[u8], load: LoadClass) {
+    fn dispatch(&mut self, now: Timestamp, fixed: OriginHeader, body: &[u8], load: LoadClass) {
         self.next_frame += 1;
         match &mut self.voted {
             Some(voted) => {
@@ -404,7 +404,7 @@ impl Root {
     }
 
     /// Seals a frame and sends it to the children.
-    fn send(&mut self, now: Timestamp, fixed: Fixed, body: &[u8], load: LoadClass) {
+    fn send(&mut self, now: Timestamp, fixed: OriginHeader, body: &[u8], load: LoadClass) {
         let flags = if fixed.kind == Kind::Data { self.sample(now, &fixed, load) } else { 0 };
         let frame = self.keep(fixed, flags, body);
         if !self.view.children.is_empty() {
@@ -417,20 +417,20 @@ impl Root {
     }
 
     /// Seals a frame, keeps it for repair and tells the owner.
-    fn keep(&mut self, fixed: Fixed, flags: u8, body: &[u8]) -> Frame {
+    fn keep(&mut self, fixed: OriginHeader, flags: u8, body: &[u8]) -> Frame {
         self.note_signature(&fixed, body);
         self.follow_run_keys(&fixed);
         let body = self.out.seal.seal(&fixed, body);
         let frame = Frame { fixed, flags, body };
         self.ring.insert(frame.clone());
-        let Fixed { sequence, first_message, count, origin, deadline, .. } = fixed;
+        let OriginHeader { sequence, first_message, count, origin, deadline, .. } = fixed;
         let framed = Framed { sequence, first_message, count, origin, deadline };
         self.events.push_back(RootEvent::Framed(framed));
         frame
     }
 
     /// Decides whether receivers report the arrival of this frame, and its release.
-    fn sample(&mut self, now: Timestamp, fixed: &Fixed, load: LoadClass) -> u8 {
+    fn sample(&mut self, now: Timestamp, fixed: &OriginHeader, load: LoadClass) -> u8 {
         let per_second = self.config.deadline.samples_per_second.max(1);
         if !self.sampling.choose(now, per_second) {
             return 0;
@@ -450,7 +450,7 @@ impl Root {
         self.check_standing(&datagram, arrival.from)?;
         // Only a member has an entry, which is made when it joins. Only datagrams from the member's
         // own address move the entry on. Strangers can neither grow the table nor spoil it.
-        let Fixed { kind, sequence, .. } = datagram.fixed;
+        let OriginHeader { kind, sequence, .. } = datagram.fixed;
         let from = datagram.hop.from;
         if kind != Kind::Join
             && self.members.is(from, arrival.from)
@@ -494,7 +494,7 @@ impl Root {
         Ok(())
     }
 
-    fn is_of_this_run(&self, fixed: &Fixed) -> bool {
+    fn is_of_this_run(&self, fixed: &OriginHeader) -> bool {
         (fixed.epoch, fixed.run_id) == (self.run.epoch, self.run.id)
     }
 
@@ -541,7 +541,7 @@ impl Root {
             self.members.suspect(now, by, suspect, reason, &self.config);
         } else {
             // The node was taken out while it was away, or is in another run, and does not know.
-            let body = encode_verdict(by, Reason::Silent);
+            let body = encode_verdict(by, DepartureReason::Silent);
             self.out.control_to(Peer { id: by, addr: from }, Kind::Evict, body);
         }
         Ok(())
@@ -552,9 +552,9 @@ impl Root {
     fn on_leave(&mut self, now: Timestamp, datagram: &Datagram, from: SocketAddr) {
         let id = datagram.hop.from;
         if self.members.is(id, from) {
-            self.members.remove(now, id, Reason::Left, &self.config);
+            self.members.remove(now, id, DepartureReason::Left, &self.config);
         } else {
-            let body = encode_verdict(id, Reason::Left);
+            let body = encode_verdict(id, DepartureReason::Left);
             self.out.control_to(Peer { id, addr: from }, Kind::Evict, body);
         }
     }
@@ -595,7 +595,7 @@ impl Root {
         self.merger.heard(now, asker.0);
         if self.repair_queue.ask(now, asker, &ranges, &self.ring, &self.config.repair) {
             self.repair_queue.forget(asker.0);
-            self.members.suspect(now, self.me, asker.0, Reason::TooSlow, &self.config);
+            self.members.suspect(now, self.me, asker.0, DepartureReason::TooSlow, &self.config);
         }
         Ok(())
     }
@@ -649,11 +649,11 @@ impl Root {
         parts.into_iter().for_each(|part| self.out.control_to(to, Kind::Assign, part));
     }
 
-    fn removed(&mut self, peer: Peer, reason: Reason) {
+    fn removed(&mut self, peer: Peer, reason: DepartureReason) {
         self.repair_queue.forget(peer.id);
         self.last_control.remove(&peer.id);
         self.directory.note_removal(peer.id, reason);
-        if reason != Reason::Restarted {
+        if reason != DepartureReason::Restarted {
             self.out.control_to(peer, Kind::Evict, encode_verdict(peer.id, reason));
         }
         self.events.push_back(RootEvent::Removed(peer.id, reason));

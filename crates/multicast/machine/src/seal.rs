@@ -26,7 +26,7 @@ use evenfall_core::node_keys::{NODE_KEY_ID, next_run_key_id};
 use evenfall_core::{Cipher, EndKeys, FrameMemory, MacKey, Malformed};
 
 use crate::ends::{End, Ends};
-use crate::wire::{Datagram, Fixed, HEADER_BYTES, Hop, Kind, MAC_OFFSET, encode_header};
+use crate::wire::{Datagram, HEADER_BYTES, Hop, Kind, MAC_OFFSET, OriginHeader, encode_header};
 
 /// Bytes of a chunk of memory for opened bodies. A chunk has room for five full datagrams, and a
 /// simulated world has thousands of receivers.
@@ -163,7 +163,7 @@ impl Seal {
         if self.keyed.is_some() { TAG_BYTES } else { 0 }
     }
 
-    fn cipher<'k>(keyed: &'k mut Keyed, fixed: &Fixed) -> &'k Cipher {
+    fn cipher<'k>(keyed: &'k mut Keyed, fixed: &OriginHeader) -> &'k Cipher {
         let wanted = (fixed.stream, fixed.epoch, fixed.run_id);
         if keyed.body.as_ref().is_none_or(|(run, _)| *run != wanted) {
             keyed.body = Some((wanted, Self::derive_cipher(&keyed.master, wanted)));
@@ -183,7 +183,7 @@ impl Seal {
 
     /// Seals a copy of the body of a data frame and appends the tag. Without a key the copy is
     /// open.
-    pub(crate) fn seal(&mut self, fixed: &Fixed, body: &[u8]) -> Bytes {
+    pub(crate) fn seal(&mut self, fixed: &OriginHeader, body: &[u8]) -> Bytes {
         let no_tag = [0; TAG_BYTES];
         let room = &no_tag[..self.overhead()];
         let mut sealed = self.memory.copy_parts(&[body, room]);
@@ -199,7 +199,7 @@ impl Seal {
     }
 
     /// Opens the body of a data frame. Without a key the body is returned unchanged.
-    pub(crate) fn open(&mut self, fixed: &Fixed, body: &Bytes) -> Result<Bytes, Malformed> {
+    pub(crate) fn open(&mut self, fixed: &OriginHeader, body: &Bytes) -> Result<Bytes, Malformed> {
         if self.keyed.is_none() {
             return Ok(body.clone());
         }
@@ -231,7 +231,7 @@ impl Seal {
     pub(crate) fn header(
         &self,
         to: End,
-        fixed: &Fixed,
+        fixed: &OriginHeader,
         hop: &Hop,
         body: &[u8],
     ) -> [u8; HEADER_BYTES] {
@@ -282,8 +282,8 @@ mod tests {
     use crate::wire::Kind;
     use evenfall_core::{Format, SyncTime, TrafficClass};
 
-    fn frame() -> Fixed {
-        Fixed {
+    fn frame() -> OriginHeader {
+        OriginHeader {
             kind: Kind::Data,
             class: TrafficClass::Live,
             key_id: 1,
@@ -306,11 +306,11 @@ mod tests {
         let sealed = seal.seal(&frame(), b"body");
         assert_eq!(sealed.len(), 4 + TAG_BYTES);
         assert_eq!(&seal.open(&frame(), &sealed).unwrap()[..], b"body");
-        let repair = Fixed { class: TrafficClass::Repair, ..frame() };
+        let repair = OriginHeader { class: TrafficClass::Repair, ..frame() };
         assert!(seal.open(&repair, &sealed).is_ok(), "a repair copy is the same bytes");
-        let later = Fixed { deadline: Some(SyncTime::from_nanos(7)), ..frame() };
+        let later = OriginHeader { deadline: Some(SyncTime::from_nanos(7)), ..frame() };
         assert!(seal.open(&later, &sealed).is_err(), "the deadline is sealed too");
-        let another = Fixed { format: Format(1), ..frame() };
+        let another = OriginHeader { format: Format(1), ..frame() };
         assert!(seal.open(&another, &sealed).is_err(), "and the format");
         let mut tampered = sealed.to_vec();
         tampered[0] ^= 1;
@@ -321,7 +321,7 @@ mod tests {
     fn two_runs_of_one_epoch_never_seal_under_the_same_key() {
         let mut seal = Seal::new(Some(&SharedKey::new(1, [7; 32])));
         let mut sealed =
-            |run_id, text: &'static [u8]| seal.seal(&Fixed { run_id, ..frame() }, text);
+            |run_id, text: &'static [u8]| seal.seal(&OriginHeader { run_id, ..frame() }, text);
         let (one, two) = (sealed(1, b"buy"), sealed(2, b"sel"));
         let apart = one.iter().zip(&two).take(3).map(|(a, b)| a ^ b);
         let plain = b"buy".iter().zip(b"sel").map(|(a, b)| a ^ b);
@@ -333,7 +333,7 @@ mod tests {
         let key = SharedKey::new(1, [7; 32]);
         let mut seal = Seal::new(Some(&key));
         let sealed = seal.seal(&frame(), b"body");
-        let report = Fixed { kind: Kind::Report, class: TrafficClass::Control, ..frame() };
+        let report = OriginHeader { kind: Kind::Report, class: TrafficClass::Control, ..frame() };
         for (fixed, covered_from) in [(frame(), 4), (report, 0)] {
             let header = seal.header(End::Everybody, &fixed, &Hop::default(), &sealed);
             for at in 0..sealed.len() {
@@ -351,7 +351,7 @@ mod tests {
     #[test]
     fn a_header_from_another_key_is_refused() {
         let (ours, theirs) = (SharedKey::new(1, [7; 32]), SharedKey::new(1, [8; 32]));
-        let mut fixed = Fixed::control(Kind::Report, 1, 2, 3);
+        let mut fixed = OriginHeader::control(Kind::Report, 1, 2, 3);
         fixed.key_id = 1;
         for (key, good) in [(&ours, true), (&theirs, false)] {
             let header =

@@ -44,7 +44,7 @@ use std::sync::Arc;
 use bytes::{BufMut, BytesMut};
 use evenfall_core::{Malformed, Reader, Timestamp};
 
-use crate::wire::{FIXED_BYTES, Fixed};
+use crate::wire::{FIXED_BYTES, OriginHeader};
 
 mod audit;
 pub(crate) mod check;
@@ -112,7 +112,7 @@ impl FrameHasher {
         self.run_id == run_id
     }
 
-    pub(crate) fn digest(&self, fixed: &Fixed, messages: &[u8]) -> FrameDigest {
+    pub(crate) fn digest(&self, fixed: &OriginHeader, messages: &[u8]) -> FrameDigest {
         let header = fixed.encode();
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         hasher.update(&header[DIGESTED_COUNT]);
@@ -208,7 +208,7 @@ impl SigningChain {
 
     /// Adds the next frame. Frames beyond the limit, which only a successor of a root without a
     /// signing key has, stay unsigned.
-    pub(crate) fn add(&mut self, now: Timestamp, fixed: &Fixed, messages: &[u8]) {
+    pub(crate) fn add(&mut self, now: Timestamp, fixed: &OriginHeader, messages: &[u8]) {
         if self.digests.is_empty() {
             self.since = now;
         }

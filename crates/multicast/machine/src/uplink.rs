@@ -13,15 +13,15 @@ use evenfall_core::{
 use crate::clock_soundness::{self, ClockSoundness};
 use crate::config::Config;
 use crate::control::{
-    Beacon, Begin, Join, Located, Peer, Place, RANGE_BYTES, RANGES_MAX, Reason, Role, decode_pair,
-    decode_verdict, encode_pair, encode_ranges, encode_verdict,
+    Beacon, Begin, DepartureReason, Join, Located, Peer, Place, RANGE_BYTES, RANGES_MAX, Role,
+    decode_pair, decode_verdict, encode_pair, encode_ranges, encode_verdict,
 };
 use crate::merge::Edges;
 use crate::outbox::Outbox;
 use crate::parts::{Assembly, AssignedPlace};
 use crate::seal::{RunKey, Seal, SharedKey};
 use crate::window::{Answer, Gaps, Seen, Window};
-use crate::wire::{self, Datagram, EPOCH_OFFSET, Fixed, Kind, NUMBER_MAX, SENDER_OFFSET};
+use crate::wire::{self, Datagram, EPOCH_OFFSET, Kind, NUMBER_MAX, OriginHeader, SENDER_OFFSET};
 
 mod locate;
 mod roots;
@@ -52,7 +52,7 @@ pub(crate) enum News {
     /// old run existed.
     Restarted { place: Place, epoch: u32, known: u64 },
     /// The root took the node out. The node joins again unless it was too slow.
-    Evicted(Reason),
+    Evicted(DepartureReason),
     /// The root has been silent for the stated time.
     RootLost,
     /// The end of the stream is known.
@@ -234,7 +234,7 @@ impl Uplink {
                 let what = "more senders than a node remembers";
                 return Err(Malformed { what, offset: SENDER_OFFSET });
             }
-            let Fixed { epoch, sequence, .. } = datagram.fixed;
+            let OriginHeader { epoch, sequence, .. } = datagram.fixed;
             let next = self.last_control.entry(from).or_default();
             if (epoch, sequence) < *next {
                 self.refusals.replayed += 1;
@@ -318,14 +318,14 @@ impl Uplink {
                     return Ok(None);
                 }
                 if self.leaving {
-                    return Ok(self.join_at.take().map(|_| News::Evicted(Reason::Left)));
+                    return Ok(self.join_at.take().map(|_| News::Evicted(DepartureReason::Left)));
                 }
                 if self.place.is_none() {
                     return Ok(None);
                 }
                 self.place = None;
                 self.previous = None;
-                if reason != Reason::TooSlow {
+                if reason != DepartureReason::TooSlow {
                     // The node begins a new life under the old name, and the root forgets the old
                     // life.
                     self.rejoins += 1;
@@ -355,7 +355,7 @@ impl Uplink {
             // The parent is the root that gave the order, which may be a successor.
             place.sources.push(Peer { id: datagram.hop.from, addr: self.ordered_by });
         }
-        let Fixed { epoch, run_id, .. } = datagram.fixed;
+        let OriginHeader { epoch, run_id, .. } = datagram.fixed;
         if self.leaving || self.epoch().is_some_and(|old| epoch < old) {
             return Ok(None);
         }
@@ -657,7 +657,7 @@ impl Uplink {
         if self.place.is_some() && now.since(self.parent_heard) >= m.silence {
             self.parent_heard = now;
             if let Some(parent) = self.place.as_ref().and_then(Place::parent) {
-                let body = encode_verdict(parent.id, Reason::Silent);
+                let body = encode_verdict(parent.id, DepartureReason::Silent);
                 self.out.control_to_root(self.who.root, Kind::Suspect, body);
             }
         }
@@ -792,7 +792,7 @@ impl Uplink {
     }
 
     fn say_good_bye(&mut self) {
-        let body = encode_verdict(self.who.id, Reason::Left);
+        let body = encode_verdict(self.who.id, DepartureReason::Left);
         self.tell_roots(Kind::Leave, &body);
     }
 }

@@ -121,7 +121,7 @@ impl Kind {
 
 /// The part of the header that the origin of a datagram writes once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fixed {
+pub struct OriginHeader {
     /// Kind of the datagram.
     pub kind: Kind,
     /// Priority of the datagram.
@@ -181,7 +181,7 @@ pub const TIMED: u8 = 2;
 #[derive(Clone, Debug)]
 pub struct Datagram {
     /// The part that the origin wrote.
-    pub fixed: Fixed,
+    pub fixed: OriginHeader,
     /// The part that the last hop wrote.
     pub hop: Hop,
     /// The code as received. `Seal` checks it.
@@ -199,7 +199,7 @@ pub(crate) fn number(r: &mut Reader<'_>) -> Result<u64, Malformed> {
     Ok(number)
 }
 
-impl Fixed {
+impl OriginHeader {
     /// The fixed part of a control datagram.
     pub fn control(kind: Kind, stream: u32, epoch: u32, sequence: u64) -> Self {
         Self {
@@ -281,7 +281,7 @@ impl Fixed {
 }
 
 /// The whole header with an authentication code of zero, which `Seal` fills in.
-pub(crate) fn encode_header(fixed: &Fixed, hop: &Hop) -> [u8; HEADER_BYTES] {
+pub(crate) fn encode_header(fixed: &OriginHeader, hop: &Hop) -> [u8; HEADER_BYTES] {
     let mut out = [0; HEADER_BYTES];
     out[..FIXED_BYTES].copy_from_slice(&fixed.encode());
     out[57] = hop.level;
@@ -313,7 +313,7 @@ pub fn parse(bytes: &Bytes) -> Result<Datagram, Malformed> {
         return Err(Malformed { what: "shorter than a header", offset: bytes.len() });
     }
     let mut r = Reader::new(bytes);
-    let fixed = Fixed::read(&mut r)?;
+    let fixed = OriginHeader::read(&mut r)?;
     let hop = Hop {
         level: r.u8()?,
         flags: r.u8()?,
@@ -395,8 +395,8 @@ impl Iterator for Messages {
 mod tests {
     use super::*;
 
-    fn sample() -> (Fixed, Hop) {
-        let fixed = Fixed {
+    fn sample() -> (OriginHeader, Hop) {
+        let fixed = OriginHeader {
             kind: Kind::Data,
             class: TrafficClass::Live,
             key_id: 3,

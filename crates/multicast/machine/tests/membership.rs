@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use evenfall_core::{Arrival, Destination, Format, Machine, NodeId, StampedBy, Timestamp};
 use evenfall_multicast_machine::{
-    Config, Guest, GuestList, Identity, Reason, Receiver, ReceiverEvent, Role, Root, RootEvent,
-    Run, SharedKey,
+    Config, DepartureReason, Guest, GuestList, Identity, Receiver, ReceiverEvent, Role, Root,
+    RootEvent, Run, SharedKey,
 };
 
 const START: Timestamp = Timestamp::from_nanos(1_000_000_000);
@@ -108,7 +108,7 @@ fn a_node_that_starts_again_goes_before_it_comes_and_cannot_be_played_back() {
     let mut again = receiver(2);
     let (now, _) = talk(&mut root, &mut [(2, &mut again)], now, 60);
     let expected = [
-        RootEvent::Removed(NodeId(2), Reason::Restarted),
+        RootEvent::Removed(NodeId(2), DepartureReason::Restarted),
         RootEvent::Joined(NodeId(2), Role::Receiver, 2),
     ];
     assert_eq!(comings_and_goings(&mut root), expected);
@@ -154,7 +154,7 @@ fn a_feed_has_ended_for_all_when_the_last_receiver_has_said_good_bye() {
     let (now, _) = talk(&mut root, &mut [(2, &mut receiver)], now, 60);
     let expected = [
         RootEvent::Joined(NodeId(2), Role::Receiver, 1),
-        RootEvent::Removed(NodeId(2), Reason::Left),
+        RootEvent::Removed(NodeId(2), DepartureReason::Left),
     ];
     assert_eq!(comings_and_goings(&mut root), expected, "the feed goes on");
     root.finish(now);

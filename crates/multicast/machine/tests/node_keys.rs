@@ -10,7 +10,7 @@ use evenfall_core::{
     TrafficClass,
 };
 use evenfall_multicast_machine::forging::forge;
-use evenfall_multicast_machine::wire::{Fixed, Hop, Kind, parse};
+use evenfall_multicast_machine::wire::{Hop, Kind, OriginHeader, parse};
 use evenfall_multicast_machine::{
     Config, Identity, Mode, Receiver, ReceiverEvent, Root, Run, SharedKey,
 };
@@ -120,12 +120,12 @@ impl Feed {
         let run_id = u64::from_le_bytes([7; 8]);
         let key = SharedKey::new(run_key_id(generation), self.master.of_run(run_id, generation));
         let status = self.root.status();
-        let fixed = Fixed {
+        let fixed = OriginHeader {
             class: TrafficClass::Live,
             count: 1,
             run_id,
             first_message: status.messages,
-            ..Fixed::control(Kind::Data, 0, 1, status.frames)
+            ..OriginHeader::control(Kind::Data, 0, 1, status.frames)
         };
         let hop = Hop { from: NodeId(1), sent: SyncTime::ZERO, ..Hop::default() };
         forge(Some(&key), &fixed, &hop, b"\x05\0false")

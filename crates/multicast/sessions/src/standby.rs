@@ -42,7 +42,7 @@ pub mod session;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use evenfall_core::{Malformed, NodeId, Reader, SyncTime};
-use evenfall_multicast_machine::wire::{FIXED_BYTES, Fixed, Kind, Messages};
+use evenfall_multicast_machine::wire::{FIXED_BYTES, Kind, Messages, OriginHeader};
 use evenfall_multicast_machine::{Draft, ProducerMark};
 
 use crate::producer::{ProducerTable, SessionChange};
@@ -175,7 +175,7 @@ fn read_frame(
     entry: &Bytes,
     marks: Vec<ProducerMark>,
 ) -> Result<Draft, Malformed> {
-    let fixed = Fixed::read(r)?;
+    let fixed = OriginHeader::read(r)?;
     let is_signature = fixed.kind == Kind::Signature;
     if !fixed.kind.is_frame() || is_signature && (fixed.count, marks.len()) != (0, 0) {
         return Err(r.malformed("a frame that is not of the feed"));
@@ -333,14 +333,14 @@ mod tests {
     const VOTERS: [NodeId; 3] = [NodeId(4), NodeId(5), NodeId(6)];
 
     fn draft(epoch: u32, sequence: u64) -> FeedEntry {
-        let fixed = Fixed {
+        let fixed = OriginHeader {
             class: TrafficClass::Live,
             count: 1,
             run_id: 9,
             sequence,
             first_message: sequence,
             format: Format(3),
-            ..Fixed::control(Kind::Data, 0, epoch, 0)
+            ..OriginHeader::control(Kind::Data, 0, epoch, 0)
         };
         FeedEntry::Frame(Draft::new(fixed, Bytes::from_static(b"\x03\0abc")))
     }

@@ -33,7 +33,7 @@ const SETTLE_EVERY: Duration = Duration::from_secs(5);
 const FILES_BESIDE_CONNECTIONS: u64 = 256;
 
 /// How the process of a store speaks to its user.
-pub struct Voice<'a> {
+pub struct ServeOutput<'a> {
     /// Takes a line of the ordinary output.
     pub say: &'a dyn Fn(&str),
     /// Takes a part of the disk that cannot be used.
@@ -203,7 +203,7 @@ fn put_cluster_counts(m: &mut Metrics, sizes: &Occupancy, counts: &ServerCounts)
 
 /// Raises this process's limit of open files, and notes a limit that is too low for so many
 /// connections.
-fn raise_open_files(connections: usize, voice: &Voice<'_>) {
+fn raise_open_files(connections: usize, voice: &ServeOutput<'_>) {
     let Some(files) = procstat::raise_files() else { return };
     let most = files.saturating_sub(FILES_BESIDE_CONNECTIONS);
     if most < connections as u64 {
@@ -223,7 +223,7 @@ pub fn serve(
     directory: &Path,
     mut listen: SocketAddr,
     served: &ServedStore,
-    voice: &Voice<'_>,
+    voice: &ServeOutput<'_>,
     occupancy_every: Option<Duration>,
 ) -> Result<ServerCounts, Box<dyn Error>> {
     let mut users = ServerUsers::open(settings)?;
@@ -292,7 +292,7 @@ impl ServerUsers {
     }
 
     /// Takes a changed file in. Users who were taken out lose their connections.
-    fn refresh(&mut self, server: &Server, voice: &Voice<'_>) {
+    fn refresh(&mut self, server: &Server, voice: &ServeOutput<'_>) {
         let Some(watched) = &mut self.watched else { return };
         if self.looked_at.elapsed() < Self::LOOK_EVERY {
             return;
@@ -331,7 +331,7 @@ impl ServerUsers {
         Server::start_with(store, listen, limits)
     }
 
-    fn refresh(&mut self, _: &Server, _: &Voice<'_>) {}
+    fn refresh(&mut self, _: &Server, _: &ServeOutput<'_>) {}
 }
 
 /// How long a reader of the pages may hold a store or a server that ends.
@@ -375,7 +375,7 @@ fn attend(
     server: &Server,
     take_over: bool,
     users: &mut ServerUsers,
-    voice: &Voice<'_>,
+    voice: &ServeOutput<'_>,
     occupancy_every: Option<Duration>,
 ) -> Result<End, StoreError> {
     let (mut looked_at, mut printed_at) = (Instant::now(), Instant::now());
@@ -416,7 +416,7 @@ fn attend(
 
 /// Notes the change when the wall clock has stepped, and when it is back. Returns whether the clock
 /// has stepped.
-fn say_step(step: Option<ClockStep>, has_stepped: bool, voice: &Voice<'_>) -> bool {
+fn say_step(step: Option<ClockStep>, has_stepped: bool, voice: &ServeOutput<'_>) -> bool {
     match step {
         Some(step) if !has_stepped => (voice.note)(&format!("note: {step}")),
         None if has_stepped => (voice.note)("note: the wall clock is back, and files age again"),
@@ -426,7 +426,7 @@ fn say_step(step: Option<ClockStep>, has_stepped: bool, voice: &Voice<'_>) -> bo
 }
 
 /// Takes over files of nodes that are gone. `said` has the files whose failure the user knows.
-fn adopt(store: &Store, said: &mut BTreeSet<String>, voice: &Voice<'_>) {
+fn adopt(store: &Store, said: &mut BTreeSet<String>, voice: &ServeOutput<'_>) {
     // A takeover that fails now is tried again.
     let Ok(taken) = store.take_over() else { return };
     taken.losses.iter().for_each(voice.tell);

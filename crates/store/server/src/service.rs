@@ -8,7 +8,7 @@ use evenfall_runtime::settings::{self, KnownTable, SettingsDocument, SettingsErr
 use evenfall_runtime::telemetry::{Metrics, Telemetry};
 use serde_json::Value;
 
-use crate::role::{ServedStore, Voice, serve};
+use crate::role::{ServeOutput, ServedStore, serve};
 use crate::settings::{STORE, Settings};
 
 /// The role of this service.
@@ -56,7 +56,7 @@ impl Service for StoreService {
         let labels = Metrics::of(name, STORE);
         let observed = Arc::clone(&served);
         let _pages = Telemetry::observe(node.plain.http, keyed, labels, observed)?;
-        let voice = Voice {
+        let voice = ServeOutput {
             say: start.say,
             tell: &|loss| tracing::warn!("{name}: {loss}"),
             note: &|words| tracing::warn!("{name}: {words}"),

@@ -11,7 +11,9 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenfall_multicast_machine::replace::Step;
-use evenfall_multicast_machine::{Framed, Reason, ReceiverEvent, Release, Replacement, Tally};
+use evenfall_multicast_machine::{
+    DepartureReason, Framed, ReceiverEvent, Release, Replacement, Tally,
+};
 use evenfall_sim::{NodeIndex, Seen, SimTime, Violation, named_variants};
 
 use super::cast::message;
@@ -399,7 +401,7 @@ impl Checks {
                 (life.next, life.released, life.lost, life.finished) = (None, 0, 0, false);
             }
             ReceiverEvent::Finished => life.finished = true,
-            ReceiverEvent::Evicted(Reason::TooSlow) => {
+            ReceiverEvent::Evicted(DepartureReason::TooSlow) => {
                 self.end(seen.node, End::TooSlow);
             }
             ReceiverEvent::RootLost => life.root_lost = true,

@@ -73,7 +73,7 @@ fn one_wild_sequence_does_not_move_the_feed() {
     for wild in [1 << 60, u64::MAX - 1] {
         let mut arbiter = Arbiter::new(Some(1), ArbiterLimits::default());
         arbiter.offer(FeedSide::A, 1, body(1)).unwrap();
-        let far = Far { sequence: wild, expected: 2 };
+        let far = SequenceJump { sequence: wild, expected: 2 };
         assert_eq!(arbiter.offer(FeedSide::A, wild, body(0)), Err(far));
         assert_eq!(arbiter.announce(wild), Err(far));
         arbiter.offer(FeedSide::A, 2, body(2)).unwrap();

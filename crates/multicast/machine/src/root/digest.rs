@@ -3,7 +3,7 @@
 use evenfall_core::{ClockError, Timestamp};
 
 use super::{Root, RootEvent};
-use crate::control::{Reason, ReleaseSpread, Report, Sample};
+use crate::control::{DepartureReason, ReleaseSpread, Report, Sample};
 use crate::merge::Wait;
 use crate::replace::{Known, Step};
 
@@ -20,7 +20,7 @@ impl Root {
             self.status.worst = report.worst;
         }
         for child in self.merger.silent(now, self.config.membership.silence) {
-            self.members.suspect(now, self.me, child, Reason::Silent, &self.config);
+            self.members.suspect(now, self.me, child, DepartureReason::Silent, &self.config);
         }
         self.check_finished();
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use evenfall_core::{NodeId, Timestamp};
 
-use crate::control::{MemberFigures, Reason, Role};
+use crate::control::{DepartureReason, MemberFigures, Role};
 use crate::members::{MEMBERS_MAX, Members};
 
 /// How a node stands with the root.
@@ -22,7 +22,7 @@ pub enum MemberState {
     /// A neighbour does not hear the node, and the root asks it.
     Suspected,
     /// The node is out, for this reason.
-    Gone(Reason),
+    Gone(DepartureReason),
 }
 
 impl MemberState {
@@ -39,10 +39,10 @@ impl MemberState {
             Self::Spare => "spare",
             Self::Trial => "trial",
             Self::Suspected => "suspected",
-            Self::Gone(Reason::Left) => "left",
-            Self::Gone(Reason::Silent) => "silent",
-            Self::Gone(Reason::TooSlow) => "too slow",
-            Self::Gone(Reason::Restarted) => "restarted",
+            Self::Gone(DepartureReason::Left) => "left",
+            Self::Gone(DepartureReason::Silent) => "silent",
+            Self::Gone(DepartureReason::TooSlow) => "too slow",
+            Self::Gone(DepartureReason::Restarted) => "restarted",
         }
     }
 }
@@ -70,7 +70,7 @@ struct Entry {
     role: Role,
     /// The figures and when they came.
     figures: Option<(MemberFigures, Timestamp)>,
-    gone: Option<Reason>,
+    gone: Option<DepartureReason>,
 }
 
 /// The nodes of the run, by id.
@@ -93,7 +93,7 @@ impl MemberDirectory {
     }
 
     /// A node is out.
-    pub(super) fn note_removal(&mut self, id: NodeId, reason: Reason) {
+    pub(super) fn note_removal(&mut self, id: NodeId, reason: DepartureReason) {
         if let Some(entry) = self.entries.get_mut(&id) {
             entry.gone = Some(reason);
         }

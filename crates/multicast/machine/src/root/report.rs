@@ -12,7 +12,7 @@ pub enum RootEvent {
     /// the number of times that the node was taken out since.
     Joined(NodeId, Role, u64),
     /// A node was removed.
-    Removed(NodeId, Reason),
+    Removed(NodeId, DepartureReason),
     /// A tree has come into force. From the first tree on, published messages reach all receivers.
     View(View),
     /// A spare is being tried in the place of a straggler, or a trial has ended.

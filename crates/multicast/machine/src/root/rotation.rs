@@ -110,7 +110,7 @@ impl Root {
     /// comes into use.
     pub fn shut_out(&mut self, now: Timestamp, id: NodeId) {
         self.admission.shut_out(id);
-        self.members.remove(now, id, Reason::Left, &self.config);
+        self.members.remove(now, id, DepartureReason::Left, &self.config);
         self.act(now);
         self.renew_keys(now);
     }
@@ -164,7 +164,7 @@ impl Root {
 
     /// Holds the key of a frame before the frame is sealed. A frame of another root may be of
     /// another run than this root was in, or under a later key.
-    pub(super) fn follow_run_keys(&mut self, fixed: &Fixed) {
+    pub(super) fn follow_run_keys(&mut self, fixed: &OriginHeader) {
         let Some(rotation) = &mut self.rotation else { return };
         if rotation.run_id == fixed.run_id && self.out.seal.has_key(fixed.key_id) {
             return;

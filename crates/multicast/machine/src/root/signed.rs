@@ -27,20 +27,20 @@ impl Root {
         // The deadlines of a stream never decrease.
         let holds = self.config.mode.holds() && self.last_deadline > SyncTime::ZERO;
         let Run { epoch, id: run_id, .. } = self.run;
-        let fixed = Fixed {
+        let fixed = OriginHeader {
             class: TrafficClass::Live,
             key_id: self.out.seal.key_id(),
             run_id,
             first_message: self.next_message - u64::from(self.open.count),
             origin,
             deadline: holds.then_some(self.last_deadline),
-            ..Fixed::control(Kind::Signature, self.stream, epoch, self.next_frame)
+            ..OriginHeader::control(Kind::Signature, self.stream, epoch, self.next_frame)
         };
         self.dispatch(now, fixed, &body, 0);
     }
 
     /// Remembers a signature that leaves, or that another root made and the voters agreed on.
-    pub(super) fn note_signature(&mut self, fixed: &Fixed, body: &[u8]) {
+    pub(super) fn note_signature(&mut self, fixed: &OriginHeader, body: &[u8]) {
         if fixed.kind != Kind::Signature {
             return;
         }

@@ -21,7 +21,7 @@ use bytes::BytesMut;
 
 use super::{CHAIN_BYTES, ChainHash, FrameDigest, FrameHasher, SignatureVerifier, SignedBatch};
 use crate::recorder::Archived;
-use crate::wire::{Fixed, Kind, put_message};
+use crate::wire::{Kind, OriginHeader, put_message};
 
 /// Frames that wait for their signature. A signature counts its frames in two bytes.
 const PENDING_MAX: usize = 65_535;
@@ -156,13 +156,13 @@ impl ChainAudit {
         let Some(hasher) = &self.hasher else { return Ok(()) };
         let mut body = BytesMut::new();
         frame.messages.iter().for_each(|message| put_message(&mut body, message));
-        let fixed = Fixed {
+        let fixed = OriginHeader {
             count: frame.messages.len() as u16,
             first_message: frame.first_message,
             origin: frame.origin,
             deadline: frame.deadline,
             format: frame.format,
-            ..Fixed::control(Kind::Data, self.stream, 0, number)
+            ..OriginHeader::control(Kind::Data, self.stream, 0, number)
         };
         let (digest, messages) = (hasher.digest(&fixed, &body), frame.messages.len() as u64);
         self.pending.push_back(PendingFrame { number, digest, messages });

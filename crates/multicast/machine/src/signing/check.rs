@@ -19,7 +19,7 @@ use std::sync::Arc;
 use evenfall_core::{NodeId, Timestamp};
 
 use super::{CHAIN_BYTES, ChainHash, FrameDigest, FrameHasher, SignatureVerifier, SignedBatch};
-use crate::wire::Fixed;
+use crate::wire::OriginHeader;
 
 /// How long a signature waits for a moment in which no release is near.
 pub(crate) const CHECK_WITHIN: Duration = Duration::from_millis(1);
@@ -214,7 +214,7 @@ impl SignatureCheck {
     pub(crate) fn take_frame(
         &mut self,
         now: Timestamp,
-        fixed: &Fixed,
+        fixed: &OriginHeader,
         messages: &[u8],
         via: NodeId,
     ) {

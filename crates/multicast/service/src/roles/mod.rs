@@ -25,7 +25,7 @@ use evenfall_host::clock::{MonotonicClock, auto};
 use evenfall_host::{interrupt, pin};
 use evenfall_multicast_machine::tree::Dimensions;
 use evenfall_multicast_machine::wire::{MAGIC, STREAM_OFFSET};
-use evenfall_multicast_machine::{ChainBreak, Identity, Mode, Reason, Relay};
+use evenfall_multicast_machine::{ChainBreak, DepartureReason, Identity, Mode, Relay};
 use evenfall_port::StreamField;
 use evenfall_port::choice::{TrialLoad, TrialPart};
 use evenfall_runtime::process::{Process as Base, ProcessOptions, RoleStreams, StreamWork};
@@ -98,7 +98,7 @@ pub enum RoleError {
     /// A frame of the feed is not what the root signed.
     Broken(ChainBreak),
     /// The root took this node out.
-    Evicted(Reason),
+    Evicted(DepartureReason),
     /// Some receivers did not finish before the time limit.
     Unfinished {
         /// Receivers that finished.
@@ -163,7 +163,7 @@ impl fmt::Display for RoleError {
                 "{broken}; the feed ends here. Somebody who holds the shared key wrote it, or its \
                  signature was lost, or the root signs by a key that is not in trust.signers"
             ),
-            Self::Evicted(Reason::TooSlow) => write!(
+            Self::Evicted(DepartureReason::TooSlow) => write!(
                 f,
                 "the root evicted this node: it asked for more repair than its queue holds \
                  (multicast.repair.child_queue_max); give it more CPU or a faster link"

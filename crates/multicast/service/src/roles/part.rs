@@ -6,7 +6,9 @@ use std::time::Duration;
 use evenfall_core::{Clock, Machine, Timestamp};
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::interrupt;
-use evenfall_multicast_machine::{Reason, Receiver, ReceiverEvent, Recorder, Relay, RelayEvent};
+use evenfall_multicast_machine::{
+    DepartureReason, Receiver, ReceiverEvent, Recorder, Relay, RelayEvent,
+};
 
 use super::{Process, RoleError};
 
@@ -38,7 +40,7 @@ macro_rules! member {
             }
 
             fn has_left(event: &Self::Event) -> bool {
-                matches!(event, $event::Evicted(Reason::Left))
+                matches!(event, $event::Evicted(DepartureReason::Left))
             }
         }
     };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use evenfall_clock_service::Standing;
 use evenfall_core::Timestamp;
 use evenfall_host::clock::MonotonicClock;
-use evenfall_multicast_machine::{Reason, Relay, RelayEvent, RelayStatus};
+use evenfall_multicast_machine::{DepartureReason, Relay, RelayEvent, RelayStatus};
 use serde::Serialize;
 
 use super::part::{Ended, Part};
@@ -72,8 +72,8 @@ impl Part<Relay> for Watch<'_> {
         match event {
             RelayEvent::Finished => self.finished = Some(now + LINGER),
             RelayEvent::RootLost => self.failed = Some(RoleError::RootLost(self.root_timeout)),
-            RelayEvent::Evicted(Reason::TooSlow) => {
-                self.failed = Some(RoleError::Evicted(Reason::TooSlow));
+            RelayEvent::Evicted(DepartureReason::TooSlow) => {
+                self.failed = Some(RoleError::Evicted(DepartureReason::TooSlow));
             }
             // The machine joins again by itself.
             _ => {}

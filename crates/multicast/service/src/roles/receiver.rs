@@ -11,7 +11,7 @@ use evenfall_feed_formats::sharding::ContentHash;
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::procstat;
 use evenfall_multicast_machine::{
-    Reason, Receiver, ReceiverEvent, ReceiverStatus, Release, Tally, TrustCounts,
+    DepartureReason, Receiver, ReceiverEvent, ReceiverStatus, Release, Tally, TrustCounts,
 };
 use evenfall_multicast_report::{Flags, Lost, Released};
 use serde::Serialize;
@@ -150,8 +150,8 @@ impl<'s, S: Sink> Delivery<'s, S> {
             ReceiverEvent::RootLost if self.finished.contains(&stream) => {}
             ReceiverEvent::RootLost => self.failed = Some(RoleError::RootLost(self.root_timeout)),
             ReceiverEvent::Broken(broken) => self.failed = Some(RoleError::Broken(broken)),
-            ReceiverEvent::Evicted(Reason::TooSlow) => {
-                self.failed = Some(RoleError::Evicted(Reason::TooSlow));
+            ReceiverEvent::Evicted(DepartureReason::TooSlow) => {
+                self.failed = Some(RoleError::Evicted(DepartureReason::TooSlow));
             }
             ReceiverEvent::Placed(place) => {
                 if let Some(from) = self.live_from.get_mut(stream as usize) {

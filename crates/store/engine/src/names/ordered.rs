@@ -8,7 +8,9 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use evenfall_keys_client::keys::{Existing, ExpectedState, KeyLifetime, KeyRefusal, Op, check_key};
+use evenfall_keys_client::keys::{
+    Existing, ExpectedState, KeyLifetime, KeyOperation, KeyRefusal, check_key,
+};
 use evenfall_keys_client::{ClientError, KeysClient};
 
 use super::NamesError;
@@ -74,10 +76,10 @@ impl Drop for Ordered {
 
 impl Held {
     /// Carries out all operations, or none. Returns whether their conditions held.
-    fn change(&mut self, ops: &[Op]) -> Result<bool, NamesError> {
-        let is_of_session = |op: &Op| match op {
-            Op::Expect { state, .. } => matches!(state, ExpectedState::Owned(_)),
-            Op::Put { kind, .. } => *kind == KeyLifetime::Ephemeral,
+    fn change(&mut self, ops: &[KeyOperation]) -> Result<bool, NamesError> {
+        let is_of_session = |op: &KeyOperation| match op {
+            KeyOperation::Expect { state, .. } => matches!(state, ExpectedState::Owned(_)),
+            KeyOperation::Put { kind, .. } => *kind == KeyLifetime::Ephemeral,
             _ => false,
         };
         let is_of_session = ops.iter().any(is_of_session);
@@ -95,7 +97,7 @@ impl Held {
                 | KeyRefusal::NoSession,
             )) => Ok(false),
             Err(ClientError::Refused(KeyRefusal::BadKey | KeyRefusal::TooLong)) => {
-                let is_bad = |op: &&Op| check_key(op.key()).is_err();
+                let is_bad = |op: &&KeyOperation| check_key(op.key()).is_err();
                 let what = match ops.iter().find(is_bad) {
                     Some(op) => format!("{:?} cannot be a key", op.key()),
                     None => "an entry is longer than the megabyte that they take".to_owned(),
@@ -150,7 +152,7 @@ impl NameService for Ordered {
             return Ok(false);
         }
         let conditions = conditions.into_iter().map(condition);
-        let ops: Vec<Op> = conditions.chain(steps.into_iter().map(step)).collect();
+        let ops: Vec<KeyOperation> = conditions.chain(steps.into_iter().map(step)).collect();
         let is_done = held.change(&ops)?;
         if is_done {
             leased.retain(|key| !held.keys.contains(key));
@@ -178,10 +180,12 @@ impl NameService for Ordered {
 
     fn lease_keep_alive(&self, id: i64) -> Result<bool, NamesError> {
         let mut held = lock(&self.held);
-        let owned =
-            |key: &String| Op::Expect { key: key.clone(), state: ExpectedState::Owned(id as u64) };
+        let owned = |key: &String| KeyOperation::Expect {
+            key: key.clone(),
+            state: ExpectedState::Owned(id as u64),
+        };
         // A key that an operator has deleted ends the lease, too.
-        let ops: Vec<Op> = held.keys.iter().map(owned).collect();
+        let ops: Vec<KeyOperation> = held.keys.iter().map(owned).collect();
         let is_there = held.change(&ops)?;
         // Without keys, the call may have opened another session.
         let (session, _) = held.client.session().map_err(said)?;
@@ -189,26 +193,26 @@ impl NameService for Ordered {
     }
 }
 
-fn condition(condition: Condition) -> Op {
+fn condition(condition: Condition) -> KeyOperation {
     match condition {
         Condition::Unchanged(key, revision) => {
-            Op::Expect { key, state: ExpectedState::Modified(revision as u64) }
+            KeyOperation::Expect { key, state: ExpectedState::Modified(revision as u64) }
         }
         Condition::Leased(key, lease) => {
-            Op::Expect { key, state: ExpectedState::Owned(lease as u64) }
+            KeyOperation::Expect { key, state: ExpectedState::Owned(lease as u64) }
         }
     }
 }
 
-fn step(step: Step) -> Op {
+fn step(step: Step) -> KeyOperation {
     match step {
-        Step::Put(key, value, 0) => Op::put(key, value, Existing::Any(true)),
+        Step::Put(key, value, 0) => KeyOperation::put(key, value, Existing::Any(true)),
         Step::Put(key, value, _) => {
             let (existing, kind) = (Existing::Any(true), KeyLifetime::Ephemeral);
             let (value, numbered, rights) = (Some(value), false, Vec::new());
-            Op::Put { key, value, existing, kind, numbered, rights }
+            KeyOperation::Put { key, value, existing, kind, numbered, rights }
         }
-        Step::Delete(key) => Op::Delete { key, version: None },
+        Step::Delete(key) => KeyOperation::Delete { key, version: None },
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use evenfall_consensus_replica::{RackSettings, SecondRound};
 use evenfall_core::Objects as _;
 use evenfall_host::process::{self, Signal};
-use evenfall_keys_client::keys::Op;
+use evenfall_keys_client::keys::KeyOperation;
 use evenfall_keys_zookeeper::Settings;
 use evenfall_store_engine::names::etcd::Etcd;
 use evenfall_store_engine::names::name_service::NameService as _;
@@ -244,7 +244,7 @@ impl Names {
         let replica = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let mut keys = evenfall_keys_client::KeysClient::new(vec![replica], STARTS);
         let key = format!("evenfall/ticks/nodes/{node:08x}");
-        keys.change(vec![Op::Delete { key, version: None }]).expect("revoked");
+        keys.change(vec![KeyOperation::Delete { key, version: None }]).expect("revoked");
     }
 }
 

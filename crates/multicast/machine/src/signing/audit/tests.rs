@@ -39,14 +39,14 @@ fn frame(number: u64) -> Archived {
 fn add(chain: &mut SigningChain, frame: &Archived) {
     let mut body = BytesMut::new();
     frame.messages.iter().for_each(|message| put_message(&mut body, message));
-    let fixed = Fixed {
+    let fixed = OriginHeader {
         count: 2,
         run_id: RUN,
         first_message: frame.first_message,
         origin: frame.origin,
         deadline: frame.deadline,
         format: frame.format,
-        ..Fixed::control(Kind::Data, 0, 5, frame.sequence)
+        ..OriginHeader::control(Kind::Data, 0, 5, frame.sequence)
     };
     chain.add(Timestamp::ZERO, &fixed, &body);
 }

@@ -12,8 +12,8 @@ fn at(ms: u64) -> Timestamp {
     Timestamp::from_nanos(1_000_000_000 + ms * 1_000_000)
 }
 
-fn fixed(kind: Kind, sequence: u64) -> Fixed {
-    Fixed {
+fn fixed(kind: Kind, sequence: u64) -> OriginHeader {
+    OriginHeader {
         class: TrafficClass::Live,
         count: u16::from(kind == Kind::Data),
         run_id: RUN,
@@ -21,7 +21,7 @@ fn fixed(kind: Kind, sequence: u64) -> Fixed {
         origin: SyncTime::from_nanos(sequence * 1_000),
         deadline: (kind == Kind::Data).then(|| SyncTime::from_nanos(sequence * 1_000 + 500)),
         format: Format(3),
-        ..Fixed::control(kind, 0, 5, sequence)
+        ..OriginHeader::control(kind, 0, 5, sequence)
     }
 }
 
@@ -51,7 +51,7 @@ impl SignatureVerifier for AnySigner {
 /// A frame as it is sent: its header, and its messages or the body of a signature.
 #[derive(Clone, Debug)]
 struct Sent {
-    fixed: Fixed,
+    fixed: OriginHeader,
     body: Vec<u8>,
 }
 

@@ -7,7 +7,7 @@ use evenfall_clock_service::Standing;
 use evenfall_core::{Clock, NodeId, SyncTime, Timestamp};
 use evenfall_feed_formats::sharding::ContentHash;
 use evenfall_multicast_machine::replace::{Replacement, Step};
-use evenfall_multicast_machine::{Framed, Reason, Role, Root, RootEvent};
+use evenfall_multicast_machine::{DepartureReason, Framed, Role, Root, RootEvent};
 use evenfall_multicast_report::Sent;
 
 use super::queue::{Queue, Queued};
@@ -260,13 +260,13 @@ impl RunLedger {
         }
     }
 
-    fn removed(&mut self, now: Timestamp, stream: u32, id: NodeId, reason: Reason) {
+    fn removed(&mut self, now: Timestamp, stream: u32, id: NodeId, reason: DepartureReason) {
         let name = self.name(id);
         let (kind, why) = match reason {
-            Reason::Left => ("leave", "it left"),
-            Reason::Silent => ("evict", "it was silent and did not answer"),
-            Reason::TooSlow => ("evict", "it asked for more repair than its queue holds"),
-            Reason::Restarted => ("leave", "it started again"),
+            DepartureReason::Left => ("leave", "it left"),
+            DepartureReason::Silent => ("evict", "it was silent and did not answer"),
+            DepartureReason::TooSlow => ("evict", "it asked for more repair than its queue holds"),
+            DepartureReason::Restarted => ("leave", "it started again"),
             _ => ("evict", "the root took it out"),
         };
         let text = format!("{name} is out of tree {stream}: {why}");
@@ -280,7 +280,7 @@ impl RunLedger {
         let until = self.trees[stream as usize].framed;
         for own in &mut self.memberships {
             if own.receiver == id && own.stream == stream && own.until.is_none() {
-                (own.until, own.left) = (Some(until), reason == Reason::Left);
+                (own.until, own.left) = (Some(until), reason == DepartureReason::Left);
             }
         }
     }
@@ -362,7 +362,7 @@ mod tests {
     #[test]
     fn proxy_that_goes_is_expected_to_release_nothing() {
         let mut book = book(1);
-        book.removed(NOW, 0, NodeId(1), Reason::Silent);
+        book.removed(NOW, 0, NodeId(1), DepartureReason::Silent);
         assert_eq!(book.memberships, []);
         assert!(book.events.last().unwrap().text.contains("silent"));
     }
@@ -385,7 +385,7 @@ mod tests {
         let mut book = book(1);
         book.joined(NOW, 0, (NodeId(9), Role::Recorder), STARTED);
         book.place_newcomers(0, |_| Some(0));
-        book.removed(NOW, 0, NodeId(9), Reason::Silent);
+        book.removed(NOW, 0, NodeId(9), DepartureReason::Silent);
         assert_eq!(book.memberships, []);
     }
 
@@ -394,7 +394,7 @@ mod tests {
         let mut book = book(1);
         (0..4).for_each(|sequence| frame(&mut book, sequence));
         book.joined(NOW, 0, (NodeId(9), Role::Receiver), STARTED);
-        book.removed(NOW, 0, NodeId(9), Reason::Left);
+        book.removed(NOW, 0, NodeId(9), DepartureReason::Left);
         assert_eq!(book.memberships, []);
     }
 
@@ -408,7 +408,7 @@ mod tests {
     fn receiver_back_from_a_pause_goes_on_where_it_was() {
         let mut book = book(2);
         (0..4).for_each(|sequence| frame(&mut book, sequence));
-        book.removed(NOW, 0, NodeId(2), Reason::Silent);
+        book.removed(NOW, 0, NodeId(2), DepartureReason::Silent);
         assert_eq!(spans(&book, 0), [(0, Some(12), STARTED)]);
         assert_eq!(spans(&book, 1), [(0, None, STARTED)], "still in the other tree");
         book.joined(NOW, 0, (NodeId(2), Role::Receiver), STARTED + 1);
@@ -417,7 +417,7 @@ mod tests {
 
     #[test]
     fn receiver_that_is_started_again_opens_a_membership_of_its_own() {
-        for reason in [Reason::Silent, Reason::Left, Reason::Restarted] {
+        for reason in [DepartureReason::Silent, DepartureReason::Left, DepartureReason::Restarted] {
             let mut book = book(1);
             (0..4).for_each(|sequence| frame(&mut book, sequence));
             book.removed(NOW, 0, NodeId(2), reason);
@@ -434,7 +434,7 @@ mod tests {
         let mut book = book(2);
         book.trees.iter_mut().for_each(|tree| tree.formed = false);
         for stream in [0, 1] {
-            book.removed(NOW, stream, NodeId(2), Reason::Restarted);
+            book.removed(NOW, stream, NodeId(2), DepartureReason::Restarted);
             book.joined(NOW, stream, (NodeId(2), Role::Receiver), AGAIN);
             assert_eq!(spans(&book, stream), [(0, None, AGAIN)]);
         }
