@@ -246,6 +246,11 @@ impl ReplicatedRoot {
         self.voter.as_ref().map_or(now, |voter| voter.session.heard_majority(now))
     }
 
+    /// Votes of other roots that came again and were dropped.
+    pub fn repeated_votes(&self) -> u64 {
+        self.voter.as_ref().map_or(0, |voter| voter.session.repeated_votes())
+    }
+
     /// Whether this root sends the feed.
     pub fn leads(&self) -> bool {
         !self.root.is_waiting()

@@ -16,8 +16,11 @@
 //!
 //! ```text
 //!  HELLO
-//!  0       2         3      4        5       6            7
-//!  | magic | version | kind | key id | place | in session | a life u64 for each root | code u64 |
+//!  0       2         3      4        5       6          7
+//!  | magic | version | kind | key id | place | standing | a life u64 for each root | code u64 |
+//!                                              0 in no session
+//!                                              1 in the session of these lives
+//!                                              2 in a session without the root that this answers
 //!
 //!  VOTE
 //!  0       2         3      4        5       6      8             16           24
@@ -28,7 +31,11 @@
 //! With a key, a HELLO has a keyed code (SipHash-2-4), and the datagram inside a VOTE is sealed
 //! (ChaCha20-Poly1305) with the bytes in front of it as associated data. Each root seals under a
 //! key of its own in each session, with the number as the nonce. A recorded vote of another session
-//! opens in none. A recorded vote of the same session is an old datagram, which the order survives.
+//! opens in none. A recorded vote of the same session opens, but its number was there before. The
+//! vote is then dropped and counted: it must not pass for a sign of life of a root that is dead.
+//!
+//! A recorded greeting stops no root. A root believes that it was replaced when a greeting says so
+//! (standing 2) and names the life of this very process, which no earlier greeting can name.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -45,9 +52,19 @@ use evenfall_core::cipher::TAG_BYTES;
 /// "EV" in ASCII.
 pub const MAGIC: [u8; 2] = *b"EV";
 /// Version of this layout. Another version is refused.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const HELLO: u8 = 1;
 const VOTE: u8 = 2;
+/// The standing of a root in its greeting: in no session yet.
+const WAITING: u8 = 0;
+/// In the session of the lives that the greeting names.
+const IN_SESSION: u8 = 1;
+/// In a session without the root that the greeting answers. In the place of that root, the greeting
+/// names the life that the root has just stated.
+const REPLACED: u8 = 2;
+/// Numbers of a root's votes that are remembered. The network hardly reorders datagrams of one
+/// sender, and a proposal of 2 MiB leaves in 1,500 datagrams of which a few may overtake others.
+const VOTE_WINDOW: u64 = 1_024;
 /// Bytes of a vote in front of the datagram of the order.
 pub const VOTE_HEAD_BYTES: usize = 24;
 /// Bytes that a session adds to a datagram of the order.
@@ -71,6 +88,45 @@ struct Peer {
     heard: Timestamp,
 }
 
+/// The numbers of the newest votes of one root, so that each vote counts once.
+#[derive(Clone)]
+struct VoteWindow {
+    newest: u64,
+    /// A bit for each of the newest numbers, at its place modulo [`VOTE_WINDOW`].
+    seen: [u64; (VOTE_WINDOW / 64) as usize],
+}
+
+impl VoteWindow {
+    fn new() -> Self {
+        Self { newest: 0, seen: [0; (VOTE_WINDOW / 64) as usize] }
+    }
+
+    /// Notes the number of an authentic vote. Returns whether the vote is new. A vote that is
+    /// further back than the window is taken for a repeat.
+    fn note(&mut self, number: u64) -> bool {
+        if number <= self.newest.saturating_sub(VOTE_WINDOW) {
+            return false;
+        }
+        if number > self.newest {
+            // The bits of the numbers that enter the window are those of numbers that leave it.
+            let first = (self.newest + 1).max(number.saturating_sub(VOTE_WINDOW - 1));
+            for entering in first..=number {
+                let (word, bit) = Self::bit_of(entering);
+                self.seen[word] &= !bit;
+            }
+            self.newest = number;
+        }
+        let (word, bit) = Self::bit_of(number);
+        let is_new = self.seen[word] & bit == 0;
+        self.seen[word] |= bit;
+        is_new
+    }
+
+    fn bit_of(number: u64) -> (usize, u64) {
+        ((number % VOTE_WINDOW / 64) as usize, 1 << (number % 64))
+    }
+}
+
 /// A session in which all roots are.
 struct Open {
     number: u64,
@@ -78,6 +134,8 @@ struct Open {
     sent: u64,
     /// The ciphers of the roots, by place; none without a key.
     ciphers: Vec<Cipher>,
+    /// The votes that came, by the place of their root.
+    heard: Vec<VoteWindow>,
 }
 
 /// See the module documentation.
@@ -91,6 +149,8 @@ pub struct VoterSession {
     code: Option<MacKey>,
     open: Option<Open>,
     is_replaced: bool,
+    /// Votes that came again and were dropped.
+    repeated: u64,
     hello_at: Timestamp,
     out: VecDeque<Transmit>,
 }
@@ -127,6 +187,7 @@ impl VoterSession {
             code: key.map(code_key),
             open: None,
             is_replaced: false,
+            repeated: 0,
             hello_at: Timestamp::ZERO,
             out: VecDeque::new(),
         })
@@ -145,6 +206,12 @@ impl VoterSession {
     /// Whether the others go on without this root, because it was started again.
     pub fn is_replaced(&self) -> bool {
         self.is_replaced
+    }
+
+    /// Votes that came again and were dropped. Without a key no vote is authentic, so none counts
+    /// as repeated.
+    pub fn repeated_votes(&self) -> u64 {
+        self.repeated
     }
 
     /// The roots of which nothing was heard yet.
@@ -186,7 +253,7 @@ impl VoterSession {
         }
         match kind {
             HELLO => self.greeted(now, place, &arrival.datagram).map(|()| None),
-            VOTE => self.unseal(now, place, &arrival.datagram).map(Some),
+            VOTE => self.unseal(now, place, &arrival.datagram),
             _ => Err(r.malformed("no such kind")),
         }
     }
@@ -196,7 +263,10 @@ impl VoterSession {
         let (said, code) = datagram.split_at(split);
         let mut r = Reader::new(said);
         r.take(6)?;
-        let is_in = r.u8()? != 0;
+        let standing = r.u8()?;
+        if standing > REPLACED {
+            return Err(r.malformed("no such standing"));
+        }
         let lives = (0..self.peers.len()).map(|_| r.u64()).collect::<Result<Vec<_>, _>>()?;
         r.finish()?;
         if MacKey::mac_of(self.code.as_ref(), &[said]).to_le_bytes() != code {
@@ -204,18 +274,25 @@ impl VoterSession {
         }
         let (own, theirs) = (self.lives[self.place], lives[from]);
         if self.open.is_some() {
-            // A root that knows less than this one, or that was started again.
-            if !is_in {
-                self.greet(from);
+            if standing == WAITING {
+                // A root that knows less than this one, or that was started again.
+                match theirs == self.lives[from] {
+                    true => self.greet(from),
+                    false => self.turn_away(from, theirs),
+                }
             }
             return Ok(());
         }
-        if is_in && lives[self.place] != own {
+        if standing != WAITING && lives[self.place] != own {
+            // Recorded in an earlier session, or sent before this life had said anything.
+            return Err(r.malformed("a greeting that does not know this life of the root"));
+        }
+        if standing == REPLACED {
             self.is_replaced = true;
             return Ok(());
         }
         self.peers[from].heard = now;
-        if is_in {
+        if standing == IN_SESSION {
             // All roots, this one too, have named these lives before.
             self.enter(now, lives);
             return Ok(());
@@ -247,7 +324,8 @@ impl VoterSession {
         let ciphers = self.key.iter().flat_map(|key| places.clone().map(|at| cipher(at, key)));
         let ciphers = ciphers.collect();
         self.lives = lives;
-        self.open = Some(Open { number, sent: 0, ciphers });
+        let heard = vec![VoteWindow::new(); self.peers.len()];
+        self.open = Some(Open { number, sent: 0, ciphers, heard });
         self.peers.iter_mut().for_each(|peer| peer.heard = now);
         self.greet_all(now);
     }
@@ -259,9 +337,22 @@ impl VoterSession {
     }
 
     fn greet(&mut self, to: usize) {
+        let standing = if self.open.is_some() { IN_SESSION } else { WAITING };
+        let lives = self.lives.clone();
+        self.queue_greeting(to, standing, &lives);
+    }
+
+    /// Tells a root that was started again, under this life, that the others go on without it.
+    fn turn_away(&mut self, to: usize, life: u64) {
+        let mut lives = self.lives.clone();
+        lives[to] = life;
+        self.queue_greeting(to, REPLACED, &lives);
+    }
+
+    fn queue_greeting(&mut self, to: usize, standing: u8, lives: &[u64]) {
         let mut hello = self.start(HELLO);
-        hello.put_u8(u8::from(self.open.is_some()));
-        self.lives.iter().for_each(|life| hello.put_u64_le(*life));
+        hello.put_u8(standing);
+        lives.iter().for_each(|life| hello.put_u64_le(*life));
         let code = MacKey::mac_of(self.code.as_ref(), &[&hello]);
         hello.put_u64_le(code);
         if self.out.len() >= OUT_MAX {
@@ -303,28 +394,33 @@ impl VoterSession {
         Some(Transmit { head: Head::new(&head), body: body.freeze(), ..order.clone() })
     }
 
-    /// The datagram of the order in a vote.
+    /// The datagram of the order in a vote; `None` for a vote that came before.
     fn unseal(
         &mut self,
         now: Timestamp,
         from: usize,
         datagram: &Bytes,
-    ) -> Result<Bytes, Malformed> {
+    ) -> Result<Option<Bytes>, Malformed> {
         let mut r = Reader::new(datagram);
         r.take(8)?;
         let (session, number) = (r.u64()?, r.u64()?);
-        let open = self.open.as_ref().filter(|open| open.number == session);
+        let open = self.open.as_mut().filter(|open| open.number == session);
         let Some(open) = open else { return Err(r.malformed("a vote of another session")) };
         let (head, body) = (&datagram[..VOTE_HEAD_BYTES], datagram.slice(VOTE_HEAD_BYTES..));
         let order = match open.ciphers.get(from) {
             None => body,
             Some(cipher) => {
                 let forged = r.malformed("a vote that does not open under the shared key");
-                cipher.open(number, head, &body).ok_or(forged)?
+                let order = cipher.open(number, head, &body).ok_or(forged)?;
+                if !open.heard[from].note(number) {
+                    self.repeated += 1;
+                    return Ok(None);
+                }
+                order
             }
         };
         self.peers[from].heard = now;
-        Ok(order)
+        Ok(Some(order))
     }
 
     /// The next greeting.
@@ -458,6 +554,60 @@ mod tests {
         let mut strangers = three(None);
         talk(&mut strangers, &[0, 1, 2], 0);
         assert!(strangers[1].handle(now, &arrival(0, &sent)).is_err(), "no key");
+    }
+
+    #[test]
+    fn a_recorded_vote_counts_once_and_is_no_sign_of_life() {
+        let key = SharedKey::new(1, [7; 32]);
+        let mut roots = three(Some(&key));
+        talk(&mut roots, &[0, 1, 2], 0);
+        let sent: Vec<_> =
+            (0..3).map(|_| vote(&mut roots[2], b"order").expect("a session")).collect();
+        // The network may change the order of votes.
+        for place in [1, 0, 2] {
+            let taken = roots[0].handle(at_ms(1_000), &arrival(2, &sent[place]));
+            assert!(taken.is_ok_and(|order| order.is_some()), "vote {place}");
+        }
+        for again in &sent {
+            assert_eq!(roots[0].handle(at_ms(8_000), &arrival(2, again)), Ok(None));
+        }
+        assert_eq!((roots[0].repeated_votes(), roots[1].repeated_votes()), (3, 0));
+        assert_eq!(roots[0].heard_majority(at_ms(9_000)), at_ms(1_000), "root 2 may be dead");
+    }
+
+    #[test]
+    fn a_window_of_votes_takes_each_number_once_whatever_the_order() {
+        let mut window = VoteWindow::new();
+        assert!((1..=3).all(|number| window.note(number)));
+        assert!(!window.note(2));
+        assert!(window.note(3 + VOTE_WINDOW) && !window.note(3), "further back than the window");
+        assert!(window.note(4) && !window.note(4), "the oldest number of the window");
+        assert!(window.note(u64::MAX) && !window.note(u64::MAX) && window.note(u64::MAX - 1));
+        assert!(!window.note(5));
+    }
+
+    #[test]
+    fn a_greeting_of_an_earlier_session_stops_no_root() {
+        let key = SharedKey::new(1, [7; 32]);
+        let mut yesterday = three(Some(&key));
+        talk(&mut yesterday, &[0, 1, 2], 0);
+        let mut today: Vec<_> = (0..3).map(|at| root(at, 50, Some(&key))).collect();
+        // What the roots of yesterday say in their session, and to a root that was started again.
+        let mut again = root(0, 99, Some(&key));
+        again.handle_timeout(at_ms(1_000));
+        let hello = again.poll_transmit().expect("a greeting");
+        yesterday[1].handle(at_ms(1_000), &arrival(0, &hello)).expect("a greeting");
+        let turned_away = yesterday[1].poll_transmit().expect("an answer");
+        yesterday[1].greet(0);
+        let in_session = yesterday[1].poll_transmit().expect("a greeting");
+        for recorded in [&turned_away, &in_session] {
+            assert!(today[0].handle(at_ms(0), &arrival(1, recorded)).is_err());
+        }
+        assert!(!today[0].is_replaced());
+        talk(&mut today, &[0, 1, 2], 0);
+        assert!(today.iter().all(|root| root.is_open() && !root.is_replaced()));
+        assert_eq!(again.handle(at_ms(1_000), &arrival(1, &turned_away)), Ok(None));
+        assert!(again.is_replaced(), "the answer names its life");
     }
 
     #[test]

@@ -289,6 +289,9 @@ impl<'a> Run<'a> {
         let help = "Datagrams that were no messages.";
         // A datagram that is no message names no tree.
         page.counter("malformed_datagrams_total", help, 0, self.process.base.refused());
+        for (tree, candidate) in (0..).zip(&self.roots).filter(|(_, root)| root.is_voter()) {
+            page::put_repeated_votes(&mut page, tree, candidate.repeated_votes());
+        }
         self.intake.status().iter().for_each(|feed| feed.show(&mut page));
         let clock = self.process.standing().map(|standing| ClockPage::of(standing, &pages));
         self.process.publish_with(pages, clock, ill, move |_| page);

@@ -99,6 +99,11 @@ pub(super) fn metrics<'a>(
     m
 }
 
+/// Adds the votes of other roots that were dropped because they came again.
+pub(super) fn put_repeated_votes(m: &mut Metrics, tree: u32, votes: u64) {
+    m.counter("repeated_votes_total", "Votes that came again and were dropped.", tree, votes);
+}
+
 /// Adds how even the deliveries are.
 fn put_fairness(m: &mut Metrics, tree: u32, fairness: &LiveFairness) {
     let FairnessSums { window, lateness, oml, .. } = fairness.total();
