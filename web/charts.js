@@ -118,13 +118,16 @@ function shape(parent, tag, attributes, text) {
 let drawn = 0;
 /** Width of a window below which cards stand one below the other. */
 const NARROW = 820;
+/** Asking a window for its width makes the browser lay out all that has changed, so it is kept. */
+let windowWidth = window.innerWidth;
+window.addEventListener("resize", () => { windowWidth = window.innerWidth; });
+const isNarrow = () => windowWidth <= NARROW;
 
 /** A card with a heading, a sentence, a legend and a drawing surface. */
 function card(title, sentence, { wide = false, legend = [], height = 250 } = {}) {
   drawn += 1;
   // A phone gets a drawing of its own width, in which words keep their size.
-  const narrow = window.innerWidth <= NARROW;
-  const width = narrow ? Math.max(260, window.innerWidth - 66) : wide ? 1160 : 570;
+  const width = isNarrow() ? Math.max(260, windowWidth - 66) : wide ? 1160 : 570;
   const made = element("section", { class: wide ? "card wide" : "card" },
     element("h3", {}, title), element("p", {}, sentence));
   if (legend.length > 0) {

@@ -185,6 +185,9 @@ const NAMED = 40;
 let shapeOfTree = "";
 const cells = new Map();
 let byId = new Map();
+/** Looks until every cell's colour follows its delay. A changed colour costs the browser a style, and a
+ * thousand at once make a look late; a delay is that of ten seconds, so that its colour may be a second old. */
+const SHADING = 4;
 
 const nameOf = (id) => (byId.get(id) || { name: id === null ? "–" : `node ${id}` }).name;
 
@@ -210,23 +213,53 @@ function markAunts(node, on) {
 
 function cellOf(node, inner) {
   const cell = element("button", { type: "button", class: `node ${inner ? "inner" : "leaf"}` });
-  const now = () => byId.get(node.id) || node;
-  cell.addEventListener("pointerenter", () => markAunts(now(), true));
-  cell.addEventListener("pointermove", (event) => showTip(event, say(now())));
-  cell.addEventListener("pointerleave", () => { hideTip(); markAunts(now(), false); });
-  cell.addEventListener("focus", () => { document.getElementById("said").textContent = say(now()); });
-  cell.addEventListener("click", () => { chosen = chosen === node.id ? null : node.id; drawTree(); });
-  cells.set(node.id, { cell, inner, isAunt: false, kind: "", text: "", label: "" });
+  cell.nodeId = node.id;
+  cells.set(node.id, { cell, inner, isAunt: false, load: null, kind: "", text: "", label: "" });
   return cell;
+}
+
+/** Listens for all cells at once: a thousand cells with five listeners each take long to build. */
+function listen(place) {
+  const at = (target) => {
+    const cell = target instanceof Element ? target.closest(".node") : null;
+    return cell ? byId.get(cell.nodeId) : undefined;
+  };
+  place.addEventListener("pointerover", (event) => {
+    const node = at(event.target);
+    if (node) markAunts(node, true);
+  });
+  place.addEventListener("pointermove", (event) => {
+    const node = at(event.target);
+    if (node) showTip(event, say(node));
+  });
+  place.addEventListener("pointerout", (event) => {
+    const node = at(event.target);
+    if (node) { hideTip(); markAunts(node, false); }
+  });
+  place.addEventListener("focusin", (event) => {
+    const node = at(event.target);
+    if (node) document.getElementById("said").textContent = say(node);
+  });
+  place.addEventListener("click", (event) => {
+    const node = at(event.target);
+    if (node) { chosen = chosen === node.id ? null : node.id; drawTree(); }
+  });
+}
+
+/** The step of a cell's colour. A delay near the border of two steps keeps the step that is shown. */
+function loadOf(node, shown) {
+  const wanted = seen.hold && node.p99 ? Math.min(1, node.p99 / seen.hold) * LOADS : LOADS / 3;
+  const isDue = (node.id + looks) % SHADING === 0 && Math.abs(wanted - shown.load) > 0.75;
+  if (shown.load === null || isDue) shown.load = Math.round(wanted);
+  return shown.load;
 }
 
 /** What a cell shows now. What it shows already is in `shown`, since a thousand looks into the document
  * take longer than all the rest of a drawing. */
 function drawCell(node, shown) {
   const { cell, inner } = shown;
-  const load = seen.hold && node.p99 ? Math.round(Math.min(1, node.p99 / seen.hold) * LOADS) : LOADS / 3;
-  const kind = `node ${inner ? "inner" : "leaf"} ${node.mood} load-${load}${chosen === node.id ? " at" : ""}`
-    + (shown.isAunt ? " aunt" : "");
+  const kind = `node ${inner ? "inner" : "leaf"} ${node.mood} load-${loadOf(node, shown)}`
+    + `${chosen === node.id ? " at" : ""}${shown.isAunt ? " aunt" : ""}`;
   if (shown.kind !== kind) cell.className = shown.kind = kind;
   const isNamed = inner ? !isCrowded(node) : seen.nodes.length <= NAMED;
   // Figures are put into words only where they are shown, since words take longer than the rest.
@@ -294,6 +327,7 @@ const treeHead = element("p", {});
 const treeBody = element("div", {});
 const keys = element("ul", { class: "keys", "aria-label": "colours" });
 const panel = element("div", { class: "chosen" });
+listen(treeBody);
 tree.append(element("h3", {}, "Every node, below its proxy"), treeHead, treeBody, keys, panel);
 
 function drawTree() {
@@ -322,7 +356,7 @@ function drawTree() {
 
 function drawChosen() {
   const node = byId.get(chosen);
-  if (!node) { panel.replaceChildren(); return; }
+  if (!node) { if (panel.firstChild) panel.replaceChildren(); return; }
   const line = (lines.get(node.id) || []).filter((v) => v > 0);
   const clock = node.clock === "same" ? "the root's own" : node.clock_bound === null
     ? node.clock || "unknown" : `within ${duration(node.clock_bound)}`;
@@ -359,7 +393,7 @@ function shownPoints() {
 
 /** A picture over time: `curves` has colour, name and key of each line. */
 function overTime(name, words, curves, format, { share = false, bars = null } = {}) {
-  const wide = window.innerWidth > 820;
+  const wide = !isNarrow();
   const { card: made, svg, width, height } = card(name, words, { height: 210,
     legend: curves.map(([colour, of]) => [colour, of]).concat(bars ? [["bad", bars, true]] : []) });
   made.dataset.picture = name;
@@ -479,7 +513,8 @@ function drawVerdict() {
   setText(total, seen.total);
   setText(title, seen.root ? `${seen.root}, mode ${seen.mode}` : "A run of evenfall");
   const words = WORDS[mood];
-  document.title = `${words ? `${words} · ` : ""}evenfall live`;
+  const heading = `${words ? `${words} · ` : ""}evenfall live`;
+  if (document.title !== heading) document.title = heading;
 }
 
 let looks = 0;
