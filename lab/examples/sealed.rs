@@ -14,7 +14,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_feed_formats::{FeedMessage, open};
-use evenfall_store_engine::{ChunkForm, Level, RecordSource, Store, StoreConfig, chunk_codec};
+use evenfall_store_engine::{
+    ChunkForm, RecordSource, Store, StoreAckLevel, StoreConfig, chunk_codec,
+};
 use evenfall_store_format::Schema;
 use evenfall_store_format::columnar::{ChunkCodec, GROUPS_PER_CHUNK, columnar_name};
 use evenfall_store_format::layout::{CHUNK_BYTES, DataChunk, SEGMENTS_PER_CHUNK};
@@ -44,7 +46,7 @@ fn record(feed: &Path, days: i64, directory: &Path) -> Result<u64, Failure> {
     let config =
         StoreConfig { chunks: ChunkForm::Raw, objects: None, ..StoreConfig::new(directory) };
     let store = Store::open(config)?.store;
-    let mut writer = RecordingWriter::new(&store, "feed", 1, Level::Memory)?;
+    let mut writer = RecordingWriter::new(&store, "feed", 1, StoreAckLevel::Memory)?;
     let mut number = 0;
     for day in 0..days {
         for message in &messages {

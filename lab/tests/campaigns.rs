@@ -3,11 +3,11 @@
 use std::process::Command;
 
 use evenfall_campaigns::{CAMPAIGNS, store};
-use evenfall_store_engine::Level;
+use evenfall_store_engine::StoreAckLevel;
 
 #[test]
 fn what_each_level_of_the_store_waits_for_has_a_check_in_the_campaign_of_the_store() {
-    for wait in Level::ALL.iter().flat_map(|level| level.waits()) {
+    for wait in StoreAckLevel::ALL.iter().flat_map(|level| level.waits()) {
         let name = format!("{wait:?}");
         let known = store::OF_WAITS.iter().any(|(of, _)| *of == name);
         assert!(known, "no check of lab/campaigns/src/store.rs proves what {name} promises");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use evenfall::recording::{Catalog, RecordingWriter, TableName};
-use evenfall::store::Level;
+use evenfall::store::StoreAckLevel;
 use evenfall_feed_formats::Date;
 use evenfall_feed_formats::capture::CopyChoice;
 use evenfall_feed_formats::codec::Clock;
@@ -188,7 +188,7 @@ impl FileIntake {
         let mut record = || -> PyResult<()> {
             let catalog = Catalog::read(&store).map_err(|error| store_error(&error))?;
             expect_no_messages(&store, &catalog, &self.name).map_err(damaged)?;
-            let writer = RecordingWriter::new(&store, &self.name, 1, Level::Local);
+            let writer = RecordingWriter::new(&store, &self.name, 1, StoreAckLevel::Local);
             let mut writer = writer.map_err(|error| store_error(&error))?;
             let mut goes_on = || is_wanted.load(Ordering::Acquire);
             let recorded = record_feed(&mut writer, &mut *messages, FeedDay { date }, &mut goes_on);

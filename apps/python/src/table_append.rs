@@ -12,7 +12,7 @@ use arrow_array::RecordBatch;
 use arrow_array::RecordBatchReader as _;
 use arrow_array::ffi_stream::ArrowArrayStreamReader;
 use evenfall::recording::Catalog;
-use evenfall::store::{Level, Store, StoreError};
+use evenfall::store::{Store, StoreAckLevel, StoreError};
 use evenfall_store_engine::import::{BatchReader, WrongRow};
 use evenfall_store_recording::{RecordAppendError, RecordAppender, connect_to};
 use pyo3::prelude::*;
@@ -41,7 +41,8 @@ pub(crate) fn append_frame(
     rows: &Bound<'_, PyAny>,
     ack: &str,
 ) -> PyResult<u64> {
-    let level: Level = ack.parse().map_err(|error| wrong_argument(format!("ack = {error}")))?;
+    let level: StoreAckLevel =
+        ack.parse().map_err(|error| wrong_argument(format!("ack = {error}")))?;
     let stream = take_stream(rows)?;
     let progress = Arc::new(AppendProgress::default());
     let intake = FrameIntake {
@@ -135,7 +136,7 @@ impl From<RecordAppendError> for AppendFailure {
 struct FrameIntake {
     place: Arc<StorePlace>,
     name: String,
-    level: Level,
+    level: StoreAckLevel,
     progress: Arc<AppendProgress>,
 }
 

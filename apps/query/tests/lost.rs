@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use evenfall_feed_formats::codec::ITCH;
 use evenfall_feed_formats::itch::AddOrder;
-use evenfall_store_engine::{Level, Store, StoreConfig};
+use evenfall_store_engine::{Store, StoreAckLevel, StoreConfig};
 use evenfall_store_format::{FieldType, Schema};
 use evenfall_store_recording::RecordingWriter;
 use evenfall_store_server::Server;
@@ -28,8 +28,8 @@ fn fill(store: &Arc<Store>) {
     let file = store.create("ticks", &schema).unwrap();
     let record = |number: u64| [number.to_le_bytes(), number.to_le_bytes()].concat();
     let records: Vec<u8> = (0..RECORDS).flat_map(record).collect();
-    store.append(&file, &records, Level::Local).unwrap();
-    let mut writer = RecordingWriter::new(store, "day", 1, Level::Local).unwrap();
+    store.append(&file, &records, StoreAckLevel::Local).unwrap();
+    let mut writer = RecordingWriter::new(store, "day", 1, StoreAckLevel::Local).unwrap();
     for number in 0..MESSAGES {
         let add = AddOrder { order_reference: number + 1, shares: 1, ..AddOrder::default() };
         writer.push(0, number, number as i64, ITCH, &add.encode()).unwrap();

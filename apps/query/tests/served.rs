@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use evenfall_feed_formats::codec::ITCH;
 use evenfall_feed_formats::itch::{AddOrder, Alpha, Code, OrderExecuted, Price4};
-use evenfall_store_engine::{Level, Store, StoreConfig};
+use evenfall_store_engine::{Store, StoreAckLevel, StoreConfig};
 use evenfall_store_recording::RecordingWriter;
 
 /// 2026-11-20 14:30:00 UTC, half past nine in New York.
@@ -24,7 +24,7 @@ pub(crate) const ORDERS: u64 = 300;
 pub(crate) fn record_day() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let store = Arc::new(Store::open(StoreConfig::new(dir.path())).unwrap().store);
-    let mut writer = RecordingWriter::new(&store, "day", 1, Level::Local).unwrap();
+    let mut writer = RecordingWriter::new(&store, "day", 1, StoreAckLevel::Local).unwrap();
     for order in 0..ORDERS {
         let ns = |step: u64| (2 * order + step) * 1_000_001;
         let add = AddOrder {

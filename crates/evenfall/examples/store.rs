@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use evenfall::store::{
-    Client, FieldType, Level, RecordSource, RemoteSource, Schema, Store, StoreConfig,
+    Client, FieldType, RecordSource, RemoteSource, Schema, Store, StoreAckLevel, StoreConfig,
 };
 
 /// Prices and their times in nanoseconds since 1970.
@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if let Ok(address) = place.parse::<SocketAddr>() {
         let mut client = Client::connect(address)?;
         let ticks = client.create("ticks", &schema)?;
-        client.append(&ticks, &records, Level::Local)?;
+        client.append(&ticks, &records, StoreAckLevel::Local)?;
         while let Some(completion) = client.completion()? {
             println!("records from {} on are on the disk", completion.first?);
         }
@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let store = Store::open(StoreConfig::new(Path::new(&place)))?.store;
     let ticks = store.create("ticks", &schema)?;
-    let first = store.append(&ticks, &records, Level::Local)?;
+    let first = store.append(&ticks, &records, StoreAckLevel::Local)?;
     println!("records from {first} on are on the disk");
     print(&store)?;
     Ok(store.close()?)

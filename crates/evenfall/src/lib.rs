@@ -89,7 +89,7 @@
 //!
 #![cfg_attr(feature = "store", doc = "```")]
 #![cfg_attr(not(feature = "store"), doc = "```ignore")]
-//! use evenfall::store::{FieldType, Level, RecordSource, Schema, Store, StoreConfig};
+//! use evenfall::store::{FieldType, StoreAckLevel, RecordSource, Schema, Store, StoreConfig};
 //!
 //! let directory = std::env::temp_dir().join(format!("evenfall-{}", std::process::id()));
 //! let store = Store::open(StoreConfig::new(&directory))?.store;
@@ -97,7 +97,7 @@
 //! let trades = store.create("trades", &schema)?;
 //! for (time_ns, price) in [(1_000_i64, 101_i64), (2_000, 102), (3_000, 103)] {
 //!     let record = [time_ns.to_le_bytes(), price.to_le_bytes()].concat();
-//!     store.append(&trades, &record, Level::Local)?;
+//!     store.append(&trades, &record, StoreAckLevel::Local)?;
 //! }
 //! let numbers = store.find(&trades, 1_500, 3_000)?;
 //! assert_eq!((numbers.clone(), store.numbers("trades", numbers)?.len()), (1..3, 32));

@@ -22,7 +22,7 @@ use evenfall_host::{Error, interrupt};
 use evenfall_port_ebpf::{CopyWay, KernelForwarder};
 
 use crate::udp::copies::{CopyGate, MarkedWay};
-use crate::udp::{Beside, UdpDriver};
+use crate::udp::{ForwardingBackend, UdpDriver};
 use crate::{Answer, Options};
 
 /// The place of live frames among the code points of the classes.
@@ -38,7 +38,7 @@ pub(crate) fn open(address: SocketAddr, options: Options) -> Result<UdpDriver, E
     driver.forward_beside(|local| {
         let forwarder = KernelForwarder::attach(local, tos)?;
         let (groups, reloads) = (BTreeMap::new(), interrupt::reloads_asked());
-        Ok(Box::new(KernelBeside { forwarder, groups, reloads }) as Box<dyn Beside>)
+        Ok(Box::new(KernelBackend { forwarder, groups, reloads }) as Box<dyn ForwardingBackend>)
     })?;
     Ok(driver)
 }
@@ -83,14 +83,14 @@ impl CopiedGroup {
     }
 }
 
-struct KernelBeside {
+struct KernelBackend {
     forwarder: KernelForwarder,
     groups: BTreeMap<(usize, GroupId), CopiedGroup>,
     /// Reloads that were asked for at the last look.
     reloads: u64,
 }
 
-impl KernelBeside {
+impl KernelBackend {
     /// Attaches the programs anew when a signal asks for it. Meanwhile no datagram is left to the
     /// program that copies.
     fn follow_reloads(&mut self) {
@@ -129,7 +129,7 @@ impl KernelBeside {
     }
 }
 
-impl Beside for KernelBeside {
+impl ForwardingBackend for KernelBackend {
     fn mark(&self) -> u32 {
         self.forwarder.mark()
     }

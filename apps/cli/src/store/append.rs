@@ -14,7 +14,7 @@ use evenfall_feed_service::input;
 use evenfall_host::interrupt;
 use evenfall_runtime::program::Stopped;
 use evenfall_store_engine::import::StampUnit;
-use evenfall_store_engine::{Freshness, Level, Store};
+use evenfall_store_engine::{Freshness, Store, StoreAckLevel};
 use evenfall_store_format::schema::{Arrival, Sides};
 use evenfall_store_recording::intake::{FeedDay, IntakeFailure, expect_no_messages};
 use evenfall_store_recording::{Catalog, LateWindow, RecordingWriter};
@@ -63,9 +63,9 @@ pub struct Append {
     #[arg(
         long,
         default_value = "local",
-        help = format!("Where records are when they are acknowledged: {}", Level::list())
+        help = format!("Where records are when they are acknowledged: {}", StoreAckLevel::list())
     )]
-    ack: Level,
+    ack: StoreAckLevel,
     #[command(flatten)]
     key: super::KeyArg,
     #[command(flatten)]

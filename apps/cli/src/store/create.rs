@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use evenfall_host::whole_file::{SETTINGS_BYTES_MAX, read_text_up_to};
-use evenfall_store_engine::Level;
+use evenfall_store_engine::StoreAckLevel;
 use evenfall_store_format::Schema;
 use evenfall_store_recording::names::{NewNameError, check_new_name};
 use evenfall_store_recording::{Catalog, RecordingWriter};
@@ -62,7 +62,7 @@ pub fn create(args: &Create) -> Outcome {
         }
         for name in ArrivalArgs::names(&args.name, &arrival) {
             catalog.expect_no_recording(&name)?;
-            RecordingWriter::with_arrival(&store, &name, 1, Level::Local, arrival.clone())?;
+            RecordingWriter::with_arrival(&store, &name, 1, StoreAckLevel::Local, arrival.clone())?;
             println!("{name}: a recording");
         }
         Ok(())

@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdout};
 use std::time::{Duration, Instant};
 
 use evenfall_host::process::{self, Signal};
-use evenfall_store_engine::{Client, Level};
+use evenfall_store_engine::{Client, StoreAckLevel};
 use evenfall_store_format::Schema;
 
 use super::common::{Scratch, evenfall, finish, say, signal};
@@ -50,7 +50,7 @@ pub fn records(numbers: std::ops::Range<u64>) -> Vec<u8> {
 pub fn append(
     client: &mut Client,
     numbers: std::ops::Range<u64>,
-    level: Level,
+    level: StoreAckLevel,
 ) -> Result<u64, String> {
     let file = client.create("a", &Schema::opaque(16)).map_err(|error| error.to_string())?;
     client.append(&file, &records(numbers), level).map_err(|error| error.to_string())?;
@@ -62,7 +62,7 @@ pub fn append(
 pub fn append_at_last(
     client: &mut Client,
     numbers: std::ops::Range<u64>,
-    level: Level,
+    level: StoreAckLevel,
     yet: &str,
 ) -> u64 {
     let end = Instant::now() + Duration::from_secs(30);
@@ -93,22 +93,28 @@ fn a_primary_that_was_stopped_past_its_lease_is_replaced_and_acknowledges_nothin
         let common = ["--names", &names, "--lease", "2s", "--objects", &objects, "--take-over"];
         let old = Node::start(&place("first"), &common);
         let mut client = Client::connect(old.address).expect("a connection");
-        assert_eq!(append(&mut client, 0..5_000, Level::Object), Ok(0));
+        assert_eq!(append(&mut client, 0..5_000, StoreAckLevel::Object), Ok(0));
         let mut new = Node::start(&place("second"), &common);
         let mut other = Client::connect(new.address).expect("a connection");
-        let told = append(&mut other, 5_000..5_100, Level::Local).unwrap_err();
+        let told = append(&mut other, 5_000..5_100, StoreAckLevel::Local).unwrap_err();
         assert!(told.contains(&format!("append at tcp://{}", old.address)), "{told}");
 
         signal(old.child.id(), "STOP");
         new.says("1 files taken over");
         signal(old.child.id(), "CONT");
-        let refused = append(&mut client, 5_000..5_100, Level::Memory);
+        let refused = append(&mut client, 5_000..5_100, StoreAckLevel::Memory);
         assert!(refused.is_err(), "{refused:?}");
         let ended = finish(old.child);
         assert!(!ended.ok && ended.err.contains("lease lost"), "{}", ended.err);
 
-        assert_eq!(append_at_last(&mut other, 6_000..6_500, Level::Object, LEASE_MISSED), 5_000);
-        assert_eq!(append_at_last(&mut other, 6_500..6_600, Level::Memory, LEASE_MISSED), 5_500);
+        assert_eq!(
+            append_at_last(&mut other, 6_000..6_500, StoreAckLevel::Object, LEASE_MISSED),
+            5_000
+        );
+        assert_eq!(
+            append_at_last(&mut other, 6_500..6_600, StoreAckLevel::Memory, LEASE_MISSED),
+            5_500
+        );
         assert_eq!(rows(&["store", "read", &names, "a"]), 5_500);
         assert_eq!(rows(&["store", "read", &names, "a", "--fresh"]), 5_600);
         // The published records can be read while no node runs. The next node has them, too.
@@ -120,7 +126,7 @@ fn a_primary_that_was_stopped_past_its_lease_is_replaced_and_acknowledges_nothin
         third.says("1 files taken over");
         let mut client = Client::connect(third.address).expect("a connection");
         assert_eq!(
-            append_at_last(&mut client, 7_000..7_001, Level::Local, LEASE_MISSED),
+            append_at_last(&mut client, 7_000..7_001, StoreAckLevel::Local, LEASE_MISSED),
             published as u64
         );
         process::send(third.child.id(), Signal::Terminate);

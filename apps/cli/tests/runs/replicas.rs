@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use evenfall_host::process::{self, Signal};
-use evenfall_store_engine::{Client, Level};
+use evenfall_store_engine::{Client, StoreAckLevel};
 use evenfall_store_format::Schema;
 
 use super::clusters::{Node, append, append_at_last, records};
@@ -26,7 +26,7 @@ fn connect(address: SocketAddr) -> Client {
 /// Repeats an append at `replica` until it is acknowledged, because the second node may not be
 /// connected yet.
 fn append_replica(client: &mut Client, numbers: std::ops::Range<u64>) -> u64 {
-    append_at_last(client, numbers, Level::Replica, "is away")
+    append_at_last(client, numbers, StoreAckLevel::Replica, "is away")
 }
 
 /// The number of records that a node has. Asserts that they are the first ones of the file.
@@ -47,7 +47,7 @@ fn append_until_killed(primary: Node, from: u64) -> u64 {
     let mut acknowledged = from;
     for batch in 0..400 {
         let first = from + batch * BATCH;
-        client.append(&file, &records(first..first + BATCH), Level::Replica).expect("sent");
+        client.append(&file, &records(first..first + BATCH), StoreAckLevel::Replica).expect("sent");
     }
     for _ in 0..150 {
         let done = client.completion().expect("a reply").expect("an append");
@@ -74,7 +74,7 @@ fn what_was_acknowledged_replica_is_on_the_second_node_when_the_first_and_its_di
     let place = |name: &str| scratch.path(name).display().to_string();
     let (first, second, mut client) = pair(&place("first"), &place("second"));
     assert_eq!(append_replica(&mut client, 0..BATCH), 0);
-    let refused = append(&mut connect(second.address), 0..BATCH, Level::Local).unwrap_err();
+    let refused = append(&mut connect(second.address), 0..BATCH, StoreAckLevel::Local).unwrap_err();
     assert!(refused.contains("is a copy of another node's file"), "{refused}");
     let acknowledged = append_until_killed(first, BATCH);
     std::fs::remove_dir_all(scratch.path("first")).expect("its disk is lost");
@@ -87,7 +87,7 @@ fn what_was_acknowledged_replica_is_on_the_second_node_when_the_first_and_its_di
     let end = there(second.address);
     assert!(end >= acknowledged, "{end} of {acknowledged}");
     let mut client = connect(second.address);
-    assert_eq!(append(&mut client, end..end + 1, Level::Local), Ok(end));
+    assert_eq!(append(&mut client, end..end + 1, StoreAckLevel::Local), Ok(end));
     process::send(second.child.id(), Signal::Terminate);
     let ended = finish(second.child);
     assert!(ended.ok, "{}", ended.err);
@@ -104,14 +104,14 @@ fn without_the_second_node_replica_is_refused_by_its_name_and_caught_up_with_whe
     // An append that is under way when the second node is killed may fail up to ten seconds later.
     let mut end = BATCH;
     let away = loop {
-        let refused = append(&mut client, end..end + BATCH, Level::Replica).unwrap_err();
+        let refused = append(&mut client, end..end + BATCH, StoreAckLevel::Replica).unwrap_err();
         if !refused.contains("taken and synced on this node only") {
             break refused;
         }
         end += BATCH;
     };
     assert!(away.contains(&format!("replica {replica}: the second node is away")), "{away}");
-    for level in [Level::Memory, Level::Local] {
+    for level in [StoreAckLevel::Memory, StoreAckLevel::Local] {
         assert_eq!(append(&mut client, end..end + 30_000, level), Ok(end));
         end += 30_000;
     }
@@ -154,14 +154,14 @@ fn a_second_node_of_a_cluster_becomes_the_primary_of_what_it_has_and_no_other_no
         let end = there(second.address);
         assert!(end >= acknowledged, "{end} of {acknowledged}");
         let mut client = connect(second.address);
-        assert_eq!(append(&mut client, end..end + BATCH, Level::Object), Ok(end));
-        let told = append(&mut connect(third.address), 0..1, Level::Local).unwrap_err();
+        assert_eq!(append(&mut client, end..end + BATCH, StoreAckLevel::Object), Ok(end));
+        let told = append(&mut connect(third.address), 0..1, StoreAckLevel::Local).unwrap_err();
         assert!(told.contains(&format!("append at tcp://{replica}")), "{told}");
 
         // The old primary comes back, learns that it is no longer the primary, and becomes the
         // second node.
         let first = Node::start(&place("first"), &common);
-        let told = append(&mut connect(first.address), 0..1, Level::Local).unwrap_err();
+        let told = append(&mut connect(first.address), 0..1, StoreAckLevel::Local).unwrap_err();
         assert!(told.contains(&format!("append at tcp://{replica}")), "{told}");
         for node in [first, second, third] {
             process::send(node.child.id(), Signal::Terminate);

@@ -7,7 +7,7 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use evenfall_host::process;
-use evenfall_store_engine::{Client, FileSubscription, Level};
+use evenfall_store_engine::{Client, FileSubscription, StoreAckLevel};
 use evenfall_store_format::Schema;
 
 use super::common::{Scratch, evenfall, finish, say};
@@ -54,7 +54,7 @@ fn append_until_killed(client: &mut Client, kill_after: u64, kill: &dyn Fn()) ->
     let file = client.create("a", &Schema::opaque(16)).expect("a file");
     let mut acknowledged = 0;
     for batch in 0.. {
-        if client.append(&file, &records(batch), Level::Local).is_err() {
+        if client.append(&file, &records(batch), StoreAckLevel::Local).is_err() {
             return acknowledged;
         }
         if batch == kill_after {
@@ -90,7 +90,7 @@ fn take_pushed(client: &mut Client, from: FileSubscription, next: &mut u64, end:
 fn append_synced(client: &mut Client, batches: std::ops::Range<u64>) {
     let file = client.create("a", &Schema::opaque(16)).expect("a file");
     for batch in batches {
-        client.append(&file, &records(batch), Level::Local).expect("sent");
+        client.append(&file, &records(batch), StoreAckLevel::Local).expect("sent");
     }
     while let Some(done) = client.completion().expect("a reply") {
         done.first.expect("taken");
@@ -170,7 +170,7 @@ fn what_a_killed_server_acknowledged_at_memory_a_second_ago_is_there() {
     let file = client.create("a", &Schema::opaque(16)).expect("a file");
     // The batches fill some segments and the beginning of another one.
     for batch in 0..55 {
-        client.append(&file, &records(batch), Level::Memory).expect("a request");
+        client.append(&file, &records(batch), StoreAckLevel::Memory).expect("a request");
     }
     while let Some(completion) = client.completion().expect("a reply") {
         completion.first.expect("taken");
@@ -210,7 +210,7 @@ fn a_server_on_a_full_disk_answers_and_ends() {
         (batch * BATCH..(batch + 1) * BATCH).flat_map(of).collect::<Vec<u8>>()
     };
     let said = (0..20_000).find_map(|batch| {
-        client.append(&file, &noisy(batch), Level::Local).expect("a request");
+        client.append(&file, &noisy(batch), StoreAckLevel::Local).expect("a request");
         let completion = client.completion().expect("a reply").expect("an append");
         completion.first.err().map(|error| error.to_string())
     });

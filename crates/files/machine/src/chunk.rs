@@ -84,7 +84,7 @@ pub fn of_name(name: &str) -> Option<(FileId, u64)> {
 
 /// Where an append begins: in the file, and in the log of its chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark {
+pub struct AppendMark {
     /// The place in the file.
     pub offset: u64,
     /// The place in the log.
@@ -101,7 +101,7 @@ pub struct ChunkScan {
     /// Bytes of the log with its torn tail.
     pub bytes: u64,
     /// Where the appends begin.
-    pub marks: Vec<Mark>,
+    pub marks: Vec<AppendMark>,
 }
 
 /// Looks at a chunk that begins at `start` and whose log has this many bytes.
@@ -125,7 +125,7 @@ pub fn scan(
         if head.offset != scan.end || next > bytes {
             break;
         }
-        scan.marks.push(Mark { offset: scan.end, position: scan.good });
+        scan.marks.push(AppendMark { offset: scan.end, position: scan.good });
         heads.push(head);
         (scan.end, scan.good) = (scan.end + u64::from(head.length), next);
     }
@@ -179,7 +179,7 @@ pub struct AppendReader {
     /// The log of the chunk that is being read.
     log: String,
     /// Where the append behind the last append that was read begins.
-    next: Mark,
+    next: AppendMark,
     /// Where the chunk ends in the file. The last chunk has no end.
     chunk_end: u64,
 }
@@ -187,7 +187,7 @@ pub struct AppendReader {
 impl AppendReader {
     /// A reader of a file whose chunks begin at these offsets.
     pub fn new(file: FileId, chunks: Vec<u64>) -> Self {
-        let next = Mark { offset: 0, position: 0 };
+        let next = AppendMark { offset: 0, position: 0 };
         Self { file, chunks, log: String::new(), next, chunk_end: 0 }
     }
 
@@ -196,7 +196,7 @@ impl AppendReader {
         let start = self.chunks.get(at).copied().unwrap_or(0);
         self.chunk_end = self.chunks.get(at + 1).copied().unwrap_or(u64::MAX);
         self.log = log_name(self.file, start);
-        self.next = Mark { offset: start, position: 0 };
+        self.next = AppendMark { offset: start, position: 0 };
     }
 
     /// The append that has the byte at `offset`: its place in the file, its checksum and its bytes.
@@ -208,7 +208,7 @@ impl AppendReader {
             self.enter(offset);
         }
         loop {
-            let Mark { offset: at, position } = self.next;
+            let AppendMark { offset: at, position } = self.next;
             let head = read(&self.log, position, HEAD_BYTES).map_err(Damage::Disk)?;
             let head = (head.len() == HEAD_BYTES).then(|| AppendHead::read(&head)).flatten();
             let Some(head) = head.filter(|head| head.offset == at) else {
@@ -216,7 +216,7 @@ impl AppendReader {
             };
             let behind = position + HEAD_BYTES as u64;
             let end = at + u64::from(head.length);
-            self.next = Mark { offset: end, position: behind + u64::from(head.length) };
+            self.next = AppendMark { offset: end, position: behind + u64::from(head.length) };
             if offset < end {
                 let body = read(&self.log, behind, head.length as usize).map_err(Damage::Disk)?;
                 return match head.is_of(&body) {

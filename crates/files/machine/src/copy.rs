@@ -15,7 +15,7 @@ use bytes::Bytes;
 use evenfall_core::Timestamp;
 use evenfall_core::durable::Change;
 
-use crate::chunk::{self, ChunkScan, HEAD_BYTES, Mark};
+use crate::chunk::{self, AppendMark, ChunkScan, HEAD_BYTES};
 use crate::config::{CHUNK_APPENDS_MAX, WINDOW_APPENDS_MAX, WINDOW_BYTES_MAX};
 use crate::leases::WriterLease;
 use crate::primary::PrimaryState;
@@ -42,7 +42,7 @@ pub fn removal() -> Change {
 
 /// See the documentation of the module.
 #[derive(Debug)]
-pub struct Copy {
+pub struct FileCopy {
     pub file: FileId,
     pub epoch: u64,
     /// The copy serves no epoch before this one. Equal to `epoch` unless the copy is sealed.
@@ -59,7 +59,7 @@ pub struct Copy {
     pub members: Vec<DataserverPlace>,
     pub chunks: Vec<Chunk>,
     /// Where the appends behind the committed length begin.
-    marks: VecDeque<Mark>,
+    marks: VecDeque<AppendMark>,
     pub length: u64,
     pub queued: u64,
     /// The committed length as the primary told it. This copy may have fewer bytes.
@@ -88,7 +88,7 @@ pub struct Copy {
     pub closing: Option<u64>,
 }
 
-impl Copy {
+impl FileCopy {
     /// A copy without bytes.
     pub fn new(file: FileId, life: u64) -> Self {
         Self {
@@ -167,7 +167,7 @@ impl Copy {
         self.queued += length as u64;
         let (file, at) = (self.file, self.chunks.len() - 1);
         let chunk = &mut self.chunks[at];
-        self.marks.push_back(Mark { offset, position: chunk.bytes });
+        self.marks.push_back(AppendMark { offset, position: chunk.bytes });
         chunk.bytes += (HEAD_BYTES + length) as u64;
         chunk.appends += 1;
         (chunk::log_name(file, chunk.start), offset)

@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::chunk::{self, ChunkScan, HEAD_BYTES};
 use crate::config::{APPEND_BYTES_MAX, DataConfig, JOINED_BYTES_MAX, PAGE_MAX};
-use crate::copy::{Copy, CopyView, LogChange, removal};
+use crate::copy::{CopyView, FileCopy, LogChange, removal};
 use crate::log_replica::{LogReplica, LogStream};
 use crate::outbox::Outbox;
 use crate::wire::{DataserverBeat, FilesControl, FilesMessage, Held};
@@ -139,7 +139,7 @@ pub struct Dataserver {
     http: SocketAddr,
     pub(crate) disk: DiskId,
     pub(crate) cluster: u64,
-    pub(crate) copies: BTreeMap<FileId, Copy>,
+    pub(crate) copies: BTreeMap<FileId, FileCopy>,
     /// Copies with something to do at the next tick.
     pub(crate) busy: BTreeSet<FileId>,
     /// Bytes in the windows of all files.
@@ -234,12 +234,12 @@ impl Dataserver {
             Record::Disk { disk } => self.disk = disk,
             Record::Cluster { cluster } => self.cluster = cluster,
             Record::Copy { file, epoch, start, is_member } => {
-                let copy = self.copies.entry(file).or_insert_with(|| Copy::new(file, 0));
+                let copy = self.copies.entry(file).or_insert_with(|| FileCopy::new(file, 0));
                 (copy.epoch, copy.promised, copy.start) = (epoch, epoch, start);
                 copy.is_member = is_member;
             }
             Record::Promise { file, epoch } => {
-                let copy = self.copies.entry(file).or_insert_with(|| Copy::new(file, 0));
+                let copy = self.copies.entry(file).or_insert_with(|| FileCopy::new(file, 0));
                 (copy.promised, copy.is_promise_written) = (epoch, true);
             }
             Record::Dropped { file } => drop(self.copies.remove(&file)),
@@ -348,7 +348,7 @@ impl Dataserver {
 
     /// The part of a file that this dataserver can serve.
     pub fn view(&self, file: FileId) -> Option<CopyView> {
-        self.copies.get(&file).filter(|copy| copy.epoch > 0).map(Copy::view)
+        self.copies.get(&file).filter(|copy| copy.epoch > 0).map(FileCopy::view)
     }
 
     /// Asks the nameserver to write down the acknowledged length of a file. [`Event::Flushed`] or
@@ -519,7 +519,8 @@ impl Dataserver {
 
     fn beat(&mut self) {
         let after = self.paged.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
-        let held = |copy: &Copy| Held { file: copy.file, epoch: copy.epoch, asks: !copy.is_fresh };
+        let held =
+            |copy: &FileCopy| Held { file: copy.file, epoch: copy.epoch, asks: !copy.is_fresh };
         let behind = self.copies.range((after, std::ops::Bound::Unbounded));
         let page: Vec<Held> = behind.take(PAGE_MAX).map(|(_, copy)| held(copy)).collect();
         self.paged = page.last().map(|held| held.file).filter(|_| page.len() == PAGE_MAX);

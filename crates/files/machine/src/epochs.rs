@@ -8,7 +8,7 @@
 
 use evenfall_core::Timestamp;
 
-use crate::copy::Copy;
+use crate::copy::FileCopy;
 use crate::dataserver::{Dataserver, Effect, Event, Record};
 use crate::primary::{Follower, PrimaryState};
 use crate::wire::{FileAssignment, FilesControl};
@@ -18,7 +18,7 @@ impl Dataserver {
     pub(crate) fn seal(&mut self, file: FileId, epoch: u64) {
         // A member that does not know the file yet has none of its bytes.
         let life = self.next_life();
-        let copy = self.copies.entry(file).or_insert_with(|| Copy::new(file, life));
+        let copy = self.copies.entry(file).or_insert_with(|| FileCopy::new(file, life));
         if epoch <= copy.epoch || epoch < copy.promised || copy.switch.is_some() {
             return;
         }
@@ -57,7 +57,7 @@ impl Dataserver {
             return;
         }
         let life = self.next_life();
-        let copy = self.copies.entry(file).or_insert_with(|| Copy::new(file, life));
+        let copy = self.copies.entry(file).or_insert_with(|| FileCopy::new(file, life));
         let limit = match valid.filter(|_| !is_member) {
             Some((_, valid)) => valid.of(copy.epoch),
             None => assignment.start,

@@ -24,7 +24,7 @@ use std::net::SocketAddr;
 
 use evenfall_core::{MacKey, Prng};
 
-use crate::copy::Copy;
+use crate::copy::FileCopy;
 use crate::dataserver::Dataserver;
 use crate::nameserver::Nameserver;
 use crate::wire::{FilesControl, FilesMessage};
@@ -101,8 +101,9 @@ impl Dataserver {
                 primary.is_none_or(|primary| primary.address == from)
             }
             FilesMessage::Ack { file, disk, .. } => {
-                let primary =
-                    |copy: &Copy| copy.primary.as_ref().map(|primary| primary.is_at(*disk, from));
+                let primary = |copy: &FileCopy| {
+                    copy.primary.as_ref().map(|primary| primary.is_at(*disk, from))
+                };
                 self.copies.get(file).and_then(primary).unwrap_or(false)
             }
         }

@@ -22,7 +22,7 @@ use crate::operations::{ANSWER_BYTES_MAX, Query, ReplyShape, ZooKeeperRequest};
 use crate::reading::ReadingClient;
 use crate::refusals::ClientRefusal;
 use crate::replica::{AskedRequest, ConnectionInput, ReplicaAnswer, now_ms};
-use crate::shared::Shared;
+use crate::shared::SharedKeys;
 use crate::stats::{Latency, ShownConnection, Stats};
 use crate::watches::Event;
 use crate::{rights, words};
@@ -334,7 +334,7 @@ impl Connection {
     /// Takes the requests that have come as a whole. `says` answers a word of four letters.
     pub fn take(
         &mut self,
-        shared: &Shared,
+        shared: &SharedKeys,
         stats: &mut Stats,
         says: &mut Vec<(u64, [u8; 4])>,
     ) -> Result<(), ConnectionEnd> {
@@ -376,7 +376,7 @@ impl Connection {
     /// Hands a call or a sync to the order. The answer comes to the slot.
     fn ask(
         &mut self,
-        shared: &Shared,
+        shared: &SharedKeys,
         head: RequestHead,
         shape: ReplyShape,
         input: impl FnOnce(AskedRequest) -> ConnectionInput,
@@ -398,7 +398,7 @@ impl Connection {
     /// Opens a session or goes on with one.
     fn greet(
         &mut self,
-        shared: &Shared,
+        shared: &SharedKeys,
         message: &[u8],
         stats: &mut Stats,
     ) -> Result<(), ConnectionEnd> {
@@ -436,7 +436,7 @@ impl Connection {
     /// and the connection goes on. Without a xid and a number there is nothing to answer.
     fn request(
         &mut self,
-        shared: &Shared,
+        shared: &SharedKeys,
         message: &[u8],
         stats: &mut Stats,
     ) -> Result<(), ConnectionEnd> {
@@ -468,7 +468,7 @@ impl Connection {
     /// Hands a request to the order, or returns the slot of a request that needs no order.
     fn take_request(
         &mut self,
-        shared: &Shared,
+        shared: &SharedKeys,
         head: RequestHead,
         request: ZooKeeperRequest,
         stats: &mut Stats,
@@ -516,13 +516,13 @@ impl Connection {
     }
 
     /// Whether the client runs on the host of this replica.
-    fn is_of_this_host(&self, shared: &Shared) -> bool {
+    fn is_of_this_host(&self, shared: &SharedKeys) -> bool {
         let ip = self.peer.ip();
         ip.is_loopback() || ip == shared.settings.listen.ip()
     }
 
     /// Hands in the plan that a rack leaves, and returns the error of the answer.
-    fn retire(&self, shared: &Shared, rack: i32) -> i32 {
+    fn retire(&self, shared: &SharedKeys, rack: i32) -> i32 {
         if !self.is_of_this_host(shared) {
             return error::NO_AUTH;
         }
@@ -540,7 +540,7 @@ impl Connection {
     /// A call with a sequence. Its session and identities are replaced by those of the connection.
     fn own_call(
         &mut self,
-        shared: &Shared,
+        shared: &SharedKeys,
         head: RequestHead,
         body: &Bytes,
     ) -> Result<Option<Slot>, Malformed> {
@@ -561,7 +561,7 @@ impl Connection {
     /// identities, gets an error. The connection then ends.
     fn authenticate(
         &mut self,
-        shared: &Shared,
+        shared: &SharedKeys,
         xid: i32,
         fields: &mut Fields<'_>,
         stats: &mut Stats,
@@ -631,7 +631,7 @@ impl Connection {
     pub fn answer(
         &mut self,
         keys: &Keys,
-        shared: &Shared,
+        shared: &SharedKeys,
         stats: &mut Stats,
         room: &mut usize,
     ) -> Result<(), ConnectionEnd> {

@@ -21,7 +21,7 @@ use crate::connection::{Connection, ConnectionEnd};
 use crate::reading::ReadingClient;
 use crate::refusals::ClientRefusal;
 use crate::replica::ConnectionInput;
-use crate::shared::{Notice, Shared};
+use crate::shared::{Notice, SharedKeys};
 use crate::stats::Stats;
 use crate::{KeysError, words};
 
@@ -49,7 +49,11 @@ const LISTENER: u64 = 1;
 const FIRST: u64 = 2;
 
 /// Listens in a thread of its own. The waker is the one that `shared` wakes.
-pub fn start(shared: &Arc<Shared>, listener: TcpListener, waker: Waker) -> Result<(), KeysError> {
+pub fn start(
+    shared: &Arc<SharedKeys>,
+    listener: TcpListener,
+    waker: Waker,
+) -> Result<(), KeysError> {
     let failed = |error| KeysError::Io("wait for clients".into(), error);
     let front = Front::new(Arc::clone(shared), listener, waker).map_err(failed)?;
     let thread = std::thread::Builder::new().name("keys-front".into());
@@ -63,7 +67,7 @@ pub fn start(shared: &Arc<Shared>, listener: TcpListener, waker: Waker) -> Resul
 }
 
 /// Ends the replica when the thread of its clients ends, however it ends.
-struct Ended(Arc<Shared>);
+struct Ended(Arc<SharedKeys>);
 
 impl Drop for Ended {
     fn drop(&mut self) {
@@ -76,7 +80,7 @@ impl Drop for Ended {
 #[derive(Debug)]
 pub struct Front {
     /// What this thread shares with the replica thread.
-    pub shared: Arc<Shared>,
+    pub shared: Arc<SharedKeys>,
     /// Connections by their numbers.
     pub connections: BTreeMap<u64, Connection>,
     /// What is counted.
@@ -103,7 +107,7 @@ pub struct Front {
 }
 
 impl Front {
-    fn new(shared: Arc<Shared>, listener: TcpListener, waker: Waker) -> io::Result<Self> {
+    fn new(shared: Arc<SharedKeys>, listener: TcpListener, waker: Waker) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let add = |fd: BorrowedFd<'_>, number| {
@@ -255,7 +259,7 @@ impl Front {
 
     /// Hands out the notices that have come, and answers these clients and the clients of the
     /// notices, as long as the keys may be held.
-    fn answer(&mut self, shared: &Shared, due: &mut BTreeSet<u64>) {
+    fn answer(&mut self, shared: &SharedKeys, due: &mut BTreeSet<u64>) {
         // The events of all changes that a read sees are sent before its answer. Events of later
         // changes are sent after the answer, because only then does the client know of the watch
         // that the read has set.

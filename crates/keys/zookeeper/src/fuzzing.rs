@@ -10,7 +10,7 @@ use evenfall_keys_machine::{AclIdentity, Command, KeyCall, Keys};
 use crate::operations::ZooKeeperRequest;
 use crate::reading::ReadingClient;
 use crate::replica::ReplicaInbox;
-use crate::shared::Shared;
+use crate::shared::SharedKeys;
 use crate::{Options, Settings};
 use evenfall_keys_machine::jute::Fields;
 
@@ -30,7 +30,8 @@ pub fn requests(data: &[u8]) {
     let settings = Settings { replica, listen: address, bytes_max: None, zookeeper };
     let waker = Waker::new().expect("a descriptor is left");
     let (inputs, _taken) = sync_channel(1);
-    let shared = Arc::new(Shared::new(settings, ReplicaInbox::new(inputs, waker.clone()), waker));
+    let shared =
+        Arc::new(SharedKeys::new(settings, ReplicaInbox::new(inputs, waker.clone()), waker));
     let mut keys = Keys::new(1 << 20);
     let who = [AclIdentity::new("ip", "127.0.0.1"), AclIdentity::new("digest", "ann:x")];
     let open = Command::Open { timeout_ms: 4_000, password: 9, is_new: true };

@@ -14,7 +14,7 @@ use evenfall_keys_machine::{
 
 use crate::connection::Hello;
 use crate::reading::ReadingClient;
-use crate::shared::Shared;
+use crate::shared::SharedKeys;
 use crate::watches::{Event, WatchKind as Watch};
 use crate::{leased, rights};
 use evenfall_keys_machine::jute::{
@@ -480,7 +480,7 @@ impl Query {
         &self,
         xid: i32,
         keys: &Keys,
-        shared: &Shared,
+        shared: &SharedKeys,
         to: &mut ReadingClient<'_>,
     ) -> JuteMessage {
         let revision = keys.revision();
@@ -574,7 +574,7 @@ impl Query {
     }
 
     /// Sets the watch that the read asks for. Returns false when the client has too many watches.
-    fn watch(&self, shared: &Shared, to: &ReadingClient<'_>) -> bool {
+    fn watch(&self, shared: &SharedKeys, to: &ReadingClient<'_>) -> bool {
         match self {
             Self::Exists(path, true) | Self::Data(path, true) => {
                 shared.watches().set(to.connection, path, Watch::Data)
@@ -630,7 +630,7 @@ fn all(
     mut message: JuteMessage,
     queries: &[Query],
     keys: &Keys,
-    shared: &Shared,
+    shared: &SharedKeys,
     to: &mut ReadingClient<'_>,
 ) -> Option<JuteMessage> {
     for query in queries {
@@ -690,7 +690,7 @@ fn set_again(
     set: WatchSets,
     path: &str,
     keys: &Keys,
-    shared: &Shared,
+    shared: &SharedKeys,
     to: &mut ReadingClient<'_>,
 ) {
     let entry = keys.get(path);

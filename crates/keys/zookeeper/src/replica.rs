@@ -14,7 +14,7 @@ use evenfall_core::NodeId;
 use evenfall_host::{Waker, interrupt};
 use evenfall_keys_machine::{BYTES_MAX, Command, KeyCall, KeyLifetime, KeyReply, Keys, REAPED_MAX};
 
-use crate::shared::{Notice, Shared};
+use crate::shared::{Notice, SharedKeys};
 use crate::{KeysError, Settings, front, leased};
 
 /// Limit of the calls that wait for the replica thread. The thread of the connections waits with a
@@ -115,7 +115,7 @@ struct Owner {
     /// The client and the connection of each call that waits, by its number.
     calls: HashMap<u64, (u64, AskedRequest)>,
     syncs: HashMap<u64, AskedRequest>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedKeys>,
     /// Whether the limit of the keys was compared with that of the settings.
     has_compared: bool,
     /// The last committed cycle when this replica last proposed a limit.
@@ -155,7 +155,7 @@ pub fn run_replica(
     replica: Replica,
     started: impl FnOnce(),
 ) -> Result<(), KeysError> {
-    let started = |_: &Arc<Shared>| {
+    let started = |_: &Arc<SharedKeys>| {
         started();
         Ok(())
     };
@@ -166,7 +166,7 @@ pub fn run_replica(
 pub(crate) fn run_observed(
     settings: &Settings,
     mut replica: Replica,
-    started: impl FnOnce(&Arc<Shared>) -> Result<(), KeysError>,
+    started: impl FnOnce(&Arc<SharedKeys>) -> Result<(), KeysError>,
 ) -> Result<(), KeysError> {
     let listen = settings.listen;
     if settings.replica.key.is_none() && !listen.ip().is_loopback() {
@@ -178,7 +178,7 @@ pub(crate) fn run_observed(
     let (inputs, taken) = sync_channel(INPUTS_MAX);
     let inbox = ReplicaInbox::new(inputs, replica.waker());
     let front = Waker::new().map_err(failed("make a waker".into()))?;
-    let shared = Arc::new(Shared::new(settings.clone(), inbox, front.clone()));
+    let shared = Arc::new(SharedKeys::new(settings.clone(), inbox, front.clone()));
     let _watch = interrupt::watch(replica.waker()).map_err(ReplicaError::from)?;
     let mut owner = Owner {
         node: replica.machine().node(),

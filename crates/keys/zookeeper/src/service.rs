@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::KeysError;
 use crate::replica::run_observed;
 use crate::settings::{KEYS, KEYS_BEFORE, KeysFile};
-use crate::shared::Shared;
+use crate::shared::SharedKeys;
 
 /// The role of this service.
 const ROLES: &[RoleSpec] = &[RoleSpec {
@@ -76,7 +76,7 @@ impl Service for KeysService {
         let (http, keyed) = (start.node.http, replica.replica.key.is_some());
         let labels = Metrics::of(&start.node.name, KEYS);
         let mut pages = None;
-        let started = |shared: &Arc<Shared>| {
+        let started = |shared: &Arc<SharedKeys>| {
             let observed = Arc::new(ReplicaPages(Arc::clone(shared)));
             let failed = |error| KeysError::Io("pages".into(), std::io::Error::other(error));
             pages = Some(Telemetry::observe(http, keyed, labels, observed).map_err(failed)?);
@@ -90,7 +90,7 @@ impl Service for KeysService {
 }
 
 /// A replica whose pages are read.
-struct ReplicaPages(Arc<Shared>);
+struct ReplicaPages(Arc<SharedKeys>);
 
 impl Observed for ReplicaPages {
     fn metrics(&self, m: &mut Metrics) {

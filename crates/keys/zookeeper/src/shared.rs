@@ -52,7 +52,7 @@ pub enum Notice {
 
 /// See the module documentation. Locks are taken in the order keys, watches, notices.
 #[derive(Debug)]
-pub struct Shared {
+pub struct SharedKeys {
     keys: RwLock<Keys>,
     watches: Mutex<Watches>,
     notices: Mutex<Vec<Notice>>,
@@ -74,7 +74,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Shared {
+impl SharedKeys {
     /// The shared state of a replica that starts.
     pub fn new(settings: Settings, inbox: ReplicaInbox, front: Waker) -> Self {
         Self {

@@ -106,14 +106,14 @@ fn keys_are_put_read_compared_listed_and_watched() {
 fn requests_that_wait_are_bounded_by_their_bytes() {
     use crate::connection::Connection;
     use crate::replica::ReplicaInbox;
-    use crate::shared::Shared;
+    use crate::shared::SharedKeys;
     use evenfall_keys_machine::jute::FRAME_BYTES_MAX;
 
     let directory = tempfile::tempdir().expect("a directory");
     let waker = || evenfall_host::Waker::new().expect("a descriptor is left");
     let (inputs, _calls) = std::sync::mpsc::sync_channel(1_024);
     let shared =
-        Shared::new(settings(directory.path()), ReplicaInbox::new(inputs, waker()), waker());
+        SharedKeys::new(settings(directory.path()), ReplicaInbox::new(inputs, waker()), waker());
     let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let mut stream = TcpStream::connect(listener.local_addr().expect("a port")).expect("connected");
     let (accepted, peer) = listener.accept().expect("a client");

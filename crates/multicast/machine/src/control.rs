@@ -136,7 +136,7 @@ pub(crate) fn decode_pair(body: &[u8]) -> Result<(u64, u64), Malformed> {
 
 /// A place in the tree, from a view on and until the next one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct TreePosition {
     /// The first view in which the place holds.
     pub view: u32,
     /// Distance from the root.
@@ -161,7 +161,7 @@ pub struct Place {
 /// help no node.
 pub(crate) const RECORDERS_MAX: usize = 4;
 
-impl Place {
+impl TreePosition {
     /// The parent; `None` when the place names no sender.
     pub fn parent(&self) -> Option<&Peer> {
         self.sources.first()
@@ -397,7 +397,7 @@ mod tests {
     #[test]
     fn bodies_survive_the_wire() {
         let peer = |n: u32, s: &str| Peer { id: NodeId(n), addr: s.parse().unwrap() };
-        let place = Place {
+        let place = TreePosition {
             view: 3,
             level: 1,
             start: 10,
@@ -407,7 +407,7 @@ mod tests {
             nieces: vec![peer(7, "10.1.2.3:65535")],
             recorders: vec![peer(8, "10.1.2.3:1")],
         };
-        assert_eq!(Place::decode(&place.encode()).unwrap(), place);
+        assert_eq!(TreePosition::decode(&place.encode()).unwrap(), place);
         let beacon = Beacon { next: 9, root_beat: 2, end: None };
         assert_eq!(Beacon::decode(&beacon.encode()).unwrap(), beacon);
         let ranges = vec![(5, 2), (9, 1)];

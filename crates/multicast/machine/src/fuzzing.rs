@@ -14,7 +14,7 @@ use evenfall_core::{
 
 use crate::config::{Config, Mode};
 use crate::control::{
-    Beacon, Begin, Join, Located, Place, Report, decode_pair, decode_ranges, decode_verdict,
+    Beacon, Begin, Join, Located, Report, TreePosition, decode_pair, decode_ranges, decode_verdict,
     encode_pair, encode_ranges,
 };
 use crate::forging::{ToySigner, ToyVerifier};
@@ -49,8 +49,8 @@ fn body(data: &[u8]) {
     if let Ok(join) = Join::decode(data) {
         assert_eq!(join.encode(), data);
     }
-    if let Ok(place) = Place::decode(data) {
-        assert_eq!(Place::decode(&place.encode()), Ok(place));
+    if let Ok(place) = TreePosition::decode(data) {
+        assert_eq!(TreePosition::decode(&place.encode()), Ok(place));
     }
     if let Ok(beacon) = Beacon::decode(data) {
         assert_eq!(Beacon::decode(&beacon.encode()), Ok(beacon));

@@ -101,7 +101,7 @@ pub mod wire;
 
 pub use admission::{Guest, GuestList, Run};
 pub use config::{Config, Mode, Shape};
-pub use control::{Begin, DepartureReason, MemberFigures, Place, Role, Tally};
+pub use control::{Begin, DepartureReason, MemberFigures, Role, Tally, TreePosition};
 pub use draft::{Draft, ProducerMark};
 pub use members::View;
 pub use receiver::{Receiver, ReceiverEvent, ReceiverStatus, Release, Resume};

@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use evenfall_core::{NodeId, Timestamp};
 
 use crate::config::Config;
-use crate::control::{DepartureReason, Join, Peer, Place, RECORDERS_MAX, Role};
+use crate::control::{DepartureReason, Join, Peer, RECORDERS_MAX, Role, TreePosition};
 use crate::replace::{Replacement, Step};
 use crate::root::MemberState;
 use crate::tree::{Neighbours, Tree};
@@ -28,7 +28,7 @@ struct Member {
     role: Role,
     incarnation: u64,
     /// The place that the root last sent to the node.
-    place: Option<Place>,
+    place: Option<TreePosition>,
     /// The view of the last place that the node acknowledged.
     acked: u32,
     retry_at: Timestamp,
@@ -64,7 +64,7 @@ pub(crate) const MEMBERS_MAX: usize = 65_536;
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
     /// Send its place to this node.
-    Assign(Peer, Place),
+    Assign(Peer, TreePosition),
     /// Ask this node whether it lives.
     Probe(Peer),
     /// The node was taken out. Tell the node the reason.
@@ -539,7 +539,7 @@ impl Members {
     /// place, because most nodes keep their place in most views.
     fn is_same(
         &self,
-        old: &Place,
+        old: &TreePosition,
         near: &Neighbours,
         recorders: impl Iterator<Item = Peer>,
     ) -> bool {
@@ -558,9 +558,9 @@ impl Members {
         near: &Neighbours,
         recorders: Vec<Peer>,
         (start, start_message): Start,
-    ) -> Place {
+    ) -> TreePosition {
         let peers = |ids| self.peers(ids).collect();
-        Place {
+        TreePosition {
             view: self.view,
             level: near.level.unwrap_or(SPARE_LEVEL),
             start,

@@ -25,7 +25,7 @@ use std::net::SocketAddr;
 use evenfall_core::forward::{Field, Forward, Match, Patch, Route, WINDOW_FRAMES_MAX, Window};
 use evenfall_core::{GroupId, SyncTime, TrafficClass};
 
-use crate::control::Place;
+use crate::control::TreePosition;
 use crate::uplink::Uplink;
 use crate::wire::{HEADER_BYTES, Hop, Kind, MAC_OFFSET, OriginHeader, encode_header};
 
@@ -81,7 +81,7 @@ pub(crate) fn table(up: &Uplink, groups: (GroupId, GroupId)) -> Option<Forward> 
     })
 }
 
-fn feeds(place: &Place) -> bool {
+fn feeds(place: &TreePosition) -> bool {
     !place.children.is_empty() || !place.nieces.is_empty()
 }
 

@@ -11,7 +11,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use evenfall_core::{Malformed, NodeId, Reader};
 
-use crate::control::{Peer, Place};
+use crate::control::{Peer, TreePosition};
 use crate::ends::{GIVEN_BYTES, GivenKeys};
 use crate::seal::RunKey;
 
@@ -35,8 +35,12 @@ pub(crate) struct PlaceKeys<'a> {
 const RUN_KEYS_BYTES_MAX: usize = 1 + 2 * 33;
 
 /// Bodies of the datagrams that bring a place. Each body has at most `bytes_max` bytes.
-pub(crate) fn split(place: &Place, bytes_max: usize, keys: Option<PlaceKeys<'_>>) -> Vec<Bytes> {
-    let empty = Place {
+pub(crate) fn split(
+    place: &TreePosition,
+    bytes_max: usize,
+    keys: Option<PlaceKeys<'_>>,
+) -> Vec<Bytes> {
+    let empty = TreePosition {
         sources: Vec::new(),
         children: Vec::new(),
         nieces: Vec::new(),
@@ -52,7 +56,7 @@ pub(crate) fn split(place: &Place, bytes_max: usize, keys: Option<PlaceKeys<'_>>
         Some(_) => room.saturating_sub(RUN_KEYS_BYTES_MAX) / (PEER_BYTES_MAX + given_bytes),
         None => per_part,
     };
-    type List = fn(&mut Place) -> &mut Vec<Peer>;
+    type List = fn(&mut TreePosition) -> &mut Vec<Peer>;
     let lists: [(&[Peer], List); 4] = [
         (&place.sources, |part| &mut part.sources),
         (&place.children, |part| &mut part.children),
@@ -70,7 +74,7 @@ pub(crate) fn split(place: &Place, bytes_max: usize, keys: Option<PlaceKeys<'_>>
         }
     }
     let count = parts.len() as u16;
-    let body = |(number, part): (usize, Place)| {
+    let body = |(number, part): (usize, TreePosition)| {
         let mut out = BytesMut::with_capacity(bytes_max.min(2_048));
         out.put_u16_le(number as u16);
         out.put_u16_le(count);
@@ -91,14 +95,14 @@ pub(crate) fn split(place: &Place, bytes_max: usize, keys: Option<PlaceKeys<'_>>
 }
 
 /// The nodes of a place to which its node speaks as a lower node.
-fn nodes_above(place: &Place) -> impl Iterator<Item = &Peer> {
+fn nodes_above(place: &TreePosition) -> impl Iterator<Item = &Peer> {
     place.sources.iter().chain(&place.recorders)
 }
 
 /// A place with its keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AssignedPlace {
-    pub(crate) place: Place,
+    pub(crate) place: TreePosition,
     /// The keys for the nodes above.
     pub(crate) given: GivenKeys,
     /// The keys of the run, the key in use first.
@@ -135,7 +139,7 @@ impl Assembly {
         if count > PARTS_MAX || number >= usize::from(count) {
             return Err(r.malformed("a part of a place that does not exist"));
         }
-        let place = Place::read(&mut r)?;
+        let place = TreePosition::read(&mut r)?;
         let mut given = GivenKeys::new();
         for peer in nodes_above(&place).filter(|_| has_keys) {
             given.insert(peer.id, r.array()?);
@@ -181,8 +185,8 @@ mod tests {
         (0..count).map(|n| Peer { id: NodeId(n), addr }).collect()
     }
 
-    fn place(children: u32) -> Place {
-        Place {
+    fn place(children: u32) -> TreePosition {
+        TreePosition {
             view: 3,
             level: 1,
             start: 10,
@@ -227,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_newer_view_replaces_a_place_that_is_not_complete() {
-        let (old, new) = (place(100), Place { view: 4, ..place(1) });
+        let (old, new) = (place(100), TreePosition { view: 4, ..place(1) });
         let mut assembly = Assembly::default();
         let old = split(&old, 400, None);
         assert_eq!(assembly.take(1, &old[0], false), Ok(None));

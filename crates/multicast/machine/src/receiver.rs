@@ -12,7 +12,7 @@ use evenfall_core::{
 };
 
 use crate::config::Config;
-use crate::control::{Begin, DepartureReason, Place, Role, Tally};
+use crate::control::{Begin, DepartureReason, Role, Tally, TreePosition};
 use crate::merge::Margins;
 use crate::seal::SharedKey;
 use crate::signing::{ChainBreak, SignatureCheck, TrustCounts};
@@ -76,7 +76,7 @@ pub struct Resume {
 #[derive(Clone, Debug)]
 pub enum ReceiverEvent {
     /// The receiver has a place in the tree and misses no frame from this frame on.
-    Placed(Place),
+    Placed(TreePosition),
     /// These messages may be handed on now, in this order. The owner measures the time of the
     /// hand-over.
     Released(Release),
@@ -337,7 +337,7 @@ impl Receiver {
     }
 
     /// Its place in the tree, if it has one.
-    pub fn place(&self) -> Option<&Place> {
+    pub fn place(&self) -> Option<&TreePosition> {
         self.up.place.as_ref()
     }
 
@@ -501,7 +501,7 @@ impl Receiver {
             let delay = self.up.soundness.is_sound().then(|| arrived.since(datagram.fixed.origin));
             self.margins.arrived(sequence, delay, datagram.hop.flags & SAMPLED != 0);
         }
-        let parent = self.up.place.as_ref().and_then(Place::parent);
+        let parent = self.up.place.as_ref().and_then(TreePosition::parent);
         let fixed = datagram.fixed;
         let release = Release {
             stream: fixed.stream,

@@ -38,7 +38,7 @@ use evenfall_core::{
 };
 
 use crate::config::Config;
-use crate::control::{Begin, Located, Peer, Place, Role, decode_ranges};
+use crate::control::{Begin, Located, Peer, Role, TreePosition, decode_ranges};
 use crate::pace::Pace;
 use crate::receiver::{Receiver, ReceiverEvent, ReceiverStatus, Release, Resume};
 use crate::ring::Frame;
@@ -210,7 +210,7 @@ impl Recorder {
     }
 
     /// Its place in the tree, if it has one.
-    pub fn place(&self) -> Option<&Place> {
+    pub fn place(&self) -> Option<&TreePosition> {
         self.receiver.place()
     }
 

@@ -18,7 +18,7 @@ use evenfall_core::{
 
 use crate::config::Config;
 use crate::control::{
-    Beacon, DepartureReason, Place, Report, Role, Tally, decode_ranges, encode_verdict,
+    Beacon, DepartureReason, Report, Role, Tally, TreePosition, decode_ranges, encode_verdict,
 };
 use crate::merge::{Merger, RecentDelays, Wait};
 use crate::offload;
@@ -33,7 +33,7 @@ use crate::wire::{Datagram, Kind, SAMPLED};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RelayEvent {
     /// The proxy has a place in the tree.
-    Placed(Place),
+    Placed(TreePosition),
     /// The root took the proxy out.
     Evicted(DepartureReason),
     /// The root has been silent for `membership.root_timeout`.
@@ -153,7 +153,7 @@ impl Relay {
     }
 
     /// Its place in the tree, if it has one.
-    pub fn place(&self) -> Option<&Place> {
+    pub fn place(&self) -> Option<&TreePosition> {
         self.up.place.as_ref()
     }
 

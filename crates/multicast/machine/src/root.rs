@@ -15,7 +15,7 @@ use evenfall_core::{
 use crate::admission::{Admission, GuestList, Run};
 use crate::config::{Config, Mode, Repair};
 use crate::control::{
-    Beacon, DepartureReason, Join, Peer, Place, Report, Role, Tally, Worst, decode_pair,
+    Beacon, DepartureReason, Join, Peer, Report, Role, Tally, TreePosition, Worst, decode_pair,
     decode_ranges, decode_verdict, encode_pair, encode_verdict,
 };
 use crate::draft::Draft;
@@ -636,7 +636,7 @@ impl Root {
     }
 
     /// Sends a node its place, with the keys for the nodes above it.
-    fn assign(&mut self, to: Peer, place: &Place) {
+    fn assign(&mut self, to: Peer, place: &TreePosition) {
         let seal = &self.out.seal;
         let bytes_max = self.config.framing.body_bytes(seal.place_overhead());
         let parts = match &seal.ends {

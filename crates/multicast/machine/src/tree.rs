@@ -1,5 +1,5 @@
 //! The tree: which node sends to which nodes. The tree is a plain value. The root computes it, and
-//! each node gets its [`Place`](crate::control::Place).
+//! each node gets its [`TreePosition`](crate::control::TreePosition).
 //!
 //! Level 0 is the root, levels 1 to D-1 are proxies, and level D is the receivers, so all paths are
 //! equally long. With fan-out F, level l holds F^l proxies, and the receivers are spread evenly

@@ -13,8 +13,8 @@ use evenfall_core::{
 use crate::clock_soundness::{self, ClockSoundness};
 use crate::config::Config;
 use crate::control::{
-    Beacon, Begin, DepartureReason, Join, Located, Peer, Place, RANGE_BYTES, RANGES_MAX, Role,
-    decode_pair, decode_verdict, encode_pair, encode_ranges, encode_verdict,
+    Beacon, Begin, DepartureReason, Join, Located, Peer, RANGE_BYTES, RANGES_MAX, Role,
+    TreePosition, decode_pair, decode_verdict, encode_pair, encode_ranges, encode_verdict,
 };
 use crate::merge::Edges;
 use crate::outbox::Outbox;
@@ -47,10 +47,10 @@ pub struct Identity {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum News {
     /// The node has its first place, or a new place.
-    Placed(Place),
+    Placed(TreePosition),
     /// The root started a new run, and this is the node's place in it. Frames below `known` of the
     /// old run existed.
-    Restarted { place: Place, epoch: u32, known: u64 },
+    Restarted { place: TreePosition, epoch: u32, known: u64 },
     /// The root took the node out. The node joins again unless it was too slow.
     Evicted(DepartureReason),
     /// The root has been silent for the stated time.
@@ -117,10 +117,10 @@ pub(crate) struct Uplink {
     pub config: Arc<Config>,
     /// The root that sent the present order.
     ordered_by: SocketAddr,
-    pub place: Option<Place>,
+    pub place: Option<TreePosition>,
     pub out: Outbox,
     pub who: Identity,
-    pub previous: Option<Place>,
+    pub previous: Option<TreePosition>,
     /// The parts of a place that have arrived.
     assembly: Assembly,
     pub root_beat: u64,
@@ -242,7 +242,7 @@ impl Uplink {
             }
             *next = (epoch, sequence + 1);
         }
-        if self.place.as_ref().and_then(Place::parent).is_some_and(|p| p.id == from) {
+        if self.place.as_ref().and_then(TreePosition::parent).is_some_and(|p| p.id == from) {
             self.parent_heard = now;
         }
         self.ordered_by = arrival.from;
@@ -414,7 +414,7 @@ impl Uplink {
     }
 
     /// Takes the keys of the run that came with a place, and acknowledges both.
-    fn acknowledge(&mut self, place: &Place, run_keys: &[RunKey]) {
+    fn acknowledge(&mut self, place: &TreePosition, run_keys: &[RunKey]) {
         let mut body = place.view.to_le_bytes().to_vec();
         if !run_keys.is_empty() {
             self.out.seal.take_run_keys(run_keys);
@@ -457,7 +457,7 @@ impl Uplink {
 
     /// Whether the node is a proxy without a place. No node below a spare can miss a frame.
     fn is_spare(&self) -> bool {
-        let idle = |place: &Place| place.children.is_empty() && place.nieces.is_empty();
+        let idle = |place: &TreePosition| place.children.is_empty() && place.nieces.is_empty();
         self.role == Role::Proxy && self.place.as_ref().is_some_and(idle)
     }
 
@@ -624,7 +624,7 @@ impl Uplink {
 
     /// The parent, to which reports and first requests for repair go.
     pub(crate) fn parent(&self) -> Option<Peer> {
-        self.place.as_ref().and_then(Place::parent).copied()
+        self.place.as_ref().and_then(TreePosition::parent).copied()
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) -> Option<News> {
@@ -656,7 +656,7 @@ impl Uplink {
         }
         if self.place.is_some() && now.since(self.parent_heard) >= m.silence {
             self.parent_heard = now;
-            if let Some(parent) = self.place.as_ref().and_then(Place::parent) {
+            if let Some(parent) = self.place.as_ref().and_then(TreePosition::parent) {
                 let body = encode_verdict(parent.id, DepartureReason::Silent);
                 self.out.control_to_root(self.who.root, Kind::Suspect, body);
             }
@@ -727,7 +727,8 @@ impl Uplink {
 
     /// Reads the parent, the edge from it, and the word of the window that has the next frame.
     pub(crate) fn prefetch_far(&self) -> u64 {
-        let parent = self.place.as_ref().and_then(Place::parent).map_or(0, |parent| parent.id.0);
+        let parent =
+            self.place.as_ref().and_then(TreePosition::parent).map_or(0, |parent| parent.id.0);
         let window = self.window.as_ref().map_or(0, Window::prefetch);
         u64::from(parent) ^ window ^ self.edges.prefetch()
     }

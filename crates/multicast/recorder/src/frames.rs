@@ -22,7 +22,7 @@ use evenfall_core::{Format, NodeId, SyncTime};
 use evenfall_multicast_machine::{Archived, Begin, Release, Resume, wire};
 
 use evenfall_store_engine::source::RecordSource;
-use evenfall_store_engine::{Level, Store, StoreError, StoreFile};
+use evenfall_store_engine::{Store, StoreAckLevel, StoreError, StoreFile};
 use evenfall_store_recording::StreamReplay;
 use evenfall_store_recording::files::{frames_name, frames_schema};
 use evenfall_store_recording::replay::first_where;
@@ -66,7 +66,13 @@ impl PendingRecords {
     ) -> Result<(), StoreError> {
         if !self.bytes.is_empty() {
             let is_stopping = Some(is_stopping);
-            append_when_admitted(store, &self.file, &self.bytes, Level::Local, is_stopping)?;
+            append_when_admitted(
+                store,
+                &self.file,
+                &self.bytes,
+                StoreAckLevel::Local,
+                is_stopping,
+            )?;
             self.bytes.clear();
         }
         Ok(())

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use evenfall_clock_service::MeshView;
 use evenfall_core::SyncTime;
 use evenfall_multicast_machine::Release;
-use evenfall_store_engine::{Level, Store, StoreError};
+use evenfall_store_engine::{Store, StoreAckLevel, StoreError};
 use evenfall_store_recording::RecordingWriter;
 use evenfall_store_recording::writer::{BegunFlush, TakenMessage};
 
@@ -164,7 +164,7 @@ pub(crate) fn write_recording(
     state: &WriterState,
 ) -> Result<(), StoreError> {
     let stopping = &state.is_stopping;
-    let recording = RecordingWriter::new(store, NAME, plan.trees, Level::Local)?;
+    let recording = RecordingWriter::new(store, NAME, plan.trees, StoreAckLevel::Local)?;
     let clock = plan.clock.map(|clock| UtcLog::new(store, NAME, clock, stopping));
     let tables = plan.open_tables.map(|open| open(store, NAME, stopping));
     let mut writer = RecordingThread {

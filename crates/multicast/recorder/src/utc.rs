@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use evenfall_clock_service::MeshView;
-use evenfall_store_engine::{Level, Store, StoreError, StoreFile};
+use evenfall_store_engine::{Store, StoreAckLevel, StoreError, StoreFile};
 use evenfall_store_recording::files::{utc_name, utc_schema};
 use evenfall_store_recording::writer::append_when_admitted;
 
@@ -67,6 +67,7 @@ impl<'a> UtcLog<'a> {
         }
         // Nobody waits for the record: the commit of the next messages includes it.
         let is_stopping = Some(self.is_stopping);
-        append_when_admitted(self.store, &self.file, &record, Level::Local, is_stopping).map(drop)
+        append_when_admitted(self.store, &self.file, &record, StoreAckLevel::Local, is_stopping)
+            .map(drop)
     }
 }

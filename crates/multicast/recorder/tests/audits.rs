@@ -14,7 +14,7 @@ use evenfall_multicast_machine::{Archived, Release, SignatureVerifier};
 use evenfall_multicast_recorder::audit::{SignedRecording, audit_recording};
 use evenfall_multicast_recorder::frames::{FrameLog, FrameReader};
 use evenfall_multicast_recorder::signatures::{SignatureLog, SignatureReader};
-use evenfall_store_engine::{Level, Store, StoreConfig};
+use evenfall_store_engine::{Store, StoreAckLevel, StoreConfig};
 use evenfall_store_recording::RecordingWriter;
 
 const RUN: u64 = 0x5eed;
@@ -114,7 +114,7 @@ fn open(path: &Path) -> Store {
 /// Records as a recorder does.
 fn record(store: &Store, items: &[Item]) {
     let is_stopping = AtomicBool::new(false);
-    let mut messages = RecordingWriter::new(store, "feed", 2, Level::Local).unwrap();
+    let mut messages = RecordingWriter::new(store, "feed", 2, StoreAckLevel::Local).unwrap();
     let mut frames = FrameLog::new(store, "feed", 2, &is_stopping).unwrap();
     let mut signatures = SignatureLog::new(store, "feed", &is_stopping);
     for item in items {
@@ -271,7 +271,7 @@ fn what_no_signature_covers_is_counted() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     record(&store, &items);
-    let mut added = RecordingWriter::new(&store, "feed", 2, Level::Local).unwrap();
+    let mut added = RecordingWriter::new(&store, "feed", 2, StoreAckLevel::Local).unwrap();
     added.push(0, 120, NOW_NS, Format(1), b"a trade that never was").unwrap();
     added.flush().unwrap();
     assert_eq!(audit(&store, 1).unframed_messages, 1);

@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A gate of a group that [`Beside`](super::Beside) opens while the kernel can copy a datagram to
-/// all members. One thread uses a gate; the atomic words let groups move between threads.
+/// A gate of a group that [`ForwardingBackend`](super::ForwardingBackend) opens while the kernel
+/// can copy a datagram to all members. One thread uses a gate; the atomic words let groups move
+/// between threads.
 #[derive(Default)]
 pub(crate) struct CopyGate {
     /// The mark, the place of the lead among the members, and the bytes of the longest datagram:

@@ -67,7 +67,7 @@ pub fn link_mtu(from: IpAddr, to: SocketAddr) -> Result<u32, Error> {
 /// What carries out forwarding installs beside a socket. It marks the packets that it has sent on,
 /// and the socket still gets every datagram. It may also make the copies of what the socket sends
 /// to a group.
-pub(crate) trait Beside: Send {
+pub(crate) trait ForwardingBackend: Send {
     #[cfg_attr(not(feature = "ebpf"), allow(dead_code, reason = "only the kernel marks"))]
     /// The mark of a packet that was sent on.
     fn mark(&self) -> u32;
@@ -103,7 +103,7 @@ pub struct UdpDriver {
     blocked: Blocked,
     /// Whether the last wait ended by an arrival or by a stamp of a departure.
     is_roused: bool,
-    beside: Option<Box<dyn Beside>>,
+    beside: Option<Box<dyn ForwardingBackend>>,
     /// The part of this socket in a port that several sockets share, each with a stream.
     share: Option<StreamShare>,
 }
@@ -141,7 +141,7 @@ impl UdpDriver {
     #[cfg(feature = "ebpf")]
     pub(crate) fn forward_beside(
         &mut self,
-        open: impl FnOnce(SocketAddr) -> Result<Box<dyn Beside>, Error>,
+        open: impl FnOnce(SocketAddr) -> Result<Box<dyn ForwardingBackend>, Error>,
     ) -> Result<(), Error> {
         let beside = open(self.socket.local)?;
         self.socket.tell_marks()?;

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use arrow::ipc::writer::StreamWriter;
 use evenfall_feed_formats::dates::Date;
-use evenfall_store_engine::Level;
+use evenfall_store_engine::StoreAckLevel;
 use evenfall_store_recording::intake::{FeedDay, record_feed};
 use evenfall_store_recording::{BooksConfig, DerivedWriter, RecordingWriter};
 use futures_util::TryStreamExt as _;
@@ -37,7 +37,7 @@ fn needed() -> Result<(PathBuf, PathBuf), &'static str> {
 /// they are read.
 fn record(feed: &Path) -> TestStore {
     let store = empty_store();
-    let mut writer = RecordingWriter::new(&store.store, "aapl", 1, Level::Memory).unwrap();
+    let mut writer = RecordingWriter::new(&store.store, "aapl", 1, StoreAckLevel::Memory).unwrap();
     let day = FeedDay { date: Some(Date::constant(2019, 12, 30)) };
     let file = Box::new(std::fs::File::open(feed).unwrap());
     let mut messages = evenfall_feed_formats::open(file, "aapl").unwrap();

@@ -53,7 +53,7 @@ use arrow::array::{AsArray as _, RecordBatch};
 use arrow::datatypes::Int64Type;
 use evenfall_feed_formats::codec::{ITCH, MACH};
 use evenfall_feed_formats::itch::{AddOrder, Alpha, Code, OrderExecuted, Price4};
-use evenfall_store_engine::Level;
+use evenfall_store_engine::StoreAckLevel;
 use evenfall_store_format::{FieldType, Schema};
 use evenfall_store_recording::RecordingWriter;
 use futures_util::{StreamExt as _, TryStreamExt as _};
@@ -74,7 +74,7 @@ impl TestStore {
 
     /// Records an order of each symbol and its execution, a millisecond apart.
     pub(crate) fn record(&self, name: &str, orders: std::ops::Range<u64>) {
-        let mut writer = RecordingWriter::new(&self.store, name, 1, Level::Memory).unwrap();
+        let mut writer = RecordingWriter::new(&self.store, name, 1, StoreAckLevel::Memory).unwrap();
         for order in orders {
             let stock = Alpha::new(["AAPL", "MSFT", "TEST"][order as usize % 3]).unwrap();
             let locate = (order % 3) as u16 + 1;
@@ -197,7 +197,7 @@ async fn names_mean_the_recording_that_is_searched_first() {
     let file = store.store.create("fills", &schema).unwrap();
     let mut record = OPEN_NS.to_le_bytes().to_vec();
     record.extend(7u32.to_le_bytes());
-    store.store.append(&file, &record, Level::Memory).unwrap();
+    store.store.append(&file, &record, StoreAckLevel::Memory).unwrap();
     let session = store.session();
     assert_eq!(session.searched_first(), "a");
     assert_eq!(number(&session, "SELECT size FROM fills").await, Some(7));
@@ -387,7 +387,7 @@ fn stored_file(store: &TestStore, name: &str, rows: &[(i64, u32)]) {
         records.extend(key.to_le_bytes());
         records.extend(value.to_le_bytes());
     }
-    store.store.append(&file, &records, Level::Memory).unwrap();
+    store.store.append(&file, &records, StoreAckLevel::Memory).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -456,12 +456,12 @@ async fn a_stop_ends_a_join_that_finds_nothing() {
 fn store_of_chunks() -> TestStore {
     let store = empty_store();
     let file = store.store.create("a", &Schema::opaque(4_096)).unwrap();
-    let mut writer = RecordingWriter::new(&store.store, "day", 1, Level::Memory).unwrap();
+    let mut writer = RecordingWriter::new(&store.store, "day", 1, StoreAckLevel::Memory).unwrap();
     // Three records to a segment, 768 to a chunk.
     for number in 0..768 * 5 {
         let time = OPEN_NS + number as i64;
         let record = [&time.to_le_bytes()[..], &[7; 4_088]].concat();
-        store.store.append(&file, &record, Level::Memory).unwrap();
+        store.store.append(&file, &record, StoreAckLevel::Memory).unwrap();
         writer.push(0, number, time, evenfall_feed_formats::Format::OPAQUE, &[7; 4_000]).unwrap();
     }
     writer.flush().unwrap();
@@ -588,7 +588,8 @@ fn miax_side(kind: u8, price: u16) -> Vec<u8> {
 async fn a_recording_of_another_format_has_the_columns_of_its_format() {
     let store = empty_store();
     for (name, format) in [("miax", MACH), ("bytes", evenfall_feed_formats::Format::OPAQUE)] {
-        let mut writer = RecordingWriter::new(&store.store, name, 1, Level::Memory).unwrap();
+        let mut writer =
+            RecordingWriter::new(&store.store, name, 1, StoreAckLevel::Memory).unwrap();
         for (number, (kind, price)) in (0..).zip([(b'B', 815), (b'O', 840)]) {
             let time = OPEN_NS + number as i64;
             writer.push(0, number, time, format, &miax_side(kind, price)).unwrap();

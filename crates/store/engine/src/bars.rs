@@ -96,7 +96,7 @@ mod tests {
     use evenfall_store_format::{FieldType, Schema};
 
     use super::*;
-    use crate::{Level, Store, StoreConfig};
+    use crate::{Store, StoreAckLevel, StoreConfig};
 
     /// A row: time and value.
     type Row = (i64, i64);
@@ -131,7 +131,7 @@ mod tests {
         let file = store.create("a", &schema).unwrap();
         let rows = rows();
         let bytes: Vec<u8> = rows.iter().flat_map(record).collect();
-        store.append(&file, &bytes, Level::Local).unwrap();
+        store.append(&file, &bytes, StoreAckLevel::Local).unwrap();
         for (every_ns, from_ns, to_ns) in [
             (i64::MAX, i64::MIN, i64::MAX),
             (5_000, i64::MIN, i64::MAX),
@@ -166,7 +166,7 @@ mod tests {
         let file = store.create("a", &Schema::of(&fields)).unwrap();
         assert_eq!(TimeBars::new(&store, "a", i64::MIN..=i64::MAX, 1).unwrap().count(), 0);
         let earliest = [record(&(i64::MIN, 1)), record(&(i64::MIN + 1_000, 2))].concat();
-        store.append(&file, &earliest, Level::Local).unwrap();
+        store.append(&file, &earliest, StoreAckLevel::Local).unwrap();
         let bars = TimeBars::new(&store, "a", i64::MIN..=i64::MAX, 1_000).unwrap();
         let bars: Vec<TimeBar> = bars.map(Result::unwrap).collect();
         let starts: Vec<i64> = bars.iter().map(|bar| bar.start_ns).collect();

@@ -45,7 +45,7 @@ impl Debug for BucketOptions {
 pub type Fetch = Box<dyn FnOnce() -> Result<Option<Bytes>, StorageError> + Send>;
 
 /// A place that holds objects.
-pub(super) trait Place: Objects + Display + Send + Sync {
+pub(super) trait BucketBackend: Objects + Display + Send + Sync {
     /// Begins to read a part of an object.
     fn fetch(&self, name: &str, offset: u64, len: usize) -> Fetch;
 
@@ -57,7 +57,7 @@ pub(super) trait Place: Objects + Display + Send + Sync {
 /// A bucket, or a directory in the place of one.
 #[derive(Clone)]
 pub struct Bucket {
-    place: Arc<dyn Place>,
+    place: Arc<dyn BucketBackend>,
     /// Parts that the scans of all readers hold.
     rooms: Arc<AtomicUsize>,
     /// Whether the last chunk object was in columns.
@@ -80,7 +80,7 @@ impl Drop for Room {
 }
 
 impl Bucket {
-    fn at(place: Arc<dyn Place>) -> Self {
+    fn at(place: Arc<dyn BucketBackend>) -> Self {
         Self { place, rooms: Arc::default(), is_columnar: Arc::default() }
     }
 
@@ -129,7 +129,10 @@ impl Bucket {
 
     /// The same bucket behind another place, which sees every request.
     #[cfg(test)]
-    pub(super) fn behind(self, front: impl FnOnce(Arc<dyn Place>) -> Arc<dyn Place>) -> Self {
+    pub(super) fn behind(
+        self,
+        front: impl FnOnce(Arc<dyn BucketBackend>) -> Arc<dyn BucketBackend>,
+    ) -> Self {
         Self { place: front(self.place), ..self }
     }
 

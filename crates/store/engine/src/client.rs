@@ -23,7 +23,9 @@ use super::protocol::{
 };
 use super::source::Each;
 use super::wire_socket::{SocketReader, SocketWriter, split_plain};
-use super::{Entry, FileListing, KnownEnd, Level, RecordSource, StoreError, expect_closed, lock};
+use super::{
+    Entry, FileListing, KnownEnd, RecordSource, StoreAckLevel, StoreError, expect_closed, lock,
+};
 
 pub use self::subscription::{FileSubscription, PushedRecords, WINDOW_BYTES};
 
@@ -254,7 +256,7 @@ impl Client {
         &mut self,
         file: &RemoteFile,
         records: &[u8],
-        level: Level,
+        level: StoreAckLevel,
     ) -> Result<u32, StoreError> {
         if records.len() > BODY_BYTES_MAX {
             return Err(broken(format!("an append of more than {BODY_BYTES_MAX} bytes: split it")));

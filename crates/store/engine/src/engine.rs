@@ -47,8 +47,8 @@ use super::names::membership::Membership;
 use super::publisher::PackPublisher;
 use super::uploads::{Uploads, restore_names};
 use super::{
-    Bucket, DiskDirectory, Level, Names, NamesError, NotLoopback, StoreDisk, StoreError, Wait,
-    chunk_codec, clean_shutdown, expect_closed, lock, names,
+    Bucket, DiskDirectory, Names, NamesError, NotLoopback, StoreAckLevel, StoreDisk, StoreError,
+    Wait, chunk_codec, clean_shutdown, expect_closed, lock, names,
 };
 
 pub use self::config::{
@@ -361,7 +361,7 @@ impl Store {
         &self,
         file: &StoreFile,
         records: &[u8],
-        level: Level,
+        level: StoreAckLevel,
     ) -> Result<u64, StoreError> {
         let (first, ticket) = self.append_begin(file, records, level)?;
         self.append_end(file, (first, ticket), level)?;
@@ -377,7 +377,7 @@ impl Store {
         &self,
         file: &StoreFile,
         records: &[u8],
-        level: Level,
+        level: StoreAckLevel,
     ) -> Result<(u64, u64), StoreError> {
         let shared = &self.shared;
         shared.check_writing(&file.name)?;
@@ -408,7 +408,7 @@ impl Store {
         &self,
         file: &StoreFile,
         (first, ticket): (u64, u64),
-        level: Level,
+        level: StoreAckLevel,
     ) -> Result<(), StoreError> {
         let reached = self.reach(file, first, ticket, level);
         reached.map_err(|why| StoreError::Unreached { first, level, why: Box::new(why) })
@@ -419,7 +419,7 @@ impl Store {
         file: &StoreFile,
         first: u64,
         ticket: u64,
-        level: Level,
+        level: StoreAckLevel,
     ) -> Result<(), StoreError> {
         for wait in level.waits() {
             match wait {
@@ -434,7 +434,7 @@ impl Store {
 
     /// Whether [`append_end`](Self::append_end) returns without waiting. The first half of the
     /// append returned the commit `ticket`.
-    pub fn is_reached(&self, ticket: u64, level: Level) -> bool {
+    pub fn is_reached(&self, ticket: u64, level: StoreAckLevel) -> bool {
         level.waits().iter().all(|wait| match wait {
             Wait::Commit => lock(&self.shared.queue).committed >= ticket,
             Wait::Copy | Wait::Objects => false,

@@ -3,9 +3,10 @@
 //!
 //! # Another level
 //!
-//! A level **of waits that exist** is two lines: one in the table [`Level`] below (`levels!`), with
-//! a new number for the wire, and one in the table "What survives what" of `docs/wire/store.md`. A
-//! test here compares the two. `evenfall store append --ack WORD` then asks for the level.
+//! A level **of waits that exist** is two lines: one in the table [`StoreAckLevel`] below
+//! (`levels!`), with a new number for the wire, and one in the table "What survives what" of
+//! `docs/wire/store.md`. A test here compares the two. `evenfall store append --ack WORD` then asks
+//! for the level.
 //!
 //! A level **with a new wait** is these places more:
 //!
@@ -82,11 +83,11 @@ macro_rules! levels {
         /// Where the records of an append are when the append is acknowledged.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[non_exhaustive]
-        pub enum Level {
+        pub enum StoreAckLevel {
             $(#[doc = concat!("The records are ", $place, ".")] $name,)*
         }
 
-        impl Level {
+        impl StoreAckLevel {
             /// All levels, in the order of help texts.
             pub const ALL: &'static [Self] = &[$(Self::$name),*];
 
@@ -107,7 +108,7 @@ levels! {
     Object: "object", 2, [Objects], "in the object store";
 }
 
-impl Level {
+impl StoreAckLevel {
     /// The level of this number on the wire.
     pub fn of_number(number: u8) -> Option<Self> {
         Self::ALL.iter().copied().find(|level| level.number() == number)
@@ -135,13 +136,13 @@ impl Level {
     }
 }
 
-impl Display for Level {
+impl Display for StoreAckLevel {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(self.row().0)
     }
 }
 
-impl std::str::FromStr for Level {
+impl std::str::FromStr for StoreAckLevel {
     type Err = LevelError;
 
     fn from_str(word: &str) -> Result<Self, LevelError> {
@@ -150,13 +151,13 @@ impl std::str::FromStr for Level {
     }
 }
 
-/// A word that names no [`Level`].
+/// A word that names no [`StoreAckLevel`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LevelError(pub String);
 
 impl Display for LevelError {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is no level: {}", self.0, Level::list())
+        write!(f, "{} is no level: {}", self.0, StoreAckLevel::list())
     }
 }
 
@@ -168,12 +169,17 @@ mod tests {
 
     #[test]
     fn levels_are_read_back_from_words_and_numbers_and_keep_their_numbers() {
-        for &level in Level::ALL {
+        for &level in StoreAckLevel::ALL {
             assert_eq!(level.to_string().parse(), Ok(level));
-            assert_eq!(Level::of_number(level.number()), Some(level));
+            assert_eq!(StoreAckLevel::of_number(level.number()), Some(level));
         }
-        let released = [Level::Memory, Level::Local, Level::Object, Level::Replica];
-        assert_eq!(released.map(Level::number), [0, 1, 2, 3]);
+        let released = [
+            StoreAckLevel::Memory,
+            StoreAckLevel::Local,
+            StoreAckLevel::Object,
+            StoreAckLevel::Replica,
+        ];
+        assert_eq!(released.map(StoreAckLevel::number), [0, 1, 2, 3]);
     }
 
     #[test]
@@ -181,10 +187,10 @@ mod tests {
         let page = include_str!("../../../../docs/wire/store.md");
         let (_, table) = page.split_once("| level | number |").expect("the table of the levels");
         let rows: Vec<&str> = table.lines().skip(2).take_while(|l| l.starts_with('|')).collect();
-        for level in Level::ALL {
+        for level in StoreAckLevel::ALL {
             let row = format!("| `{level}` | {} |", level.number());
             assert!(rows.iter().any(|one| one.starts_with(&row)), "docs/wire/store.md lacks {row}");
         }
-        assert_eq!(rows.len(), Level::ALL.len(), "docs/wire/store.md has another level");
+        assert_eq!(rows.len(), StoreAckLevel::ALL.len(), "docs/wire/store.md has another level");
     }
 }

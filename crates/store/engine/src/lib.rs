@@ -19,7 +19,7 @@
 //! | [`engine`] | [`Store`]: open, create, append, read, close |
 //! | [`append_watch`] | wakes the threads that wait for appends |
 //! | [`archive`] | [`Archive`]: the same files read from objects alone |
-//! | [`level`] | [`Level`]: words, wire numbers and waits of the levels |
+//! | [`level`] | [`StoreAckLevel`]: words, wire numbers and waits of the levels |
 //! | [`disk_directory`], [`bucket`], [`names`] | the disk, the objects and the names of files |
 //! | `parts`, `uploads` | downloads of chunks from the objects, several at once, and uploads |
 //! | `life_catalog` | the names of all files of a life, in few objects |
@@ -82,7 +82,7 @@ pub use engine::{
     ChunkForm, NodeReader, NonPrimaryBytes, NonPrimaryFile, Occupancy, OpenedStore, ReadableFile,
     Store, StoreConfig, StoreFile, StorePlaces, TIME_AHEAD_MAX, TakenOver,
 };
-pub use level::{Level, LevelError, Wait};
+pub use level::{LevelError, StoreAckLevel, Wait};
 pub use names::{ClusterConfig, Entry, Names, NamesError};
 pub use protocol::{Freshness, KnownEnd, SubscriptionEnd};
 pub use source::{FieldColumns, FileListing, RecordSource};
@@ -143,7 +143,7 @@ pub enum StoreError {
         /// Number of the first record.
         first: u64,
         /// The level.
-        level: Level,
+        level: StoreAckLevel,
         /// Reason of the failure.
         why: Box<StoreError>,
     },

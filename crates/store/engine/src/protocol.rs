@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use evenfall_store_format::Schema;
 
-use super::{Entry, FileListing, Level};
+use super::{Entry, FileListing, StoreAckLevel};
 
 /// Bytes of a frame before its body.
 pub const HEADER_BYTES: usize = 16;
@@ -142,7 +142,7 @@ pub enum Request<'a> {
         /// The file.
         file: u32,
         /// Level at which to reply.
-        level: Level,
+        level: StoreAckLevel,
         /// The records.
         records: &'a [u8],
     },
@@ -462,7 +462,7 @@ impl<'a> Request<'a> {
                 Self::Open { name, schema }
             }
             3 => {
-                let level = Level::of_number(header.detail);
+                let level = StoreAckLevel::of_number(header.detail);
                 let level = level.ok_or(Malformed("a level that is none"))?;
                 Self::Append { file, level, records: cursor.rest() }
             }

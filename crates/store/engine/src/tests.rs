@@ -38,13 +38,15 @@ fn what_was_acknowledged_local_is_there_when_the_process_is_gone() {
     let store = open(dir.path());
     let file = store.create("a", &schema()).unwrap();
     for batch in 0..50u64 {
-        store.append(&file, &records(batch * 100..batch * 100 + 100), Level::Local).unwrap();
+        store
+            .append(&file, &records(batch * 100..batch * 100 + 100), StoreAckLevel::Local)
+            .unwrap();
     }
     drop((file, store));
     let store = open(dir.path());
     assert_eq!(read(&store, "a"), records(0..5_000));
     let file = store.file("a").unwrap();
-    store.append(&file, &records(5_000..6_000), Level::Memory).unwrap();
+    store.append(&file, &records(5_000..6_000), StoreAckLevel::Memory).unwrap();
     assert_eq!(store.record_at(&file, 5_500).unwrap().0, 5_500);
     let summary = store.summary(&file, 10, 4_000).unwrap().unwrap();
     assert_eq!(summary.count, 3_991);
@@ -66,7 +68,7 @@ fn many_writers_share_commits_and_chunks_become_objects() {
             let store = &store;
             scope.spawn(move || {
                 for batch in 0..60u64 {
-                    let level = [Level::Memory, Level::Local][batch as usize % 2];
+                    let level = [StoreAckLevel::Memory, StoreAckLevel::Local][batch as usize % 2];
                     let bytes = records(batch * 5_000..batch * 5_000 + 5_000);
                     store.append(file, &bytes, level).unwrap();
                 }
@@ -112,12 +114,12 @@ fn another_node_goes_on_from_objects_when_the_disk_is_gone() {
     };
     let store = Store::open(config(first.path(), 1)).unwrap().store;
     let file = store.create("a", &schema()).unwrap();
-    store.append(&file, &records(0..300_000), Level::Object).unwrap();
+    store.append(&file, &records(0..300_000), StoreAckLevel::Object).unwrap();
     drop((file, store, first));
     let store = Store::open(config(second.path(), 2)).unwrap().store;
     assert_eq!(read(&store, "a"), records(0..300_000));
     let file = store.file("a").unwrap();
-    store.append(&file, &records(300_000..600_000), Level::Local).unwrap();
+    store.append(&file, &records(300_000..600_000), StoreAckLevel::Local).unwrap();
     drop((file, store));
     let store = Store::open(config(second.path(), 2)).unwrap().store;
     assert_eq!(read(&store, "a"), records(0..600_000));
@@ -129,8 +131,8 @@ fn a_full_memory_refuses_by_name_and_takes_nothing() {
     let config = StoreConfig { memory_bytes_max: 0, ..StoreConfig::new(dir.path()) };
     let store = Store::open(config).unwrap().store;
     let file = store.create("a", &schema()).unwrap();
-    store.append(&file, &records(0..5_000), Level::Memory).unwrap();
-    let refused = store.append(&file, &records(5_000..5_001), Level::Memory);
+    store.append(&file, &records(0..5_000), StoreAckLevel::Memory).unwrap();
+    let refused = store.append(&file, &records(5_000..5_001), StoreAckLevel::Memory);
     // The disk may have been quick enough. Otherwise the refusal names its stage.
     if let Err(error) = refused {
         assert!(error.is_retryable() && error.to_string().contains("memory"), "{error}");
@@ -155,14 +157,14 @@ fn a_record_from_the_future_is_refused_by_its_number_and_ends_no_file() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dated(dir.path())).unwrap().store;
     let file = store.create("a", &Schema::opaque(16)).unwrap();
-    store.append(&file, &stamped(&[NOW_NS, NOW_NS + DAY_NS]), Level::Local).unwrap();
+    store.append(&file, &stamped(&[NOW_NS, NOW_NS + DAY_NS]), StoreAckLevel::Local).unwrap();
     for bad in [NOW_NS + DAY_NS + 1, i64::MAX] {
         let batch = stamped(&[NOW_NS + DAY_NS, bad, bad]);
-        let error = store.append(&file, &batch, Level::Local).unwrap_err();
+        let error = store.append(&file, &batch, StoreAckLevel::Local).unwrap_err();
         assert!(error.to_string().contains("record 1 of the batch"), "{error}");
         assert!(!error.is_retryable(), "{error}");
     }
-    assert_eq!(store.append(&file, &stamped(&[NOW_NS + DAY_NS]), Level::Local).unwrap(), 2);
+    assert_eq!(store.append(&file, &stamped(&[NOW_NS + DAY_NS]), StoreAckLevel::Local).unwrap(), 2);
 }
 
 #[test]
@@ -180,12 +182,12 @@ fn age_counts_from_the_wall_clock_so_a_quiet_file_ages_and_a_stamp_erases_nothin
     });
     let ahead = [(NOW_NS + DAY_NS).to_le_bytes().to_vec(), vec![0; 4_088]].concat();
     let quiet = store.create("quiet", &Schema::opaque(4_096)).unwrap();
-    store.append(&quiet, &old.collect::<Vec<u8>>(), Level::Local).unwrap();
-    store.append(&quiet, &ahead, Level::Local).unwrap();
+    store.append(&quiet, &old.collect::<Vec<u8>>(), StoreAckLevel::Local).unwrap();
+    store.append(&quiet, &ahead, StoreAckLevel::Local).unwrap();
     assert_eq!(store.retain(&quiet, age(3)).unwrap(), 0, "nothing is three days old");
     assert_eq!(store.retain(&quiet, age(1)).unwrap(), 256 * 3 * 2, "all but the last chunk is");
     let day = store.create("day", &Schema::opaque(16)).unwrap();
-    store.append(&day, &stamped(&[34_200_000_000_000]), Level::Local).unwrap();
+    store.append(&day, &stamped(&[34_200_000_000_000]), StoreAckLevel::Local).unwrap();
     let error = store.retain(&day, age(1)).unwrap_err();
     assert!(error.to_string().contains("count from midnight"), "{error}");
 }
@@ -240,7 +242,7 @@ fn an_append_wakes_who_waits_for_it_in_the_same_process() {
             if round % 3 == 0 {
                 std::thread::sleep(Duration::from_micros(round * 5));
             }
-            store.append(&file, &records(round..round + 1), Level::Memory).unwrap();
+            store.append(&file, &records(round..round + 1), StoreAckLevel::Memory).unwrap();
             assert!(waiting.join().unwrap());
         });
     }

@@ -15,7 +15,7 @@ use std::fmt::{self, Display};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use evenfall_store_engine::{Client, Level, RemoteFile, Store, StoreError, StoreFile};
+use evenfall_store_engine::{Client, RemoteFile, Store, StoreAckLevel, StoreError, StoreFile};
 use evenfall_store_format::layout::record_time;
 use evenfall_store_format::{Error as StoreFormatError, Field, Schema};
 
@@ -45,7 +45,7 @@ impl Sink<'_> {
     }
 
     /// Appends records, and returns when they have reached the level.
-    fn append(&mut self, records: &[u8], level: Level) -> Result<(), StoreError> {
+    fn append(&mut self, records: &[u8], level: StoreAckLevel) -> Result<(), StoreError> {
         match self {
             Self::Store(store, file) => store.append(file, records, level).map(drop)?,
             Self::Server { client, file, limit_ns } => {
@@ -121,7 +121,7 @@ impl std::error::Error for RecordAppendError {
 /// Records on their way into a file, with or without a window.
 pub struct RecordAppender<'a> {
     sink: Sink<'a>,
-    level: Level,
+    level: StoreAckLevel,
     window: Option<LateWindow>,
     /// The field that numbers records, for the window.
     sequence: Option<Field>,
@@ -148,7 +148,7 @@ impl<'a> RecordAppender<'a> {
     pub fn to_store(
         store: &'a Store,
         name: &str,
-        level: Level,
+        level: StoreAckLevel,
         position_word: &'static str,
     ) -> Result<Self, StoreError> {
         let file = store.file(name)?;
@@ -162,7 +162,7 @@ impl<'a> RecordAppender<'a> {
     pub fn to_server(
         mut client: Client,
         name: &str,
-        level: Level,
+        level: StoreAckLevel,
         position_word: &'static str,
     ) -> Result<Self, StoreError> {
         let file = client.open(name)?;
@@ -170,7 +170,7 @@ impl<'a> RecordAppender<'a> {
         Ok(Self::new(sink, level, position_word))
     }
 
-    fn new(sink: Sink<'a>, level: Level, position_word: &'static str) -> Self {
+    fn new(sink: Sink<'a>, level: StoreAckLevel, position_word: &'static str) -> Self {
         let arrival = &sink.schema().arrival;
         Self {
             window: LateWindow::of_width(arrival.window_ns),

@@ -43,7 +43,7 @@ fn a_recording_keeps_every_stamp_as_it_came_and_one_wrong_stamp_moves_no_other()
     // Lengths around the border of a class, so that the own time does not fit behind some messages.
     let times = [-90, -80, 400 * DAY_NS, -70, -75, -60, i64::MAX - NOW_NS, -50, -50];
     let message = |n: usize| vec![n as u8; 6 + n];
-    let mut recorder = RecordingWriter::new(&store, "r", 1, Level::Local).unwrap();
+    let mut recorder = RecordingWriter::new(&store, "r", 1, StoreAckLevel::Local).unwrap();
     for (n, ns) in times.iter().enumerate() {
         recorder.push(0, n as u64, NOW_NS + ns, ITCH, &message(n)).unwrap();
     }
@@ -66,7 +66,7 @@ fn a_recording_keeps_every_stamp_as_it_came_and_one_wrong_stamp_moves_no_other()
 /// A directory with a recording: chunks, journal, names and objects.
 fn recorded(path: &Path, messages: u64) -> Vec<Vec<u8>> {
     let store = open(path);
-    let mut recorder = RecordingWriter::new(&store, "feed", 2, Level::Local).unwrap();
+    let mut recorder = RecordingWriter::new(&store, "feed", 2, StoreAckLevel::Local).unwrap();
     let mut all = Vec::new();
     for number in 0..messages {
         let message: Vec<u8> = (0..12 + number % 39).map(|at| (number * 31 + at) as u8).collect();
@@ -91,7 +91,7 @@ fn replayed(source: &dyn RecordSource, streams: u32) -> Vec<Vec<Vec<u8>>> {
 fn a_recording_keeps_the_format_of_each_message() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
-    let mut recorder = RecordingWriter::new(&store, "feed", 1, Level::Local).unwrap();
+    let mut recorder = RecordingWriter::new(&store, "feed", 1, StoreAckLevel::Local).unwrap();
     let formats = [ITCH, MACH, Format::OPAQUE, Format(200)];
     for (number, format) in (0..).zip(formats) {
         recorder.push(0, number, 1, format, &[7; 40]).unwrap();
@@ -119,8 +119,8 @@ fn a_recording_of_an_earlier_version_is_read_and_goes_on() {
     let message = evenfall_feed_formats::itch::SystemEvent::default().encode();
     let record =
         [&1i64.to_le_bytes()[..], &0u64.to_le_bytes(), &12u16.to_le_bytes(), &message, &[0; 2]];
-    store.append(&file, &record.concat(), Level::Local).unwrap();
-    let mut recorder = RecordingWriter::new(&store, "old", 1, Level::Local).unwrap();
+    store.append(&file, &record.concat(), StoreAckLevel::Local).unwrap();
+    let mut recorder = RecordingWriter::new(&store, "old", 1, StoreAckLevel::Local).unwrap();
     let order = evenfall_feed_formats::itch::AddOrder::default().encode();
     recorder.push(0, 1, 2, MACH, &order).unwrap();
     recorder.flush().unwrap();
@@ -165,7 +165,7 @@ fn a_recording_comes_back_in_order_from_disk_and_objects_and_reading_changes_not
     let catalog = Catalog::read(&store).unwrap();
     assert!(catalog.recordings().map(|files| &files.name[..]).eq(["feed"]));
     let file = store.file("feed.0.messages").unwrap();
-    let refused = store.append(&file, &[0; 64], Level::Memory).unwrap_err();
+    let refused = store.append(&file, &[0; 64], StoreAckLevel::Memory).unwrap_err();
     assert!(refused.to_string().contains("open to read only"), "{refused}");
     // A second reader may open the store, a second writer may not.
     Store::open_to_read(StoreConfig::new(dir.path())).unwrap();
@@ -240,7 +240,7 @@ fn retention_takes_the_oldest_chunks_from_disk_and_objects_and_survives_a_crash(
     let store = open(dir.path());
     let file = store.create("a", &Schema::opaque(4_096)).unwrap();
     let (chunk, records) = (256 * 3, 256 * 3 * 5 + 10);
-    store.append(&file, &large(0..records), Level::Object).unwrap();
+    store.append(&file, &large(0..records), StoreAckLevel::Object).unwrap();
     let keep =
         evenfall_store_format::retention::Retention { bytes_max: Some(8 << 20), age_ns_max: None };
     let first = store.retain(&file, keep).unwrap();
@@ -261,7 +261,7 @@ fn retention_takes_the_oldest_chunks_from_disk_and_objects_and_survives_a_crash(
     check(&store);
     let file = store.file("a").unwrap();
     assert_eq!(file.retention(), keep);
-    store.append(&file, &large(records..records + 1), Level::Local).unwrap();
+    store.append(&file, &large(records..records + 1), StoreAckLevel::Local).unwrap();
     store.close().unwrap();
     let seen = clean_shutdown::verify_directory(dir.path()).unwrap();
     assert!(seen.findings.is_empty(), "{:?}", seen.findings);
@@ -275,10 +275,10 @@ fn a_deleted_file_leaves_nothing_behind() {
     let store = open(dir.path());
     let [a, b] = ["a", "b"].map(|name| store.create(name, &Schema::opaque(4_096)).unwrap());
     for file in [&a, &b] {
-        store.append(file, &large(0..1_000), Level::Object).unwrap();
+        store.append(file, &large(0..1_000), StoreAckLevel::Object).unwrap();
     }
     store.delete("a").unwrap();
-    let gone = store.append(&a, &large(1_000..1_001), Level::Memory).unwrap_err();
+    let gone = store.append(&a, &large(1_000..1_001), StoreAckLevel::Memory).unwrap_err();
     assert!(gone.to_string().contains('a'), "{gone}");
     assert!(store.file("a").is_err() && store.delete("a").is_err());
     store.create("a", &schema()).unwrap();

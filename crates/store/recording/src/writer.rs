@@ -12,7 +12,7 @@ use evenfall_store_format::messages::parts::{
 };
 use evenfall_store_format::schema::Arrival;
 
-use evenfall_store_engine::{Level, Store, StoreError, StoreFile};
+use evenfall_store_engine::{Store, StoreAckLevel, StoreError, StoreFile};
 
 use crate::catalog::Catalog;
 use crate::files::{messages_name, sized_name};
@@ -116,7 +116,7 @@ fn name_and_schema(
 pub struct RecordingWriter<'a> {
     store: &'a Store,
     name: String,
-    level: Level,
+    level: StoreAckLevel,
     files: BTreeMap<(u32, u16), PendingFile>,
     messages: u64,
     /// The time by which the last message is indexed; `None` when an earlier process recorded it.
@@ -138,7 +138,7 @@ impl<'a> RecordingWriter<'a> {
         store: &'a Store,
         name: &str,
         streams: u32,
-        level: Level,
+        level: StoreAckLevel,
     ) -> Result<Self, StoreError> {
         Self::with_arrival(store, name, streams, level, Arrival::default())
     }
@@ -152,7 +152,7 @@ impl<'a> RecordingWriter<'a> {
         store: &'a Store,
         name: &str,
         streams: u32,
-        level: Level,
+        level: StoreAckLevel,
         arrival: Arrival,
     ) -> Result<Self, StoreError> {
         let catalog = Catalog::read(store)?;
@@ -308,7 +308,7 @@ impl<'a> RecordingWriter<'a> {
         let (store, is_stopping) = (self.store, self.is_stopping);
         for pending in self.files.values_mut().filter(|pending| !pending.bytes.is_empty()) {
             let (file, bytes) = (&pending.file, &pending.bytes);
-            append_when_admitted(store, file, bytes, Level::Memory, is_stopping)?;
+            append_when_admitted(store, file, bytes, StoreAckLevel::Memory, is_stopping)?;
             pending.bytes.clear();
             pending.is_ahead = true;
         }
@@ -376,7 +376,7 @@ pub fn append_when_admitted(
     store: &Store,
     file: &StoreFile,
     bytes: &[u8],
-    level: Level,
+    level: StoreAckLevel,
     is_stopping: Option<&AtomicBool>,
 ) -> Result<(u64, u64), StoreError> {
     let mut last_tries = 0;

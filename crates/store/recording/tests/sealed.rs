@@ -10,7 +10,9 @@ use arrow_array::RecordBatch;
 use evenfall_feed_formats::codec::{Clock, LOBSTER};
 use evenfall_feed_formats::synthetic::{Config, Generator};
 use evenfall_feed_formats::{FeedMessage, Format, MessageSource, codec, open as open_feed};
-use evenfall_store_engine::{ChunkForm, Level, RecordSource, Store, StoreConfig, clean_shutdown};
+use evenfall_store_engine::{
+    ChunkForm, RecordSource, Store, StoreAckLevel, StoreConfig, clean_shutdown,
+};
 use evenfall_store_recording::layouts::message_layouts;
 use evenfall_store_recording::{
     RecordingWriter, RowSelection, StoreTables, StreamReplay, TableName, Tables as _,
@@ -44,7 +46,8 @@ fn config(path: &Path, sealed: Sealed) -> StoreConfig {
 /// Records messages as stream 0, and closes the store when its whole chunks are in their form.
 fn record(path: &Path, sealed: Sealed, messages: &[(i64, FeedMessage)]) {
     let store = Store::open(config(path, sealed)).expect("a store").store;
-    let mut writer = RecordingWriter::new(&store, "r", 1, Level::Memory).expect("a recording");
+    let mut writer =
+        RecordingWriter::new(&store, "r", 1, StoreAckLevel::Memory).expect("a recording");
     for (number, (time_ns, message)) in (0..).zip(messages) {
         let (format, bytes) = (message.format, &message.bytes);
         writer.push(0, number, *time_ns, format, bytes).expect("a push");

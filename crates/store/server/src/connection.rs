@@ -29,7 +29,7 @@ use evenfall_store_engine::protocol::{
 };
 use evenfall_store_engine::wire_socket::SocketReader;
 use evenfall_store_engine::{
-    Entry, FileListing, Level, ReadableFile, Store, StoreError, StoreFile, shorten_name,
+    Entry, FileListing, ReadableFile, Store, StoreAckLevel, StoreError, StoreFile, shorten_name,
 };
 use evenfall_store_recording::Catalog;
 
@@ -97,7 +97,7 @@ struct Pending {
     file: Arc<StoreFile>,
     first: u64,
     ticket: u64,
-    level: Level,
+    level: StoreAckLevel,
 }
 
 struct OpenFile {
@@ -464,7 +464,7 @@ impl Connection {
         &mut self,
         header: &Header,
         file: u32,
-        level: Level,
+        level: StoreAckLevel,
         records: &[u8],
     ) -> Result<(), Broken> {
         let begun = self.begin(file, |store, open| {
@@ -486,7 +486,7 @@ impl Connection {
             let copied = store.copy_begin(&copy, open.primary, first, records);
             copied.map(|(numbers, ticket)| (numbers.start, ticket))
         });
-        self.taken(header, file, Level::Local, begun)
+        self.taken(header, file, StoreAckLevel::Local, begun)
     }
 
     /// Answers an append, or hands it to the thread that waits for its commit.
@@ -494,7 +494,7 @@ impl Connection {
         &mut self,
         header: &Header,
         file: u32,
-        level: Level,
+        level: StoreAckLevel,
         begun: Result<(u64, u64), StoreError>,
     ) -> Result<(), Broken> {
         let (request, cost) = (header.request, header.cost());

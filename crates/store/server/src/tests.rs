@@ -9,7 +9,7 @@ use std::time::Instant;
 use evenfall_store_format::Schema;
 
 use super::*;
-use evenfall_store_engine::{Client, ConnectOptions, Level, StoreConfig};
+use evenfall_store_engine::{Client, ConnectOptions, StoreAckLevel, StoreConfig};
 
 fn start(path: &Path) -> Server {
     let store = Arc::new(Store::open(StoreConfig::new(path)).unwrap().store);
@@ -25,7 +25,7 @@ fn what_several_clients_append_is_read_back_equal() {
     let dir = tempfile::tempdir().unwrap();
     let server = start(dir.path());
     let address = server.address();
-    let append = |name: String, level: Level| {
+    let append = |name: String, level: StoreAckLevel| {
         let mut client = Client::connect(address).unwrap();
         let file = client.create(&name, &Schema::opaque(16)).unwrap();
         for batch in 0..3_000u64 {
@@ -40,7 +40,7 @@ fn what_several_clients_append_is_read_back_equal() {
     };
     std::thread::scope(|scope| {
         for n in 0..4 {
-            let level = [Level::Memory, Level::Local][n % 2];
+            let level = [StoreAckLevel::Memory, StoreAckLevel::Local][n % 2];
             scope.spawn(move || append(format!("s{n}"), level));
         }
     });
@@ -71,7 +71,7 @@ fn a_completion_is_waited_for_until_a_moment() {
     assert!(client.completion_until(far).unwrap().is_none(), "nothing is under way");
     let mut done = 0;
     for batch in 0..100u64 {
-        client.append(&file, &records(batch * 10..batch * 10 + 10), Level::Local).unwrap();
+        client.append(&file, &records(batch * 10..batch * 10 + 10), StoreAckLevel::Local).unwrap();
         // A moment that is over: what has come is given, and nothing is waited for.
         done += u64::from(client.completion_until(Instant::now()).unwrap().is_some());
     }
@@ -98,7 +98,7 @@ fn bytes_that_are_no_protocol_are_counted_and_others_go_on() {
         // The end, or a reset when bytes were left unread.
         let _ = stream.read_to_end(&mut answer);
         assert!(answer.is_empty());
-        client.append(&file, &records(0..1), Level::Memory).unwrap();
+        client.append(&file, &records(0..1), StoreAckLevel::Memory).unwrap();
         assert!(client.completion().unwrap().unwrap().first.is_ok());
     }
     assert_eq!(client.size(&file).unwrap(), 0..3);
@@ -114,14 +114,14 @@ fn behind_a_failed_append_nothing_is_taken_until_the_file_is_opened_again() {
     let file = client.create("a", &Schema::opaque(16)).unwrap();
     let sent = [records(5..9), records(1..2), records(9..10)];
     for bytes in &sent {
-        client.append(&file, bytes, Level::Memory).unwrap();
+        client.append(&file, bytes, StoreAckLevel::Memory).unwrap();
     }
     let taken: Vec<bool> =
         (0..3).map(|_| client.completion().unwrap().unwrap().first.is_ok()).collect();
     assert_eq!(taken, [true, false, false]);
     let file = client.open("a").unwrap();
     assert_eq!(file.numbers, 0..4);
-    client.append(&file, &sent[2], Level::Memory).unwrap();
+    client.append(&file, &sent[2], StoreAckLevel::Memory).unwrap();
     assert_eq!(client.completion().unwrap().unwrap().first.unwrap(), 4);
 }
 
@@ -138,7 +138,7 @@ fn a_request_that_does_not_fit_leaves_the_connection_as_it_was() {
         assert_eq!(client.list().unwrap().len(), 1);
     }
     let file = client.create("a", &Schema::opaque(16)).unwrap();
-    client.append(&file, &records(0..1), Level::Memory).unwrap();
+    client.append(&file, &records(0..1), StoreAckLevel::Memory).unwrap();
     assert!(client.completion().unwrap().unwrap().first.is_ok());
     assert_eq!(client.list().unwrap().len(), 2);
     drop(client);
@@ -212,7 +212,7 @@ fn a_thousand_clients_are_served_at_once() {
     let mut clients: Vec<Client> =
         (0..1_000).map(|_| Client::connect(server.address()).unwrap()).collect();
     let file = clients[0].create("a", &Schema::opaque(16)).unwrap();
-    clients[0].append(&file, &records(0..1), Level::Local).unwrap();
+    clients[0].append(&file, &records(0..1), StoreAckLevel::Local).unwrap();
     assert_eq!(clients[0].completion().unwrap().unwrap().first.unwrap(), 0);
     // The first connections have rested meanwhile, and go on.
     std::thread::sleep(Duration::from_millis(1_200));
@@ -220,7 +220,7 @@ fn a_thousand_clients_are_served_at_once() {
         let file = client.open("a").unwrap();
         assert_eq!(client.record(&file, 0).unwrap(), records(0..1));
     }
-    clients[0].append(&file, &records(1..2), Level::Local).unwrap();
+    clients[0].append(&file, &records(1..2), StoreAckLevel::Local).unwrap();
     assert_eq!(clients[0].completion().unwrap().unwrap().first.unwrap(), 1);
     let counts = server.counts();
     assert_eq!((counts.accepted, counts.made_room, counts.turned_away), (1_000, 0, 0));

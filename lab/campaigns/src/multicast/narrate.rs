@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use evenfall_core::{NodeId, Timestamp};
-use evenfall_multicast_machine::control::Place;
+use evenfall_multicast_machine::control::TreePosition;
 use evenfall_multicast_machine::{
     Framed, Mode, ReceiverEvent, RelayEvent, Release, Replacement, RootEvent,
 };
@@ -211,7 +211,7 @@ impl Narrator {
         }
     }
 
-    fn placed(&mut self, seen: Seen, place: &Place) {
+    fn placed(&mut self, seen: Seen, place: &TreePosition) {
         let sources: Vec<String> = place.sources.iter().map(|peer| peer.id.to_string()).collect();
         let (level, start) = (place.level, place.start);
         let from = sources.join(", then ");

@@ -12,7 +12,7 @@ mod ticks;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use evenfall_store_engine::Level;
+use evenfall_store_engine::StoreAckLevel;
 use serde_json::{Value, json};
 
 use super::{Failure, median, several};
@@ -34,9 +34,9 @@ pub struct Args {
     #[arg(
         long,
         default_value = "memory",
-        help = format!("{}; a second node is on this machine and disk", Level::list())
+        help = format!("{}; a second node is on this machine and disk", StoreAckLevel::list())
     )]
-    ack: Level,
+    ack: StoreAckLevel,
     /// Duration of the appends.
     #[arg(long, default_value = "5s", value_name = "DURATION", value_parser = parse_duration)]
     duration: Duration,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use evenfall_campaigns::shuffle::unfinished::Unfinished;
-use evenfall_studies::shuffle::course::{self, Course, CourseFigure};
+use evenfall_studies::shuffle::course::{self, CourseFigure, ShuffleTimeline};
 use evenfall_studies::shuffle::curves::Curves;
 use evenfall_studies::shuffle::plot;
 use evenfall_studies::shuffle::study::{self, Figure, Record, Run};
@@ -68,7 +68,7 @@ impl Kind {
                 figure.curves(&args.percent, args.runs, &all)
             }
             Self::Course(figure) => {
-                let all: Vec<Course> = records.courses.values().cloned().collect();
+                let all: Vec<ShuffleTimeline> = records.courses.values().cloned().collect();
                 figure.curves(args.runs, &all)
             }
         }
@@ -119,7 +119,7 @@ fn fill(
         }
         progress(&format!("run {} of {}: {key}", at + 1, runs.len()));
         let done = if *course {
-            Course::run(run).map(|course| records.add_course(course))
+            ShuffleTimeline::run(run).map(|course| records.add_course(course))
         } else {
             run.run().map(|record| records.add(record))
         };
@@ -162,7 +162,7 @@ fn chosen(args: &Args) -> Result<Vec<Kind>, String> {
 #[derive(Default)]
 struct Records {
     all: BTreeMap<String, Record>,
-    courses: BTreeMap<String, Course>,
+    courses: BTreeMap<String, ShuffleTimeline>,
     /// Keys of runs that cannot end, because their nodes wait for each other.
     deadlocks: BTreeSet<String>,
     file: Option<(File, String)>,
@@ -179,7 +179,8 @@ impl Records {
             Err(error) => return Err(failed(error)),
         };
         let all = text.lines().filter_map(Record::parse).map(|r| (r.key.clone(), r)).collect();
-        let courses = text.lines().filter_map(Course::parse).map(|c| (c.key.clone(), c)).collect();
+        let courses =
+            text.lines().filter_map(ShuffleTimeline::parse).map(|c| (c.key.clone(), c)).collect();
         let deadlocks = text.lines().filter_map(|line| line.strip_suffix(DEADLOCK));
         let deadlocks = deadlocks.map(|key| key.trim_end().to_owned()).collect();
         let mut file = File::options().create(true).append(true).open(path).map_err(failed)?;
@@ -202,7 +203,7 @@ impl Records {
         Ok(())
     }
 
-    fn add_course(&mut self, course: Course) -> Result<(), String> {
+    fn add_course(&mut self, course: ShuffleTimeline) -> Result<(), String> {
         self.keep(&course)?;
         self.courses.insert(course.key.clone(), course);
         Ok(())

@@ -71,13 +71,13 @@ impl Part {
 
 /// A finished run, sample by sample.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Course {
+pub struct ShuffleTimeline {
     /// [`Run::key`].
     pub key: String,
     samples: Vec<[f64; PARTS.len()]>,
 }
 
-impl Course {
+impl ShuffleTimeline {
     /// Runs the simulation and collects its samples.
     ///
     /// # Errors
@@ -105,7 +105,7 @@ impl Course {
     }
 }
 
-impl fmt::Display for Course {
+impl fmt::Display for ShuffleTimeline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {WORD} {}", self.key, self.samples.len())?;
         let mut numbers = self.samples.iter().flatten();
@@ -142,16 +142,17 @@ impl CourseFigure {
     }
 
     /// The curves of the figure, made from the records that exist.
-    pub fn curves(&self, runs: u64, records: &[Course]) -> Curves {
-        let by_key: BTreeMap<&str, &Course> = records.iter().map(|r| (r.key.as_str(), r)).collect();
+    pub fn curves(&self, runs: u64, records: &[ShuffleTimeline]) -> Curves {
+        let by_key: BTreeMap<&str, &ShuffleTimeline> =
+            records.iter().map(|r| (r.key.as_str(), r)).collect();
         let skewness_percent = self.skewness_percent;
         let curve = |&(ref name, setup, part): &(String, Setup, Part)| {
             let number = PARTS.iter().position(|&p| p == part).unwrap_or(0);
             let found = self.seeds(runs).into_iter().filter_map(|seed| {
                 by_key.get(Run { setup, skewness_percent, seed }.key().as_str()).copied()
             });
-            let found: Vec<&Course> = found.collect();
-            let value = |course: &Course, at: usize| {
+            let found: Vec<&ShuffleTimeline> = found.collect();
+            let value = |course: &ShuffleTimeline, at: usize| {
                 course.samples.get(at).map_or(part.after(), |sample| sample[number])
             };
             let points = (0..SAMPLES).map(|at| found.iter().map(|c| value(c, at)).collect());
@@ -215,17 +216,19 @@ mod tests {
     #[test]
     fn a_course_that_was_written_reads_back_and_one_cut_off_does_not() {
         let setup = Setup::new(4, 8, Rival::Hadoop(2));
-        let course = Course::run(&Run { setup, skewness_percent: 50, seed: 3 }).expect("runs");
+        let course =
+            ShuffleTimeline::run(&Run { setup, skewness_percent: 50, seed: 3 }).expect("runs");
         let line = course.to_string();
-        assert_eq!(Course::parse(&line).expect("a record").to_string(), line);
-        assert_eq!(Course::parse(&line[..line.len() - 40]), None);
+        assert_eq!(ShuffleTimeline::parse(&line).expect("a record").to_string(), line);
+        assert_eq!(ShuffleTimeline::parse(&line[..line.len() - 40]), None);
         assert_eq!(super::super::study::Record::parse(&line), None);
     }
 
     #[test]
     fn a_receiver_of_two_works_on_two_until_all_is_there() {
         let setup = Setup::new(8, 20, Rival::Hadoop(2));
-        let course = Course::run(&Run { setup, skewness_percent: 10, seed: 1 }).expect("runs");
+        let course =
+            ShuffleTimeline::run(&Run { setup, skewness_percent: 10, seed: 1 }).expect("runs");
         assert!(course.samples[4][4] <= 2.0, "{:?}", course.samples[4]);
         let last = course.samples.last().expect("samples");
         assert_eq!((last[1], last[4]), (1.0, 0.0));
@@ -234,7 +237,8 @@ mod tests {
     #[test]
     fn senders_of_high_entropy_need_no_grants() {
         let setup = Setup::new(4, 8, Rival::Entropy);
-        let course = Course::run(&Run { setup, skewness_percent: 0, seed: 1 }).expect("runs");
+        let course =
+            ShuffleTimeline::run(&Run { setup, skewness_percent: 0, seed: 1 }).expect("runs");
         assert_eq!(course.samples.last().expect("samples")[1], 1.0, "all messages are there");
     }
 }

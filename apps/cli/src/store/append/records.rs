@@ -6,7 +6,7 @@ use std::path::Path;
 
 use evenfall_runtime::listing::printable;
 use evenfall_store_engine::import::{CsvReader, StampUnit};
-use evenfall_store_engine::{Client, Level, Store, StoreError};
+use evenfall_store_engine::{Client, Store, StoreAckLevel, StoreError};
 use evenfall_store_format::Error as StoreFormatError;
 use evenfall_store_recording::{RecordAppendError, RecordAppender};
 
@@ -15,7 +15,7 @@ use crate::Outcome;
 
 /// Appends the records of a CSV. The records before a wrong line are appended, and the line is
 /// named.
-pub fn append(store: &Store, name: &str, table: CsvTable<'_>, level: Level) -> Outcome {
+pub fn append(store: &Store, name: &str, table: CsvTable<'_>, level: StoreAckLevel) -> Outcome {
     let appender = RecordAppender::to_store(store, name, level, "line");
     let appender = appender.map_err(|error| match &error {
         StoreError::Store(StoreFormatError::UnknownFile { .. }) => {
@@ -27,7 +27,12 @@ pub fn append(store: &Store, name: &str, table: CsvTable<'_>, level: Level) -> O
 }
 
 /// Appends the records of a CSV to a file of a server.
-pub fn append_to_server(client: Client, name: &str, table: CsvTable<'_>, level: Level) -> Outcome {
+pub fn append_to_server(
+    client: Client,
+    name: &str,
+    table: CsvTable<'_>,
+    level: StoreAckLevel,
+) -> Outcome {
     take_all(RecordAppender::to_server(client, name, level, "line")?, name, table)
 }
 

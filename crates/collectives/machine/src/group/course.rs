@@ -15,7 +15,7 @@ use crate::shuffle::Outbound;
 pub(super) type Sends = Vec<(usize, Bytes)>;
 
 /// A call under way at one rank.
-pub(super) trait Course: fmt::Debug + Send {
+pub(super) trait CollectiveAlgorithm: fmt::Debug + Send {
     /// Takes the message of a rank: at most one message comes from each rank, in any order. The
     /// messages that follow go to `out`, at most one to each rank in the whole call, and only to
     /// ranks that the script lists as [`Outbound::Later`].
@@ -30,11 +30,11 @@ pub(super) trait Course: fmt::Debug + Send {
 pub(super) struct Script {
     pub(super) sends: Vec<Outbound>,
     pub(super) expects: Vec<bool>,
-    pub(super) course: Box<dyn Course>,
+    pub(super) course: Box<dyn CollectiveAlgorithm>,
 }
 
 impl Script {
-    fn new(ranks: usize, course: impl Course + 'static) -> Self {
+    fn new(ranks: usize, course: impl CollectiveAlgorithm + 'static) -> Self {
         let sends = vec![Outbound::Nothing; ranks];
         Self { sends, expects: vec![false; ranks], course: Box::new(course) }
     }
@@ -192,7 +192,7 @@ struct Collect {
     parts: Vec<Option<Bytes>>,
 }
 
-impl Course for Collect {
+impl CollectiveAlgorithm for Collect {
     fn take(&mut self, from: usize, body: Bytes, _: &mut Sends) -> Result<(), Malformed> {
         self.parts[from] = Some(body);
         Ok(())
@@ -209,7 +209,7 @@ struct Broadcast {
     body: Option<Bytes>,
 }
 
-impl Course for Broadcast {
+impl CollectiveAlgorithm for Broadcast {
     fn take(&mut self, _: usize, body: Bytes, out: &mut Sends) -> Result<(), Malformed> {
         out.extend(self.children.iter().map(|&child| (child, body.clone())));
         self.body = Some(body);
@@ -260,7 +260,7 @@ struct Gather {
     parts: Parts,
 }
 
-impl Course for Gather {
+impl CollectiveAlgorithm for Gather {
     fn take(&mut self, _: usize, body: Bytes, out: &mut Sends) -> Result<(), Malformed> {
         self.parts.merge(&body)?;
         self.waits -= 1;
@@ -292,7 +292,7 @@ struct Merge {
     by: MergeRule,
 }
 
-impl Course for Merge {
+impl CollectiveAlgorithm for Merge {
     fn take(&mut self, from: usize, body: Bytes, out: &mut Sends) -> Result<(), Malformed> {
         (self.by.check)(&body)?;
         // Only children are expected, so the shuffle hands in nothing else.
@@ -418,7 +418,7 @@ impl Steps {
     }
 }
 
-impl Course for Steps {
+impl CollectiveAlgorithm for Steps {
     fn take(&mut self, from: usize, body: Bytes, out: &mut Sends) -> Result<(), Malformed> {
         self.inbox[from] = Some(body);
         while let Some(&Step { recv: Some(from), is_result, .. }) = self.steps.get(self.at)
@@ -515,7 +515,7 @@ impl TwoLevel {
     }
 }
 
-impl Course for TwoLevel {
+impl CollectiveAlgorithm for TwoLevel {
     fn take(&mut self, from: usize, body: Bytes, out: &mut Sends) -> Result<(), Malformed> {
         let row = self.mesh.row_of(self.me);
         let in_row = row.contains(&from);

@@ -40,12 +40,12 @@
 //!    call the next free kind number. Its detail is everything about which all ranks must agree,
 //!    such as a root or an operator; a rank with another kind or detail fails the call and is
 //!    named. A result that fits no variant of [`CollectiveOutcome`] gets a variant.
-//! 2. `course.rs`: a constructor of `Script` and, unless an old one serves, a `Course`.
-//!    `Script::gather` with `Gather`, forty lines, is a whole call to copy. A script says for each
-//!    rank what is sent to it (`sends[to]`: `Now` a body, `Later` a body that follows from
-//!    arrivals, or `Nothing`) and whether a message comes from it (`expects[from]`). The course
-//!    takes each arrival once (`take`), pushes the messages that follow as `(to, body)`, and gives
-//!    the result when all have come (`outcome`).
+//! 2. `course.rs`: a constructor of `Script` and, unless an old one serves, a
+//!    `CollectiveAlgorithm`. `Script::gather` with `Gather`, forty lines, is a whole call to copy.
+//!    A script says for each rank what is sent to it (`sends[to]`: `Now` a body, `Later` a body
+//!    that follows from arrivals, or `Nothing`) and whether a message comes from it
+//!    (`expects[from]`). The course takes each arrival once (`take`), pushes the messages that
+//!    follow as `(to, body)`, and gives the result when all have come (`outcome`).
 //! 3. `sample.rs`: a line in `CALLS` that makes the call, and the outcome it must have. The tests
 //!    here, the conformance test over ports and the campaign of faults take all calls from there.
 //! 4. `crates/collectives/member/src/lib.rs`: a method of `GroupMember`, three lines such as
@@ -108,7 +108,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use evenfall_core::math::mix;
 use evenfall_core::{Arrival, ClockReading, Install, Machine, Malformed, Timestamp, Transmit};
 
-use self::course::{Course, Script};
+use self::course::{CollectiveAlgorithm, Script};
 use self::tree::Knomial;
 use crate::config::ShuffleConfig;
 use crate::error::{RankFailure, StartError};
@@ -321,7 +321,7 @@ impl Default for GroupSettings {
 /// A call under way.
 #[derive(Debug)]
 struct Running {
-    course: Box<dyn Course>,
+    course: Box<dyn CollectiveAlgorithm>,
     /// The ranks of a call among some ranks.
     among: Option<Arc<[u16]>>,
     /// Whether the owner has the result.

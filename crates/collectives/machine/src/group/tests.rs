@@ -194,7 +194,7 @@ fn a_stranger_that_claims_to_be_a_rank_changes_nothing() {
 #[derive(Debug)]
 struct Twice(Option<usize>);
 
-impl Course for Twice {
+impl CollectiveAlgorithm for Twice {
     fn take(&mut self, _: usize, body: Bytes, out: &mut course::Sends) -> Result<(), Malformed> {
         out.extend(self.0.into_iter().flat_map(|to| [(to, body.clone()), (to, body.clone())]));
         Ok(())

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use evenfall_core::{Malformed, NodeId, Timestamp};
 
 use super::Uplink;
-use crate::control::{Peer, Place, Role};
+use crate::control::{Peer, Role, TreePosition};
 use crate::wire::{EPOCH_OFFSET, Kind, SENDER_OFFSET};
 
 impl Uplink {
@@ -41,7 +41,7 @@ impl Uplink {
     /// place.
     pub(super) fn knows(&self, id: NodeId, addr: SocketAddr, kind: Kind) -> bool {
         let listed = |peers: &[Peer]| peers.iter().any(|p| p.id == id && p.addr == addr);
-        let by = |place: &Place| match kind {
+        let by = |place: &TreePosition| match kind {
             Kind::Data | Kind::Signature | Kind::Beacon => listed(&place.sources),
             Kind::Report => listed(&place.children),
             Kind::Nack => listed(&place.children) || listed(&place.nieces),
@@ -57,7 +57,7 @@ impl Uplink {
     }
 
     /// Another root goes on with the run. This node keeps all that it has.
-    pub(super) fn follow_successor(&mut self, run: (u32, u64), place: &mut Place) {
+    pub(super) fn follow_successor(&mut self, run: (u32, u64), place: &mut TreePosition) {
         self.run = Some(run);
         self.out.run = run;
         // The successor counts its views and beats from one again, and does not know with which

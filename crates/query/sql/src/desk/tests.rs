@@ -19,7 +19,7 @@ use evenfall_query_member::standing_group::BurstWorker;
 use evenfall_query_member::{
     GroupSocket, GroupSocketOptions, SharedRows, StandingThread, WorkerAccess, unlimited_settings,
 };
-use evenfall_store_engine::Level;
+use evenfall_store_engine::StoreAckLevel;
 use evenfall_store_recording::RecordingWriter;
 use evenfall_store_recording::depth::price_type;
 use futures_util::TryStreamExt as _;
@@ -41,7 +41,7 @@ fn record_venue(store: &TestStore, name: &str, seed: u64, messages: u64) {
 
 fn record_from(store: &TestStore, name: &str, seed: u64, messages: u64, open_ns: i64) {
     let mut random = QuerySeed::new(seed);
-    let mut writer = RecordingWriter::new(&store.store, name, 1, Level::Memory).unwrap();
+    let mut writer = RecordingWriter::new(&store.store, name, 1, StoreAckLevel::Memory).unwrap();
     let (mut at, mut open) = (0u64, Vec::new());
     for number in 0..messages {
         at += random.below(3) * 1_400_000 * random.below(2);

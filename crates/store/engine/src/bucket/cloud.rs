@@ -17,7 +17,7 @@ use object_store::{Error, ObjectStore, ObjectStoreExt as _, PutMode, PutOptions,
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
-use super::{BucketOptions, Fetch, Place};
+use super::{BucketBackend, BucketOptions, Fetch};
 
 /// How long a request and its repetitions may take. A longer time would delay a stop, and the queue
 /// tries the request again anyway.
@@ -147,7 +147,7 @@ impl Cloud {
     }
 }
 
-impl Place for Cloud {
+impl BucketBackend for Cloud {
     fn end_by(&self, end: Instant) {
         self.end.send_replace(Some(end));
     }

@@ -25,7 +25,7 @@ use evenfall_core::{Objects, PutOutcome, StorageError};
 use evenfall_host::lock::create_private;
 use rustix::fs::{Advice, FlockOperation};
 
-use super::{Fetch, Place};
+use super::{BucketBackend, Fetch};
 use crate::read_part::read_part;
 
 /// How long a swap waits for another process that swaps in the same directory.
@@ -223,7 +223,7 @@ impl Folder {
     }
 }
 
-impl Place for Folder {
+impl BucketBackend for Folder {
     /// The kernel reads ahead while the caller works on the previous part.
     fn fetch(&self, name: &str, offset: u64, len: usize) -> Fetch {
         let (folder, name) = (self.clone(), name.to_owned());

@@ -138,7 +138,7 @@ mod tests {
     use evenfall_store_format::{Kind, Schema};
 
     use super::*;
-    use crate::{Archive, Bucket, Level, RecordSource as _, Store, StoreConfig};
+    use crate::{Archive, Bucket, RecordSource as _, Store, StoreAckLevel, StoreConfig};
 
     const HOUR_NS: i64 = 3_600 * 1_000_000_000;
 
@@ -157,7 +157,7 @@ mod tests {
         let open = || Store::open(config()).unwrap().store;
         let store = open();
         let file = store.create("a", &Schema::opaque(16)).unwrap();
-        store.append(&file, &records, Level::Object).unwrap();
+        store.append(&file, &records, StoreAckLevel::Object).unwrap();
         let (id, token) = (file.id, file.entry.token);
         let bucket = Bucket::directory(&dir.path().join("objects")).unwrap();
         let named = bucket.list("").unwrap();

@@ -81,23 +81,23 @@ fn a_chunk_that_is_uploaded_before_it_is_published_moves_nothing_for_a_successor
     let (first, objects) = directories();
     let store = open(config(first.path(), objects.path()));
     let [a, b] = ["a", "b"].map(|name| store.create(name, &Schema::opaque(16)).unwrap());
-    store.append(&a, &records(0..100_000), Level::Object).unwrap();
-    store.append(&a, &records(100_000..CHUNK + 1_000), Level::Memory).unwrap();
+    store.append(&a, &records(0..100_000), StoreAckLevel::Object).unwrap();
+    store.append(&a, &records(100_000..CHUNK + 1_000), StoreAckLevel::Memory).unwrap();
     let chunk = objects.path().join(FIRST_CHUNK);
     eventually("an upload", || chunk.exists() && store.occupancy().upload_chunks == 0);
     // A publication of the neighbour writes the metadata nodes of both files.
-    store.append(&b, &records(0..1), Level::Object).unwrap();
+    store.append(&b, &records(0..1), StoreAckLevel::Object).unwrap();
     drop((a, b, store, first));
     let second = tempfile::tempdir().unwrap();
     let store = open(config(second.path(), objects.path()));
     let a = store.file("a").unwrap();
-    store.append(&a, &records(100_000..100_100), Level::Local).unwrap();
+    store.append(&a, &records(100_000..100_100), StoreAckLevel::Local).unwrap();
     drop((a, store));
     let store = open(config(second.path(), objects.path()));
     assert!(all_of(&store, "a") == records(0..100_100));
     // The file is then published further, chunk by chunk.
     let a = store.file("a").unwrap();
-    store.append(&a, &records(100_100..2 * CHUNK), Level::Object).unwrap();
+    store.append(&a, &records(100_100..2 * CHUNK), StoreAckLevel::Object).unwrap();
     let archive = Archive::open(objects.path().to_str().unwrap()).unwrap();
     let numbers = archive.between("a", i64::MIN, i64::MAX).unwrap();
     assert!(archive.numbers("a", numbers).unwrap() == records(0..2 * CHUNK));
@@ -108,14 +108,14 @@ fn an_append_that_is_taken_and_does_not_reach_its_level_is_not_to_be_repeated() 
     let (path, objects) = directories();
     let store = open(config(path.path(), objects.path()));
     let file = store.create("a", &Schema::opaque(16)).unwrap();
-    store.append(&file, &records(0..100), Level::Object).unwrap();
+    store.append(&file, &records(0..100), StoreAckLevel::Object).unwrap();
     let pack = Blocked::at(objects.path().join("P-00000001-00000002"));
-    let unreached = store.append(&file, &records(100..200), Level::Object).unwrap_err();
+    let unreached = store.append(&file, &records(100..200), StoreAckLevel::Object).unwrap_err();
     assert!(!unreached.is_retryable(), "{unreached}");
     assert!(unreached.to_string().contains("records from 100 on are taken"), "{unreached}");
     assert_eq!(file.records(), 200);
     pack.lift();
-    store.append(&file, &records(200..300), Level::Object).unwrap();
+    store.append(&file, &records(200..300), StoreAckLevel::Object).unwrap();
     assert!(all_of(&store, "a") == records(0..300));
 }
 
@@ -124,7 +124,7 @@ fn nameless(path: &Path) -> StoreConfig {
     let config = StoreConfig { objects: None, ..StoreConfig::new(path) };
     let store = open(config.clone());
     let file = store.create("a", &Schema::opaque(16)).unwrap();
-    store.append(&file, &records(0..5_000), Level::Local).unwrap();
+    store.append(&file, &records(0..5_000), StoreAckLevel::Local).unwrap();
     drop((file, store));
     std::fs::remove_file(path.join(names::FILE)).unwrap();
     config
@@ -136,7 +136,7 @@ fn a_new_file_has_nothing_of_one_whose_name_was_lost() {
     let config = nameless(path.path());
     let store = open(config.clone());
     let file = store.create("b", &Schema::opaque(16)).unwrap();
-    store.append(&file, &records(0..100), Level::Local).unwrap();
+    store.append(&file, &records(0..100), StoreAckLevel::Local).unwrap();
     drop((file, store));
     let store = open(config);
     assert!(all_of(&store, "b") == records(0..100));
@@ -162,13 +162,13 @@ fn a_takeover_beside_appends_leaves_no_segment_in_memory() {
     let store = open(config(path.path(), objects.path()));
     before.create("other", &Schema::opaque(16)).unwrap();
     let file = before.create("a", &Schema::opaque(16)).unwrap();
-    before.append(&file, &records(0..50_000), Level::Object).unwrap();
+    before.append(&file, &records(0..50_000), StoreAckLevel::Object).unwrap();
     let entry = Entry { listed: file.entry.token, ..file.entry.clone() };
     drop((file, before));
     let file = store.create("b", &Schema::opaque(16)).unwrap();
     // These segments are written and not synced when the takeover comes.
     let turn = lock(&store.shared.flush_turn);
-    store.append(&file, &records(0..100_000), Level::Memory).unwrap();
+    store.append(&file, &records(0..100_000), StoreAckLevel::Memory).unwrap();
     eventually("written segments", || lock(&store.shared.volume).unsynced() >= 97);
     drop(turn);
     let one = Claimed { name: "a".into(), entry, was_ours: true };
@@ -201,7 +201,7 @@ fn what_retention_could_not_delete_is_deleted_later() {
         let name = format!("a{is_reopened}");
         let mut store = open(config(path.path(), objects.path()));
         let mut file = store.create(&name, &Schema::opaque(4_096)).unwrap();
-        store.append(&file, &large(0..256 * 3 * 5 + 10), Level::Object).unwrap();
+        store.append(&file, &large(0..256 * 3 * 5 + 10), StoreAckLevel::Object).unwrap();
         let chunk = |number: u32| objects.path().join(chunk_name(Kind::Data, file.id, number));
         let chunks = [0, 1].map(chunk);
         let blocked = Blocked::at(chunks[1].clone());
@@ -227,7 +227,7 @@ fn a_deletion_that_was_cut_short_is_finished_by_the_next_life() {
     let (path, objects) = directories();
     let store = open(config(path.path(), objects.path()));
     let file = store.create("a", &Schema::opaque(4_096)).unwrap();
-    store.append(&file, &large(0..2_000), Level::Object).unwrap();
+    store.append(&file, &large(0..2_000), StoreAckLevel::Object).unwrap();
     drop(file);
     let blocked = Blocked::at(objects.path().join("M-00000001-00000000"));
     store.delete("a").unwrap_err();
@@ -255,7 +255,7 @@ fn what_is_acknowledged_at_memory_is_in_the_journal_soon() {
     // First a few records of an open segment, then further ones, then several segments and the
     // beginning of another.
     for count in [5, 5, 2_500] {
-        store.append(&file, &records(end..end + count), Level::Memory).unwrap();
+        store.append(&file, &records(end..end + count), StoreAckLevel::Memory).unwrap();
         end += count;
         eventually("the tail in a journal", || file.durable.load(Relaxed) == end);
     }
@@ -288,7 +288,7 @@ impl Small {
     fn filled(&self) -> (Store, Arc<StoreFile>) {
         let store = open(self.config());
         let file = store.create("a", &Schema::opaque(16)).unwrap();
-        store.append(&file, &records(0..1_000), Level::Local).unwrap();
+        store.append(&file, &records(0..1_000), StoreAckLevel::Local).unwrap();
         // A write that fails in the middle has filled the disk.
         let _ = std::fs::write(self.ballast(), vec![0; 12 << 20]);
         (store, file)
@@ -312,7 +312,10 @@ fn a_full_disk_answers_every_append_by_its_name_and_goes_on_when_there_is_room()
     let (store, file) = small.filled();
     let mut end = 1_000;
     let mut refused = 0;
-    for level in [Level::Local, Level::Memory, Level::Local, Level::Memory].repeat(3) {
+    for level in
+        [StoreAckLevel::Local, StoreAckLevel::Memory, StoreAckLevel::Local, StoreAckLevel::Memory]
+            .repeat(3)
+    {
         let error = loop {
             match store.append(&file, &records(end..end + 20_000), level) {
                 Ok(_) => end = file.records(),
@@ -325,7 +328,9 @@ fn a_full_disk_answers_every_append_by_its_name_and_goes_on_when_there_is_room()
     }
     assert!(refused > 0, "none was refused before it was taken");
     std::fs::remove_file(small.ballast()).unwrap();
-    eventually("room", || store.append(&file, &records(end..end + 1), Level::Local).is_ok());
+    eventually("room", || {
+        store.append(&file, &records(end..end + 1), StoreAckLevel::Local).is_ok()
+    });
     drop((file, store));
     assert!(all_of(&open(small.config()), "a") == records(0..end + 1));
 }
@@ -335,7 +340,7 @@ fn a_store_on_a_full_disk_closes_with_an_error_and_keeps_what_it_acknowledged() 
     let Some(small) = Small::mounted() else { return };
     let (store, file) = small.filled();
     let mut end = 1_000;
-    while store.append(&file, &records(end..end + 20_000), Level::Local).is_ok() {
+    while store.append(&file, &records(end..end + 20_000), StoreAckLevel::Local).is_ok() {
         end = file.records();
     }
     drop(file);
@@ -356,9 +361,9 @@ fn a_restart_asks_no_objects_when_the_disk_is_whole() {
         let names = ["a", "b"].map(|name| format!("{name}{is_clean}"));
         for name in &names {
             let file = store.create(name, &Schema::opaque(16)).unwrap();
-            store.append(&file, &records(0..CHUNK + 10), Level::Memory).unwrap();
-            store.append(&file, &records(CHUNK + 10..CHUNK + 20), Level::Object).unwrap();
-            store.append(&file, &records(CHUNK + 20..CHUNK + 30), Level::Local).unwrap();
+            store.append(&file, &records(0..CHUNK + 10), StoreAckLevel::Memory).unwrap();
+            store.append(&file, &records(CHUNK + 10..CHUNK + 20), StoreAckLevel::Object).unwrap();
+            store.append(&file, &records(CHUNK + 20..CHUNK + 30), StoreAckLevel::Local).unwrap();
         }
         match is_clean {
             true => store.close().unwrap(),
@@ -371,11 +376,11 @@ fn a_restart_asks_no_objects_when_the_disk_is_whole() {
             assert!(all_of(&store, name) == records(0..CHUNK + 30), "{name}");
         }
         let file = store.file(&names[0]).unwrap();
-        let error = store.append(&file, &records(CHUNK + 30..CHUNK + 40), Level::Object);
+        let error = store.append(&file, &records(CHUNK + 30..CHUNK + 40), StoreAckLevel::Object);
         assert!(error.unwrap_err().to_string().contains("it is another bucket, or was lost"));
         std::fs::remove_dir_all(objects.path()).unwrap();
         std::fs::rename(&away, objects.path()).unwrap();
-        store.append(&file, &records(CHUNK + 40..CHUNK + 50), Level::Object).unwrap();
+        store.append(&file, &records(CHUNK + 40..CHUNK + 50), StoreAckLevel::Object).unwrap();
         let archive = Archive::open(objects.path().to_str().unwrap()).unwrap();
         let numbers = archive.between(&names[0], i64::MIN, i64::MAX).unwrap();
         assert!(archive.numbers(&names[0], numbers).unwrap() == records(0..CHUNK + 50));
@@ -392,7 +397,7 @@ fn lives_leave_no_packs_behind() {
         let store = open(config(path.path(), objects.path()));
         let file = store.create("a", &Schema::opaque(16)).unwrap();
         for _ in 0..5 {
-            store.append(&file, &records(end..end + 10), Level::Object).unwrap();
+            store.append(&file, &records(end..end + 10), StoreAckLevel::Object).unwrap();
             end += 10;
         }
         let names = std::fs::read_dir(objects.path()).unwrap();
@@ -410,7 +415,7 @@ fn a_disk_that_lost_what_was_published_asks_the_objects() {
     let (path, objects) = directories();
     let store = open(config(path.path(), objects.path()));
     let file = store.create("a", &Schema::opaque(16)).unwrap();
-    store.append(&file, &records(0..5_000), Level::Object).unwrap();
+    store.append(&file, &records(0..5_000), StoreAckLevel::Object).unwrap();
     drop((file, store));
     for entry in std::fs::read_dir(path.path()).unwrap() {
         let entry = entry.unwrap();
@@ -428,7 +433,7 @@ fn retention_waits_for_a_scan_that_is_under_way() {
     let store = open(config(path.path(), objects.path()));
     let file = store.create("a", &Schema::opaque(4_096)).unwrap();
     let end = 256 * 3 * 5 + 10;
-    store.append(&file, &large(0..end), Level::Object).unwrap();
+    store.append(&file, &large(0..end), StoreAckLevel::Object).unwrap();
     let keep = Retention { bytes_max: Some(16 << 20), age_ns_max: None };
     let (mut found, mut first) = (Vec::new(), 0);
     let numbers = store.read(&file, i64::MIN, i64::MAX, &mut |part| {
@@ -471,7 +476,7 @@ fn files_that_come_and_go_leave_room_for_others() {
     let store = open(config);
     for _ in 0..8 {
         let file = store.create("a", &Schema::opaque(4_096)).unwrap();
-        store.append(&file, &large(0..1_500), Level::Local).unwrap();
+        store.append(&file, &large(0..1_500), StoreAckLevel::Local).unwrap();
         drop(file);
         store.delete("a").unwrap();
     }

@@ -7,16 +7,16 @@ use evenfall_core::{Objects, PutOutcome, StorageError};
 use evenfall_store_format::layout::{CHUNK_BYTES, SEGMENTS_PER_CHUNK};
 
 use super::*;
-use crate::bucket::Place;
+use crate::bucket::BucketBackend;
 use crate::names::{self, Names};
 use crate::tests::{records, schema};
-use crate::{Archive, ChunkForm, DiskDirectory, Level, Store, StoreConfig, StoreFile};
+use crate::{Archive, ChunkForm, DiskDirectory, Store, StoreAckLevel, StoreConfig, StoreFile};
 
 type Outcome<T> = Result<T, StorageError>;
 
 /// A place that counts its reads.
 struct Counted {
-    place: Arc<dyn Place>,
+    place: Arc<dyn BucketBackend>,
     gets: Arc<AtomicUsize>,
 }
 
@@ -26,7 +26,7 @@ impl std::fmt::Display for Counted {
     }
 }
 
-impl Place for Counted {
+impl BucketBackend for Counted {
     fn fetch(&self, name: &str, offset: u64, len: usize) -> Fetch {
         self.gets.fetch_add(1, Relaxed);
         self.place.fetch(name, offset, len)
@@ -87,7 +87,9 @@ fn evicted(directory: &Path) -> (Store, Arc<StoreFile>, Arc<AtomicUsize>) {
     let file = store.create("a", &schema()).unwrap();
     let patience = Instant::now() + Duration::from_secs(60);
     for first in (0..RECORDS).step_by(10_000) {
-        while let Err(error) = store.append(&file, &records(first..first + 10_000), Level::Local) {
+        while let Err(error) =
+            store.append(&file, &records(first..first + 10_000), StoreAckLevel::Local)
+        {
             assert!(error.is_retryable() && Instant::now() < patience, "{error}");
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -7,12 +7,12 @@ use evenfall_core::{Objects, PutOutcome, StorageError};
 use evenfall_store_format::layout::{CATALOGS_PREFIX, DELETIONS_PREFIX, parse_life_catalog_name};
 
 use super::*;
-use crate::bucket::{Fetch, Place};
+use crate::bucket::{BucketBackend, Fetch};
 use crate::life_catalog::SINGLE_MAX;
 use crate::names::{self, Names};
 use crate::tests::{records, schema};
 use crate::{
-    Archive, Bucket, ChunkForm, DiskDirectory, Level, RecordSource as _, Store, StoreConfig,
+    Archive, Bucket, ChunkForm, DiskDirectory, RecordSource as _, Store, StoreAckLevel, StoreConfig,
 };
 
 type Outcome<T> = Result<T, StorageError>;
@@ -27,7 +27,7 @@ struct Asked {
 
 /// A place that counts its requests, and can hold back packs.
 struct Gate {
-    place: Arc<dyn Place>,
+    place: Arc<dyn BucketBackend>,
     asked: Arc<(Mutex<Asked>, Condvar)>,
 }
 
@@ -53,7 +53,7 @@ impl Display for Gate {
     }
 }
 
-impl Place for Gate {
+impl BucketBackend for Gate {
     fn fetch(&self, name: &str, offset: u64, len: usize) -> Fetch {
         self.count('g');
         self.place.fetch(name, offset, len)
@@ -151,13 +151,13 @@ fn appends_that_wait_for_objects_share_a_pack_and_a_block() {
     let wanted: Vec<_> = (0..16).map(|n| (format!("f{n:02}"), schema())).collect();
     let files = gated.store.create_all(&wanted).unwrap();
     for file in &files {
-        gated.store.append(file, &records(0..10), Level::Object).unwrap();
+        gated.store.append(file, &records(0..10), StoreAckLevel::Object).unwrap();
     }
     gated.take_counts();
     gated.hold(true);
     let (first, others) = files.split_first().unwrap();
     let append = |file: &Arc<StoreFile>, from: u64| {
-        gated.store.append(file, &records(from..from + 10), Level::Object).unwrap();
+        gated.store.append(file, &records(from..from + 10), StoreAckLevel::Object).unwrap();
     };
     std::thread::scope(|scope| {
         scope.spawn(|| append(first, 10));
@@ -185,15 +185,15 @@ fn an_append_whose_records_are_published_asks_nothing() {
     let gated = Gated::open(dir.path());
     let file = gated.store.create("a", &schema()).unwrap();
     let begun: Vec<_> = (0..3)
-        .map(|n| gated.store.append_begin(&file, &records(n * 5..n * 5 + 5), Level::Object))
+        .map(|n| gated.store.append_begin(&file, &records(n * 5..n * 5 + 5), StoreAckLevel::Object))
         .collect::<Result<_, _>>()
         .unwrap();
-    gated.store.append_end(&file, begun[0], Level::Object).unwrap();
+    gated.store.append_end(&file, begun[0], StoreAckLevel::Object).unwrap();
     assert_eq!(gated.take_counts().get(&'P'), Some(&1));
     for begun in &begun[1..] {
-        gated.store.append_end(&file, *begun, Level::Object).unwrap();
+        gated.store.append_end(&file, *begun, StoreAckLevel::Object).unwrap();
     }
-    let nothing = gated.store.append(&file, &[], Level::Object).unwrap();
+    let nothing = gated.store.append(&file, &[], StoreAckLevel::Object).unwrap();
     assert_eq!(nothing, 15);
     assert_eq!(gated.take_counts(), BTreeMap::new());
     assert!(archived(dir.path(), "a") == records(0..15));
@@ -211,7 +211,7 @@ fn a_period_puts_a_few_objects_for_hundreds_of_files() {
     let mut end = 0;
     for round in 0..3 {
         for file in &files {
-            gated.store.append(file, &records(end..end + 20), Level::Memory).unwrap();
+            gated.store.append(file, &records(end..end + 20), StoreAckLevel::Memory).unwrap();
         }
         end += 20;
         shared.publish_changed(&shared.our_files(), &|| true).unwrap();
@@ -262,7 +262,7 @@ fn a_life_puts_few_catalogues_and_a_deleted_file_stays_deleted() {
     // The next life has published one file, and then all files.
     let gated = Gated::open(dir.path());
     let file = gated.store.file("f07").unwrap();
-    gated.store.append(&file, &records(0..10), Level::Object).unwrap();
+    gated.store.append(&file, &records(0..10), StoreAckLevel::Object).unwrap();
     assert_eq!(found(dir.path()), names);
     gated.store.delete("f08").unwrap();
     names.remove(8);
@@ -311,7 +311,7 @@ fn old_packs_are_merged_and_a_later_life_goes_on_from_what_is_left() {
     // Each quiet file keeps the pack of its only publication.
     for n in 0..LIVE_MAX as u64 + 10 {
         let file = store.create(&format!("f{n}"), &schema()).unwrap();
-        store.append(&file, &records(0..n + 1), Level::Object).unwrap();
+        store.append(&file, &records(0..n + 1), StoreAckLevel::Object).unwrap();
     }
     let named = || lock(&shared.publisher.packs).named.len();
     assert_eq!(named(), LIVE_MAX + 10);

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use evenfall_feed_formats::Format;
 use evenfall_feed_formats::books::{Books, BooksConfig, TickedRow};
-use evenfall_store_engine::{Level, Store, StoreError, StoreFile};
+use evenfall_store_engine::{Store, StoreAckLevel, StoreError, StoreFile};
 
 use super::edges::{last_edge, last_record_number};
 use super::records::{DerivedEdge, RowOrigin, put_tick, put_trade};
@@ -316,7 +316,7 @@ fn flush_stream(
     }
     for (file, rows) in [(&files.trades, &mut stream.trades), (&files.quotes, &mut stream.quotes)] {
         if !rows.is_empty() {
-            append_when_admitted(store, file, rows, Level::Memory, is_stopping)?;
+            append_when_admitted(store, file, rows, StoreAckLevel::Memory, is_stopping)?;
             rows.clear();
         }
     }
@@ -328,5 +328,5 @@ fn flush_stream(
     };
     files.edge_ns = files.edge_ns.max(stream.time_ns);
     let record = files.edge.record(files.edge_ns);
-    append_when_admitted(store, &files.edges, &record, Level::Memory, is_stopping).map(drop)
+    append_when_admitted(store, &files.edges, &record, StoreAckLevel::Memory, is_stopping).map(drop)
 }

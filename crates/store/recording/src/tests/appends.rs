@@ -5,7 +5,7 @@ use evenfall_store_format::schema::Arrival;
 use super::{NOW_NS, dated, schema};
 use crate::late_window::LateWindowError;
 use crate::record_append::{RecordAppendError, RecordAppender};
-use evenfall_store_engine::{Level, Store};
+use evenfall_store_engine::{Store, StoreAckLevel};
 
 fn record(time_ns: i64, value: u64) -> Vec<u8> {
     [time_ns.to_le_bytes(), value.to_le_bytes()].concat()
@@ -24,7 +24,8 @@ fn a_refused_row_is_named_and_all_rows_before_it_are_appended() {
     let wrong = 40_000;
     for first in [NOW_NS - 2_000_000, NOW_NS - 1_000_000] {
         let before = records_of(&store);
-        let mut appender = RecordAppender::to_store(&store, "t", Level::Memory, "row").unwrap();
+        let mut appender =
+            RecordAppender::to_store(&store, "t", StoreAckLevel::Memory, "row").unwrap();
         let pushed = (0..wrong + 3).try_for_each(|row| {
             let time_ns = if row == wrong { 5 } else { first + row as i64 };
             appender.push(row, &record(time_ns, row))
@@ -45,7 +46,8 @@ fn a_batch_that_the_store_cannot_acknowledge_is_named_by_its_rows() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dated(dir.path())).unwrap().store;
     store.create("t", &schema()).unwrap();
-    let mut appender = RecordAppender::to_store(&store, "t", Level::Replica, "row").unwrap();
+    let mut appender =
+        RecordAppender::to_store(&store, "t", StoreAckLevel::Replica, "row").unwrap();
     for row in 7..10 {
         appender.push(row, &record(NOW_NS, row)).unwrap();
     }
@@ -61,7 +63,7 @@ fn a_window_sorts_rows_drops_copies_and_remarks_on_late_ones() {
     let store = Store::open(dated(dir.path())).unwrap().store;
     let arrival = Arrival { window_ns: 10, sequence: "value".into(), ..Arrival::default() };
     store.create("t", &evenfall_store_format::Schema { arrival, ..schema() }).unwrap();
-    let mut appender = RecordAppender::to_store(&store, "t", Level::Local, "line").unwrap();
+    let mut appender = RecordAppender::to_store(&store, "t", StoreAckLevel::Local, "line").unwrap();
     let rows = [(100, 1), (103, 3), (102, 2), (103, 3), (120, 4), (99, 5)];
     for (line, (time_ns, value)) in (2..).zip(rows) {
         appender.push(line, &record(time_ns, value)).unwrap();
@@ -81,7 +83,8 @@ fn rows_that_a_window_refuses_or_drops_take_no_memory() {
     let store = Store::open(dated(dir.path())).unwrap().store;
     let arrival = Arrival { window_ns: 10, sequence: "value".into(), ..Arrival::default() };
     store.create("t", &evenfall_store_format::Schema { arrival, ..schema() }).unwrap();
-    let mut appender = RecordAppender::to_store(&store, "t", Level::Memory, "line").unwrap();
+    let mut appender =
+        RecordAppender::to_store(&store, "t", StoreAckLevel::Memory, "line").unwrap();
     for (line, time_ns) in [(0, 1_000), (1, 2_000), (2, 3_000)] {
         appender.push(line, &record(time_ns, line)).unwrap();
     }

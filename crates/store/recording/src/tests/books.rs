@@ -17,7 +17,7 @@ use evenfall_feed_formats::itch::{
     Price4, Stock, Trade,
 };
 use evenfall_feed_formats::{Format, MessageSource as _};
-use evenfall_store_engine::{Level, RecordSource, Store};
+use evenfall_store_engine::{RecordSource, Store, StoreAckLevel};
 use tempfile::TempDir;
 
 use super::dated;
@@ -179,7 +179,7 @@ pub(super) fn recorded(streams: &[Vec<TimedMessage>]) -> (TempDir, Arc<Store>) {
     let dir = tempfile::tempdir().unwrap();
     let store = Arc::new(Store::open(dated(dir.path())).unwrap().store);
     let count = streams.len() as u32;
-    let mut writer = RecordingWriter::new(&store, "r", count, Level::Local).unwrap();
+    let mut writer = RecordingWriter::new(&store, "r", count, StoreAckLevel::Local).unwrap();
     for (stream, messages) in (0..).zip(streams) {
         for (number, message) in (0..).zip(messages) {
             let time_ns = MIDNIGHT_NS + (OPEN_NS + message.ns) as i64 + LATENCY_NS;

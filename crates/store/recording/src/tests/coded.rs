@@ -11,7 +11,7 @@ use arrow_schema::DataType;
 use evenfall_feed_formats::MessageSource as _;
 use evenfall_feed_formats::codec::{self, Format, ITCH, MACH, MDP3};
 use evenfall_feed_formats::itch::{AddOrder, Symbols};
-use evenfall_store_engine::{Level, RecordSource, Store};
+use evenfall_store_engine::{RecordSource, Store, StoreAckLevel};
 use tempfile::TempDir;
 
 use super::books::{lines, scanned, table, tables};
@@ -74,7 +74,7 @@ fn entries(sequence: u32, template: u16, all: &[Entry]) -> Vec<u8> {
 fn recorded(messages: &[(Format, Vec<u8>)]) -> (TempDir, Arc<Store>) {
     let dir = tempfile::tempdir().unwrap();
     let store = Arc::new(Store::open(dated(dir.path())).unwrap().store);
-    let mut writer = RecordingWriter::new(&store, "r", 1, Level::Local).unwrap();
+    let mut writer = RecordingWriter::new(&store, "r", 1, StoreAckLevel::Local).unwrap();
     for (number, (format, bytes)) in (0..).zip(messages) {
         let time_ns = venue_ns(number) as i64 + 100;
         writer.push(0, number, time_ns, *format, bytes).unwrap();

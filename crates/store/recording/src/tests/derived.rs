@@ -5,7 +5,7 @@ use std::sync::Arc;
 use evenfall_core::Prng;
 use evenfall_feed_formats::books::BooksConfig;
 use evenfall_feed_formats::itch::{AddOrder, Code, Price4};
-use evenfall_store_engine::{Level, RecordSource, Store};
+use evenfall_store_engine::{RecordSource, Store, StoreAckLevel};
 use tempfile::TempDir;
 
 use super::books::{
@@ -79,7 +79,7 @@ impl LiveRecording {
         prng: &mut Prng,
         seen: &mut dyn FnMut(usize),
     ) {
-        let mut tape = RecordingWriter::new(&self.store, "r", 1, Level::Memory).unwrap();
+        let mut tape = RecordingWriter::new(&self.store, "r", 1, StoreAckLevel::Memory).unwrap();
         let mut tables = DerivedWriter::open(&self.store, "r", BooksConfig::default()).unwrap();
         for (number, message) in messages.iter().enumerate().skip(first) {
             let time_ns = MIDNIGHT_NS + (OPEN_NS + message.ns) as i64 + LATENCY_NS;
@@ -164,7 +164,8 @@ fn a_recorder_that_begins_again_makes_the_rows_that_are_missing_and_none_twice()
         // Some processes keep tables and some do not.
         for end in [40, 70, 110, 150] {
             if end == 70 {
-                let mut tape = RecordingWriter::new(&live.store, "r", 1, Level::Memory).unwrap();
+                let mut tape =
+                    RecordingWriter::new(&live.store, "r", 1, StoreAckLevel::Memory).unwrap();
                 for (number, message) in messages.iter().enumerate().take(end).skip(first) {
                     let time_ns = MIDNIGHT_NS + (OPEN_NS + message.ns) as i64 + LATENCY_NS;
                     tape.push(0, number as u64, time_ns, message.format, &message.bytes).unwrap();
@@ -207,7 +208,7 @@ fn messages_without_rows_behind_an_edge_are_answered_by_their_books() {
     let live = LiveRecording::new();
     live.record(&messages[..61], 0, &mut Prng::new(3), &mut |_| {});
     // A process that was killed between its messages and their rows.
-    let mut tape = RecordingWriter::new(&live.store, "r", 1, Level::Memory).unwrap();
+    let mut tape = RecordingWriter::new(&live.store, "r", 1, StoreAckLevel::Memory).unwrap();
     for (number, message) in messages.iter().enumerate().skip(61) {
         let time_ns = MIDNIGHT_NS + (OPEN_NS + message.ns) as i64 + LATENCY_NS;
         tape.push(0, number as u64, time_ns, message.format, &message.bytes).unwrap();
@@ -237,7 +238,7 @@ fn an_edge_whose_rows_a_crash_took_is_not_believed() {
     let lost = DerivedEdge { messages: 90, trades: told.trades + 3, ..told };
     let file = live.store.file("r.0.derived").unwrap();
     let record = lost.record(file.last_ns().unwrap());
-    live.store.append(&file, &record, Level::Memory).unwrap();
+    live.store.append(&file, &record, StoreAckLevel::Memory).unwrap();
     assert_eq!(edge(&live.store), Some(told));
     let (_dir, made) = recorded(&[messages]);
     assert_eq!(everything(&live.store), everything(&made));
@@ -274,7 +275,7 @@ fn files_of_trades_and_quotes_belong_to_their_recording() {
     let messages = RecordingSnapshot::open(source, catalog.recording("r").unwrap()).unwrap();
     assert_eq!(messages.streams().len(), 1);
     // A feed whose messages change no book has no such files.
-    let mut opaque = RecordingWriter::new(&store, "o", 1, Level::Memory).unwrap();
+    let mut opaque = RecordingWriter::new(&store, "o", 1, StoreAckLevel::Memory).unwrap();
     opaque.push(0, 0, MIDNIGHT_NS, evenfall_feed_formats::Format::OPAQUE, &[7; 20]).unwrap();
     opaque.flush().unwrap();
     let mut writer = DerivedWriter::open(&store, "o", BooksConfig::default()).unwrap();

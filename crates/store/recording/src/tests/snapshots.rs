@@ -69,7 +69,7 @@ fn a_message_of_a_whole_datagram_is_recorded_in_parts() {
 }
 
 fn messages_of_all_lengths(store: &Arc<Store>) {
-    let mut writer = RecordingWriter::new(store, "r", 1, Level::Local).unwrap();
+    let mut writer = RecordingWriter::new(store, "r", 1, StoreAckLevel::Local).unwrap();
     let message = |len: usize| (0..len).map(|at| (at * 7 + len) as u8).collect::<Vec<_>>();
     // Around the room of one record, of two records, and the most.
     let lengths =
@@ -100,7 +100,7 @@ fn messages_of_all_lengths(store: &Arc<Store>) {
         assert_eq!(there, (from..end).collect::<Vec<_>>());
     }
     // A writer that begins again skips what is there.
-    let mut again = RecordingWriter::new(store, "r", 1, Level::Local).unwrap();
+    let mut again = RecordingWriter::new(store, "r", 1, StoreAckLevel::Local).unwrap();
     for (number, len) in (0..).zip(lengths) {
         again.push(0, number, NOW_NS, ITCH, &message(len)).unwrap();
     }
@@ -119,7 +119,7 @@ fn the_first_parts_of_a_message_that_a_crash_cut_short_are_passed_over() {
 
 fn a_message_is_cut_short(store: &Arc<Store>, file: &str) {
     let message = vec![7; 40_000];
-    let mut writer = RecordingWriter::new(store, "r", 1, Level::Local).unwrap();
+    let mut writer = RecordingWriter::new(store, "r", 1, StoreAckLevel::Local).unwrap();
     writer.push(0, 0, NOW_NS, ITCH, &message).unwrap();
     writer.flush().unwrap();
     let file = store.file(file).unwrap();
@@ -128,9 +128,9 @@ fn a_message_is_cut_short(store: &Arc<Store>, file: &str) {
     let mut first_part = store.record(&file, 0).unwrap().to_vec();
     assert_eq!(first_part.len(), size);
     first_part[8] = 1;
-    store.append(&file, &first_part, Level::Local).unwrap();
+    store.append(&file, &first_part, StoreAckLevel::Local).unwrap();
     assert_eq!(all_of(store, "r").len(), 1);
-    let mut writer = RecordingWriter::new(store, "r", 1, Level::Local).unwrap();
+    let mut writer = RecordingWriter::new(store, "r", 1, StoreAckLevel::Local).unwrap();
     for number in 0..3 {
         writer.push(0, number, NOW_NS, ITCH, &message).unwrap();
     }
@@ -146,7 +146,7 @@ fn a_message_is_cut_short(store: &Arc<Store>, file: &str) {
 fn opaque_is_a_format_and_no_tag_is_none() {
     let (_dir, store) = new_store();
     let itch = AddOrder::default().encode();
-    let mut writer = RecordingWriter::new(&store, "r", 1, Level::Local).unwrap();
+    let mut writer = RecordingWriter::new(&store, "r", 1, StoreAckLevel::Local).unwrap();
     for number in 0..5 {
         writer.push(0, number, NOW_NS, Format::OPAQUE, &itch).unwrap();
     }
@@ -156,7 +156,7 @@ fn opaque_is_a_format_and_no_tag_is_none() {
     assert!(CODECS.iter().all(|codec| codec.format() != Format(255)), "the tag of opaque bytes");
     // Recordings of runs had the tag 0, whatever their messages were.
     begin_sized(&store, "new");
-    let mut writer = RecordingWriter::new(&store, "new", 1, Level::Local).unwrap();
+    let mut writer = RecordingWriter::new(&store, "new", 1, StoreAckLevel::Local).unwrap();
     for number in 0..5 {
         writer.push(0, number, NOW_NS, Format::OPAQUE, &itch).unwrap();
     }
@@ -164,7 +164,7 @@ fn opaque_is_a_format_and_no_tag_is_none() {
     let file = store.create("old.0.72", &store.file("new.0.72").unwrap().schema).unwrap();
     let mut records = store.numbers("new.0.72", 0..5).unwrap();
     records.chunks_exact_mut(72).for_each(|record| record[18] = 0);
-    store.append(&file, &records, Level::Local).unwrap();
+    store.append(&file, &records, StoreAckLevel::Local).unwrap();
     let old = snapshot(&store, "old");
     let read = rows(&old, &old.rows(), None);
     assert!(read.iter().all(|row| row.event.kind == Some("A")), "{read:?}");
@@ -174,7 +174,7 @@ fn opaque_is_a_format_and_no_tag_is_none() {
 #[test]
 fn a_table_with_the_name_of_a_part_is_no_part_of_a_recording() {
     let (_dir, store) = new_store();
-    let mut writer = RecordingWriter::new(&store, "a", 1, Level::Local).unwrap();
+    let mut writer = RecordingWriter::new(&store, "a", 1, StoreAckLevel::Local).unwrap();
     writer.push(0, 0, NOW_NS, ITCH, &[1; 20]).unwrap();
     writer.flush().unwrap();
     let user = Schema::of(&[("time", FieldType::Time), ("value", FieldType::U64)]);
@@ -182,7 +182,7 @@ fn a_table_with_the_name_of_a_part_is_no_part_of_a_recording() {
         ["a.7.messages", "a.0.16", "a.0.160", "a.7.1024", "a.0.frames", "a.utc", "b.0.32", "c"]
     {
         let file = store.create(name, &user).unwrap();
-        store.append(&file, &[1; 16], Level::Local).unwrap();
+        store.append(&file, &[1; 16], StoreAckLevel::Local).unwrap();
     }
     let catalog = Catalog::read(&*store).unwrap();
     assert!(catalog.recordings().map(|recording| &recording.name[..]).eq(["a"]));
@@ -197,9 +197,9 @@ fn a_table_with_the_name_of_a_part_is_no_part_of_a_recording() {
 fn one_name_is_one_thing() {
     let (_dir, store) = new_store();
     store.create("t", &Schema::opaque(16)).unwrap();
-    let refused = RecordingWriter::new(&store, "t", 1, Level::Local).err().unwrap();
+    let refused = RecordingWriter::new(&store, "t", 1, StoreAckLevel::Local).err().unwrap();
     assert!(refused.to_string().contains("t is the name of a file already"), "{refused}");
-    RecordingWriter::new(&store, "r", 1, Level::Local).unwrap();
+    RecordingWriter::new(&store, "r", 1, StoreAckLevel::Local).unwrap();
     let catalog = Catalog::read(&*store).unwrap();
     let refused = catalog.expect_no_recording("r").unwrap_err();
     assert!(refused.to_string().contains("r is the name of a recording already"), "{refused}");
@@ -210,7 +210,7 @@ fn one_name_is_one_thing() {
 
 /// Executions name no symbol. The orders of securities 1 and 2 lie far before the executions.
 fn executions(store: &Arc<Store>, between: u64) -> RecordingSnapshot {
-    let mut writer = RecordingWriter::new(store, "r", 1, Level::Local).unwrap();
+    let mut writer = RecordingWriter::new(store, "r", 1, StoreAckLevel::Local).unwrap();
     let mut number = 0;
     let mut push = |bytes: &[u8]| {
         let time_ns = NOW_NS - 1_000_000 + number as i64;
@@ -309,7 +309,7 @@ fn the_list_is_read_once_and_messages_before_the_first_time_are_not_read() {
 #[test]
 fn a_follower_gets_each_message_once_with_its_symbol() {
     let (_dir, store) = new_store();
-    let mut writer = RecordingWriter::new(&store, "r", 2, Level::Local).unwrap();
+    let mut writer = RecordingWriter::new(&store, "r", 2, StoreAckLevel::Local).unwrap();
     let order =
         AddOrder { stock_locate: 5, stock: Alpha::new("IBM").unwrap(), ..Default::default() };
     writer.push(0, 0, NOW_NS, ITCH, &order.encode()).unwrap();
@@ -336,7 +336,7 @@ fn follow_one<'a>(
     store: &'a Arc<Store>,
     message: &[u8],
 ) -> (RecordingWriter<'a>, RecordingFollower) {
-    let mut writer = RecordingWriter::new(store, "r", 1, Level::Memory).unwrap();
+    let mut writer = RecordingWriter::new(store, "r", 1, StoreAckLevel::Memory).unwrap();
     writer.push(0, 0, NOW_NS, ITCH, message).unwrap();
     writer.flush().unwrap();
     let follower = RecordingFollower::new(&snapshot(store, "r")).unwrap();
@@ -420,7 +420,7 @@ fn a_writer_at_the_limit_of_its_store_ends_when_it_is_told_to() {
     let is_stopping = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let writing = scope.spawn(|| {
-            let writer = RecordingWriter::new(&store, "r", 1, Level::Local)?;
+            let writer = RecordingWriter::new(&store, "r", 1, StoreAckLevel::Local)?;
             let mut writer = writer.stopping_with(&is_stopping);
             for number in 0.. {
                 writer.push(0, number, NOW_NS, ITCH, &[7; 16_000])?;
@@ -440,7 +440,7 @@ fn a_writer_at_the_limit_of_its_store_ends_when_it_is_told_to() {
 fn a_snapshot_that_retention_overtakes_fails_and_gives_no_part_of_the_times() {
     let dir = tempfile::tempdir().unwrap();
     let store = Arc::new(Store::open(StoreConfig::new(dir.path())).unwrap().store);
-    let mut writer = RecordingWriter::new(&store, "r", 1, Level::Memory).unwrap();
+    let mut writer = RecordingWriter::new(&store, "r", 1, StoreAckLevel::Memory).unwrap();
     // A message has 98 records: 166 messages fit into a group of 16,320, and 664 into a chunk.
     let messages = 664 * 5;
     for number in 0..messages {
@@ -493,7 +493,7 @@ fn records_tell_how_many_messages_there_are_without_being_read() {
     let mut prng = evenfall_core::Prng::new(7);
     let (mut number, mut pushed) = (0, Vec::new());
     for life in 0..3 {
-        let mut writer = RecordingWriter::new(&store, "r", 1, Level::Memory).unwrap();
+        let mut writer = RecordingWriter::new(&store, "r", 1, StoreAckLevel::Memory).unwrap();
         for _ in 0..4_000 {
             number += if prng.below(50) == 0 { 1 + prng.below(40) } else { 1 };
             let len = if prng.below(30) == 0 { prng.below(9_000) } else { prng.below(60) };
@@ -510,7 +510,7 @@ fn records_tell_how_many_messages_there_are_without_being_read() {
             let (number, bytes) = (number + 1, &[7; 99][..]);
             let (recorded_ns, tag, own_ns) = (NOW_NS - 5, 1, None);
             PartedMessage { recorded_ns, number, tag, missed, own_ns, bytes }.put(&mut first);
-            store.append(&file, &first[..64], Level::Memory).unwrap();
+            store.append(&file, &first[..64], StoreAckLevel::Memory).unwrap();
             // Until then nobody counts the message.
             let now = snapshot(&store, "r");
             assert_eq!(now.count(&now.rows()).unwrap(), pushed.len() as u64);

@@ -36,7 +36,7 @@ fn serve(store: &Arc<Store>, listen: &str) -> Server {
 fn append_replica(store: &Store, file: &StoreFile, numbers: Range<u64>) -> Option<String> {
     let end = Instant::now() + Duration::from_secs(30);
     loop {
-        match store.append(file, &records(numbers.clone()), Level::Replica) {
+        match store.append(file, &records(numbers.clone()), StoreAckLevel::Replica) {
             Ok(_) => return None,
             Err(error) if error.is_retryable() && error.to_string().contains("is away") => {}
             Err(error) => return Some(error.to_string()),
@@ -52,7 +52,7 @@ fn a_copy_ends_in_front_of_lost_records_and_other_files_are_copied() {
     let store = open(first.path(), None);
     let file = store.create("a", &Schema::opaque(16)).unwrap();
     for begin in [0, 10, 20] {
-        store.append(&file, &records(begin..begin + 10), Level::Local).unwrap();
+        store.append(&file, &records(begin..begin + 10), StoreAckLevel::Local).unwrap();
     }
     drop((file, store));
     flip_record(first.path(), 15);

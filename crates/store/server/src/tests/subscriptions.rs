@@ -93,7 +93,7 @@ impl Serving {
     fn append(&self, file: &StoreFile, numbers: Range<u64>) {
         for first in numbers.clone().step_by(50_000) {
             let batch = records(first..numbers.end.min(first + 50_000));
-            self.store.append(file, &batch, Level::Memory).unwrap();
+            self.store.append(file, &batch, StoreAckLevel::Memory).unwrap();
         }
     }
 }
@@ -156,7 +156,7 @@ fn appends_and_requests_share_the_connection_of_a_subscription() {
     assert_eq!(client.next_batch(subscription, Instant::now()).unwrap(), None);
     let mut checker = SeamChecker { next: 0 };
     for batch in 0..200 {
-        let level = [Level::Memory, Level::Local][batch as usize % 2];
+        let level = [StoreAckLevel::Memory, StoreAckLevel::Local][batch as usize % 2];
         client.append(&file, &records(batch * 100..batch * 100 + 100), level).unwrap();
         assert_eq!(client.completion().unwrap().unwrap().first.unwrap(), batch * 100);
         assert_eq!(client.size(&file).unwrap(), 0..batch * 100 + 100);
@@ -305,7 +305,7 @@ fn appends_go_on_beside_subscriptions_from_which_nobody_takes() {
     let batch = 1 << 16;
     for first in (0..32 * batch).step_by(batch as usize) {
         let first = 100_000 + first;
-        client.append(&file, &records(first..first + batch), Level::Memory).unwrap();
+        client.append(&file, &records(first..first + batch), StoreAckLevel::Memory).unwrap();
     }
     for first in (0..32 * batch).step_by(batch as usize) {
         let done = client.completion().unwrap().unwrap().first;
@@ -335,7 +335,7 @@ fn a_client_may_write_all_its_appends_before_it_reads_what_was_pushed() {
     for turn in 0..32 {
         let first = 100_000 + u64::from(turn) * batch;
         let bytes = records(first..first + batch);
-        let append = Request::Append { file: 0, level: Level::Memory, records: &bytes };
+        let append = Request::Append { file: 0, level: StoreAckLevel::Memory, records: &bytes };
         raw.send(200 + turn, &append);
     }
     assert!(begun.elapsed() < Duration::from_secs(25), "{:?}", begun.elapsed());

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use evenfall_store_engine::{BucketOptions, ChunkForm, Level, Store, StoreConfig};
+use evenfall_store_engine::{BucketOptions, ChunkForm, Store, StoreAckLevel, StoreConfig};
 use evenfall_store_format::{Error, Schema};
 use tempfile::TempDir;
 
@@ -44,12 +44,12 @@ fn a_new_directory_opens_without_its_bucket_and_publishes_when_it_answers() {
     let open = || Store::open(in_bucket(dir.path(), s3.options())).expect("a store").store;
     let store = open();
     let file = store.create("a", &schema()).expect("a file");
-    store.append(&file, &records(0..1_000), Level::Local).expect("records");
+    store.append(&file, &records(0..1_000), StoreAckLevel::Local).expect("records");
     // The next life has names, and still does not know what is in the bucket.
     drop((file, store));
     let store = open();
     let file = store.file("a").expect("the file");
-    store.append(&file, &records(1_000..2_000), Level::Local).expect("records");
+    store.append(&file, &records(1_000..2_000), StoreAckLevel::Local).expect("records");
     assert!(store.publish(&file).is_err());
     s3.server.restart();
     let objects = "s3://ticks/some/where".to_owned();
@@ -64,7 +64,7 @@ fn a_new_directory_opens_without_its_bucket_and_publishes_when_it_answers() {
     let other = TempDir::new().expect("a directory");
     let store = Store::open(in_bucket(other.path(), s3.options())).expect("a store").store;
     let file = store.create("b", &schema()).expect("a file");
-    store.append(&file, &records(7..9), Level::Local).expect("records");
+    store.append(&file, &records(7..9), StoreAckLevel::Local).expect("records");
     s3.server.restart();
     eventually("a refusal", || said(store.publish(&file)).contains("\"a\""));
     said(store.delete("b"));
@@ -85,7 +85,7 @@ fn a_stop_waits_for_a_silent_bucket_three_seconds_and_not_once_for_each_file() {
     let store = store.expect("a store");
     let wanted: Vec<_> = (0..40).map(|n| (format!("s{n}"), schema())).collect();
     for file in store.create_all(&wanted).expect("files") {
-        store.append(&file, &records(0..10), Level::Local).expect("records");
+        store.append(&file, &records(0..10), StoreAckLevel::Local).expect("records");
     }
     let begun = Instant::now();
     let error = said(store.stop());
@@ -133,7 +133,7 @@ fn a_disk_that_is_smaller_than_its_limit_takes_appends_as_long_as_chunks_can_lea
     // Four times the disk, at the level whose records are in the journal too.
     let (mut end, step) = (0, 32_768);
     while end < (192 << 20) / 16 {
-        append(&store, "a", &records(end..end + step), Level::Local);
+        append(&store, "a", &records(end..end + step), StoreAckLevel::Local);
         end += step;
         // What is not an object cannot leave, so the writer does not run ahead of the uploads.
         eventually("uploads", || {
@@ -148,7 +148,7 @@ fn a_disk_that_is_smaller_than_its_limit_takes_appends_as_long_as_chunks_can_lea
     for _ in 0..20 {
         let file = store.file("a").expect("the file");
         eventually("an append", || {
-            let appended = store.append(&file, &records(end..end + 100), Level::Local);
+            let appended = store.append(&file, &records(end..end + 100), StoreAckLevel::Local);
             if let Err(error) = &appended {
                 assert!(error.to_string().contains("disk is full"), "{error}");
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use evenfall_store_engine::{ChunkForm, Level, Store, StoreConfig, StoreFile};
+use evenfall_store_engine::{ChunkForm, Store, StoreAckLevel, StoreConfig, StoreFile};
 use evenfall_store_format::age_clock::Uptime;
 use evenfall_store_format::layout::chunk_name;
 use evenfall_store_format::retention::Retention;
@@ -31,7 +31,7 @@ fn record_three_chunks(store: &Store) -> Arc<StoreFile> {
     let file = store.create("a", &Schema::opaque(4_096)).expect("a file");
     let one = [NOW_NS.to_le_bytes().to_vec(), vec![7; 4_088]].concat();
     let all = one.repeat(CHUNK as usize * 3 + 1);
-    store.append(&file, &all, Level::Object).expect("records");
+    store.append(&file, &all, StoreAckLevel::Object).expect("records");
     file
 }
 

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use evenfall_host::process::Signal;
-use evenfall_store_engine::{BucketOptions, Level, Store, StoreError};
+use evenfall_store_engine::{BucketOptions, Store, StoreAckLevel, StoreError};
 use evenfall_store_format::publication::{as_it_is, put_chunk};
 use evenfall_store_format::{Error, FieldType, Kind, Schema};
 use tempfile::TempDir;
@@ -46,7 +46,7 @@ fn revoke(names: &Names, store: &Store) {
 }
 
 /// Appends until an append is refused. Returns the refusal.
-fn append_until_refused(store: &Store, level: Level, end: &mut u64) -> StoreError {
+fn append_until_refused(store: &Store, level: StoreAckLevel, end: &mut u64) -> StoreError {
     let file = store.file("a").expect("the file");
     loop {
         match store.append(&file, &records(*end..*end + 100), level) {
@@ -66,10 +66,10 @@ fn a_primary_that_loses_its_lease_is_fenced_and_its_successor_has_what_was_publi
         let backend = over(&names, &objects);
         let old = backend.open(first.path());
         let file = old.create("a", &schema()).expect("a file");
-        old.append(&file, &records(0..300_000), Level::Object).expect("published");
+        old.append(&file, &records(0..300_000), StoreAckLevel::Object).expect("published");
         let mut end = 300_000;
         revoke(&names, &old);
-        let lost = append_until_refused(&old, Level::Local, &mut end);
+        let lost = append_until_refused(&old, StoreAckLevel::Local, &mut end);
         assert!(matches!(lost, StoreError::LeaseLost { is_over: true, .. }), "{lost}");
         assert!(lost.to_string().starts_with("lease lost") && !lost.is_retryable(), "{lost}");
 
@@ -81,7 +81,7 @@ fn a_primary_that_loses_its_lease_is_fenced_and_its_successor_has_what_was_publi
         assert!(all_of(&new, "a") == records(0..common));
         // Other records than the old node still has, over more than a chunk.
         let others: Vec<u8> = records(4_000_000..4_300_000);
-        new.append(&taken, &others, Level::Object).expect("published");
+        new.append(&taken, &others, StoreAckLevel::Object).expect("published");
 
         // The old primary tries to publish.
         match old.publish(&file) {
@@ -90,7 +90,7 @@ fn a_primary_that_loses_its_lease_is_fenced_and_its_successor_has_what_was_publi
             | Err(StoreError::LeaseLost { .. } | StoreError::Store(Error::Fenced { .. })) => {}
             Err(other) => panic!("{other}"),
         }
-        for level in [Level::Memory, Level::Local, Level::Object] {
+        for level in [StoreAckLevel::Memory, StoreAckLevel::Local, StoreAckLevel::Object] {
             let refused = old.append(&file, &records(end..end + 100), level);
             assert!(matches!(refused, Err(StoreError::LeaseLost { .. })), "{}", said(refused));
         }
@@ -133,17 +133,17 @@ fn without_names_appends_stop_with_the_lease_and_go_on_when_it_is_back() {
         let store = backend.open(path.path());
         let file = store.create("a", &schema()).expect("a file");
         let mut end = 0;
-        store.append(&file, &records(0..100), Level::Object).expect("published");
+        store.append(&file, &records(0..100), StoreAckLevel::Object).expect("published");
         end += 100;
         names.kill();
-        let lost = append_until_refused(&store, Level::Local, &mut end);
+        let lost = append_until_refused(&store, StoreAckLevel::Local, &mut end);
         assert!(matches!(lost, StoreError::LeaseLost { is_over: false, .. }), "{lost}");
         assert!(lost.is_retryable());
         assert_eq!(file.records(), end);
         assert!(all_of(&store, "a") == records(0..end));
         names.restart();
         eventually("a renewed lease", || {
-            let taken = store.append(&file, &records(end..end + 100), Level::Object);
+            let taken = store.append(&file, &records(end..end + 100), StoreAckLevel::Object);
             end = file.records();
             taken.is_ok()
         });
@@ -159,7 +159,7 @@ fn a_killed_node_has_its_files_again_and_nobody_else_had_them() {
         let backend = over(&names, &objects);
         let store = backend.open(path.path());
         let file = store.create("a", &schema()).expect("a file");
-        store.append(&file, &records(0..50_000), Level::Local).expect("taken");
+        store.append(&file, &records(0..50_000), StoreAckLevel::Local).expect("taken");
         let another = backend.open(other.path());
         let told = another.create("a", &schema()).map(drop);
         assert!(said(told).contains("holds its lease"));
@@ -169,7 +169,7 @@ fn a_killed_node_has_its_files_again_and_nobody_else_had_them() {
         let store = backend.open(path.path());
         assert!(all_of(&store, "a") == records(0..50_000));
         let file = store.file("a").expect("the file");
-        store.append(&file, &records(50_000..50_100), Level::Object).expect("published");
+        store.append(&file, &records(50_000..50_100), StoreAckLevel::Object).expect("published");
         assert!(all_of(&backend.archive(), "a") == records(0..50_100));
         drop(file);
         // That life has a greater token than the waiting life, which a publication would fence. A
@@ -181,7 +181,7 @@ fn a_killed_node_has_its_files_again_and_nobody_else_had_them() {
         let another = backend.open(other.path());
         assert!(all_of(&another, "a") == records(0..50_100));
         let file = another.file("a").expect("the file");
-        another.append(&file, &records(50_100..50_200), Level::Object).expect("published");
+        another.append(&file, &records(50_100..50_200), StoreAckLevel::Object).expect("published");
         assert!(all_of(&backend.archive(), "a") == records(0..50_200));
         drop(file);
         another.close().expect("a clean stop");
@@ -196,13 +196,13 @@ fn names_that_are_lost_come_back_from_the_catalogue() {
         let backend = over(&names, &objects);
         let store = backend.open(path.path());
         let file = store.create("a", &schema()).expect("a file");
-        store.append(&file, &records(0..10_000), Level::Object).expect("published");
+        store.append(&file, &records(0..10_000), StoreAckLevel::Object).expect("published");
         drop(file);
         store.close().expect("a clean stop");
         let backend = over(&empty, &objects);
         let store = backend.open_when_free(other.path(), "a");
         let file = store.file("a").expect("the file");
-        store.append(&file, &records(10_000..10_100), Level::Object).expect("published");
+        store.append(&file, &records(10_000..10_100), StoreAckLevel::Object).expect("published");
         assert!(all_of(&backend.archive(), "a") == records(0..10_100));
     });
 }
@@ -245,7 +245,7 @@ fn a_file_that_cannot_be_taken_over_yet_keeps_back_no_other_and_is_tried_again()
         let old = backend.open(first.path());
         for name in ["a", "b", "c"] {
             let file = old.create(name, &schema()).expect("a file");
-            old.append(&file, &records(0..1_000), Level::Object).expect("published");
+            old.append(&file, &records(0..1_000), StoreAckLevel::Object).expect("published");
         }
         let new = backend.open(second.path());
         drop(old);
@@ -264,7 +264,7 @@ fn a_file_that_cannot_be_taken_over_yet_keeps_back_no_other_and_is_tried_again()
         let taken = new.take_over().expect("names");
         assert_eq!((taken.files, taken.failed.len()), (1, 0));
         let file = new.file("a").expect("the file");
-        new.append(&file, &records(1_000..1_100), Level::Object).expect("published");
+        new.append(&file, &records(1_000..1_100), StoreAckLevel::Object).expect("published");
         assert!(all_of(&backend.archive(), "a") == records(0..1_100));
         drop(file);
         new.close().expect("a clean stop");
@@ -294,13 +294,13 @@ fn a_file_that_could_not_be_deleted_without_names_takes_appends_again() {
         let (objects, path) = (directory(), directory());
         let store = over(&names, &objects).open(path.path());
         let file = store.create("a", &schema()).expect("a file");
-        store.append(&file, &records(0..100), Level::Object).expect("published");
+        store.append(&file, &records(0..100), StoreAckLevel::Object).expect("published");
         names.kill();
         store.delete("a").expect_err("no names");
         names.restart();
         let mut end = 100;
         eventually("an append", || {
-            let taken = store.append(&file, &records(end..end + 1), Level::Local);
+            let taken = store.append(&file, &records(end..end + 1), StoreAckLevel::Local);
             end = file.records();
             taken.is_ok()
         });
@@ -318,13 +318,13 @@ fn a_replica_that_stands_still_is_passed_by() {
     let backend = over(&names, &objects);
     let store = backend.open(path.path());
     let file = store.create("a", &schema()).expect("a file");
-    store.append(&file, &records(0..100), Level::Object).expect("published");
+    store.append(&file, &records(0..100), StoreAckLevel::Object).expect("published");
     names.signal(0, Signal::Stop);
     let mut end = 100;
     let begun = Instant::now();
     while begun.elapsed() < 3 * LEASE {
         eventually("an append", || {
-            let taken = store.append(&file, &records(end..end + 1), Level::Object);
+            let taken = store.append(&file, &records(end..end + 1), StoreAckLevel::Object);
             end = file.records();
             assert!(taken.as_ref().map_or_else(StoreError::is_retryable, |_| true), "{taken:?}");
             taken.is_ok()

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use evenfall_store_engine::{
-    Archive, BucketOptions, ChunkForm, Level, RecordSource as _, Store, StoreConfig, clean_shutdown,
+    Archive, BucketOptions, ChunkForm, RecordSource as _, Store, StoreAckLevel, StoreConfig,
+    clean_shutdown,
 };
 use evenfall_store_format::columnar::columnar_name;
 use evenfall_store_format::layout::{DataChunk, chunk_name};
@@ -68,7 +69,7 @@ fn filled(path: &Path, chunks: ChunkForm) -> u64 {
     store.create("a", &schema()).expect("a file");
     let end = 3 * CHUNK + 100;
     for first in (0..end).step_by(1_000) {
-        append(&store, "a", &rows(first..end.min(first + 1_000)), Level::Local);
+        append(&store, "a", &rows(first..end.min(first + 1_000)), StoreAckLevel::Local);
     }
     store.close().expect("a stop");
     end
@@ -131,7 +132,7 @@ fn rows_are_written_once_beside_their_journal_and_are_read_meanwhile() {
             }
         });
         for first in (0..end).step_by(1_000) {
-            append(&store, "a", &rows(first..end.min(first + 1_000)), Level::Local);
+            append(&store, "a", &rows(first..end.min(first + 1_000)), StoreAckLevel::Local);
         }
         eventually("chunks in columns", || store.occupancy().encoded_chunks == 3);
         eventually("memory", || store.occupancy().memory_bytes == 0);
@@ -149,7 +150,7 @@ fn rows_are_written_once_beside_their_journal_and_are_read_meanwhile() {
     let store = open(path, ChunkForm::Columns);
     assert!(all_of(&store, "a") == all);
     // What the journals had is raw now, and goes into columns with the rest of its chunk.
-    append(&store, "a", &rows(end..4 * CHUNK), Level::Memory);
+    append(&store, "a", &rows(end..4 * CHUNK), StoreAckLevel::Memory);
     eventually("the fourth chunk", || columns(path, 3).exists() && !raw(path, 3).exists());
     assert!(all_of(&store, "a") == rows(0..4 * CHUNK));
     store.close().expect("a stop");
@@ -166,7 +167,7 @@ fn a_store_that_ends_at_any_moment_keeps_the_rows_that_it_held() {
     let mut end = 0;
     for count in [700, CHUNK, 31 * 200, CHUNK + 1] {
         let store = open(path, ChunkForm::Columns);
-        append(&store, "a", &rows(end..end + count), Level::Local);
+        append(&store, "a", &rows(end..end + count), StoreAckLevel::Local);
         end += count;
         // The encoder is at whatever step it is.
         drop(store);
@@ -182,7 +183,7 @@ fn a_file_that_is_deleted_while_it_is_sealed_leaves_nothing() {
     let store = open(path, ChunkForm::Columns);
     for round in 0..3 {
         store.create("a", &schema()).expect("a file");
-        append(&store, "a", &rows(0..CHUNK + 40), Level::Local);
+        append(&store, "a", &rows(0..CHUNK + 40), StoreAckLevel::Local);
         std::thread::sleep(Duration::from_millis(round * 20));
         store.delete("a").expect("a deletion");
     }
@@ -263,7 +264,7 @@ fn a_raw_store_opens_and_becomes_columns_and_may_stay_raw() {
     assert_eq!(object.len(), 4 << 20);
     // A store that writes raw chunks reads those in columns, and appends behind them.
     let store = open(path, ChunkForm::Raw);
-    append(&store, "a", &rows(end..end + 2 * CHUNK), Level::Local);
+    append(&store, "a", &rows(end..end + 2 * CHUNK), StoreAckLevel::Local);
     assert!(all_of(&store, "a") == rows(0..end + 2 * CHUNK));
     store.close().expect("a stop");
     assert!(columns(path, 0).exists() && raw(path, 3).exists());
@@ -345,7 +346,7 @@ fn a_flipped_byte_of_columns_is_found_and_named_and_the_rest_stays_readable() {
     let error = read(CHUNK..2 * CHUNK).expect_err("damage").to_string();
     assert!(error.contains(&columns_name(1)) && error.contains("column"), "{error}");
     // Appends go on.
-    append(&store, "a", &rows(end..end + 10), Level::Local);
+    append(&store, "a", &rows(end..end + 10), StoreAckLevel::Local);
     assert_eq!(file.records(), end + 10);
 }
 
@@ -381,14 +382,14 @@ fn a_node_without_a_disk_continues_from_objects_in_columns() {
     let store = backend.open(first.path());
     store.create("a", &schema()).expect("a file");
     let end = 2 * CHUNK + 50;
-    append(&store, "a", &rows(0..end), Level::Object);
+    append(&store, "a", &rows(0..end), StoreAckLevel::Object);
     drop(store);
     let object = std::fs::read(raw(objects.path(), 0)).expect("an object");
     assert!(object.starts_with(b"PAR1"), "a publication encodes what it puts");
     let second = TempDir::new().expect("a directory");
     let store = backend.open(second.path());
     assert!(all_of(&store, "a") == rows(0..end));
-    append(&store, "a", &rows(end..end + CHUNK), Level::Object);
+    append(&store, "a", &rows(end..end + CHUNK), StoreAckLevel::Object);
     assert!(all_of(&store, "a") == rows(0..end + CHUNK));
     assert!(all_of(&backend.archive(), "a") == rows(0..end + CHUNK));
     assert!(backend.verify().findings.is_empty());

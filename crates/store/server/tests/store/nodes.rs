@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use evenfall_store_engine::names::cluster::Cluster;
 use evenfall_store_engine::{
-    BucketOptions, Client, ConnectOptions, Freshness, KnownEnd, Level, Occupancy, Store,
+    BucketOptions, Client, ConnectOptions, Freshness, KnownEnd, Occupancy, Store, StoreAckLevel,
 };
 use evenfall_store_server::Server;
 use tempfile::TempDir;
@@ -78,9 +78,12 @@ impl TwoNodes {
         };
         let first = ServingNode::start(&backend);
         let file = first.store.create("a", &schema()).expect("a file");
-        first.store.append(&file, &records(0..PUBLISHED), Level::Object).expect("published");
+        first
+            .store
+            .append(&file, &records(0..PUBLISHED), StoreAckLevel::Object)
+            .expect("published");
         let newer = records(PUBLISHED..APPENDED);
-        first.store.append(&file, &newer, Level::Memory).expect("taken");
+        first.store.append(&file, &newer, StoreAckLevel::Memory).expect("taken");
         let second = ServingNode::start(&backend);
         second.store.create("b", &schema()).expect("a file");
         Self { first, second, names, _objects: objects }
@@ -120,7 +123,7 @@ fn history_read_at_another_node_costs_the_primary_nothing() {
 
     // Nobody appends or subscribes here, and the error names the primary.
     let address = first.server.address();
-    client.append(&file, &records(9..10), Level::Local).expect("sent");
+    client.append(&file, &records(9..10), StoreAckLevel::Local).expect("sent");
     let refused = said(client.completion().expect("an answer").expect("one").first);
     assert!(refused.contains(&format!("tcp://{address}")), "{refused}");
     let subscription = client.subscribe_to(&file, 0).expect("sent");
@@ -155,7 +158,7 @@ fn a_fresh_read_has_the_newest_record_and_only_the_newest_come_from_the_primary(
 
     let own = first.store.file("a").expect("the file");
     let more = records(APPENDED..APPENDED + 1);
-    first.store.append(&own, &more, Level::Local).expect("taken");
+    first.store.append(&own, &more, StoreAckLevel::Local).expect("taken");
     assert_eq!(client.size(&file).expect("numbers"), 0..APPENDED + 1);
     assert_eq!(client.latest(&file, i64::MAX).expect("a record"), (APPENDED, more.clone()));
     assert_eq!(client.record(&file, APPENDED).expect("a record"), more);
@@ -167,7 +170,7 @@ fn a_fresh_read_has_the_newest_record_and_only_the_newest_come_from_the_primary(
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| client.wait_past(&known, later).expect("an answer"));
         let more = records(APPENDED + 1..APPENDED + 2);
-        first.store.append(&own, &more, Level::Memory).expect("taken");
+        first.store.append(&own, &more, StoreAckLevel::Memory).expect("taken");
         assert!(waiting.join().expect("a thread"), "an append was not seen");
     });
     // A primary answers for itself alone.
@@ -209,7 +212,7 @@ fn a_silent_primary_is_named_with_what_is_known_and_readers_go_on_at_its_success
     // The same connections and file numbers go on.
     assert_eq!(fresh.size(&file).expect("numbers"), 0..PUBLISHED);
     let newer = records(PUBLISHED..PUBLISHED + 10);
-    fresh.append(&file, &newer, Level::Local).expect("sent");
+    fresh.append(&file, &newer, StoreAckLevel::Local).expect("sent");
     let first = fresh.completion().expect("an answer").expect("one").first;
     assert_eq!(first.expect("taken"), PUBLISHED);
     assert_eq!(old.numbers(&published, PUBLISHED..PUBLISHED + 10).expect("records"), newer);

@@ -1,6 +1,8 @@
 //! Objects in a directory and in real S3 servers.
 
-use evenfall_store_engine::{BucketOptions, ChunkForm, Level, Store, StoreConfig, StoreError};
+use evenfall_store_engine::{
+    BucketOptions, ChunkForm, Store, StoreAckLevel, StoreConfig, StoreError,
+};
 use tempfile::TempDir;
 
 use crate::servers::{FileServers, S3, eventually};
@@ -49,7 +51,7 @@ fn a_store_over_minio() {
 fn append_to_the_limit(store: &Store, end: &mut u64) {
     let file = store.file("a").expect("the file");
     let refused = loop {
-        match store.append(&file, &records(*end..*end + BATCH), Level::Local) {
+        match store.append(&file, &records(*end..*end + BATCH), StoreAckLevel::Local) {
             Ok(first) => assert_eq!(first, *end),
             Err(error) => break error,
         }
@@ -64,7 +66,7 @@ fn append_to_the_limit(store: &Store, end: &mut u64) {
     };
     store.read_numbers(&file, *end - 10 * BATCH..*end, &mut each).expect("what is on the disk");
     assert!(recent == records(*end - 10 * BATCH..*end));
-    let unreached = store.append_end(&file, (*end, 0), Level::Object).unwrap_err();
+    let unreached = store.append_end(&file, (*end, 0), StoreAckLevel::Object).unwrap_err();
     assert!(!unreached.is_retryable(), "{unreached}");
 }
 
@@ -80,14 +82,14 @@ fn survives_kills(mut s3: S3) {
     for _ in 0..2 {
         // Chunks are being uploaded when the server stops.
         eventually("an upload", || {
-            append(&store, "a", &records(end..end + BATCH), Level::Memory);
+            append(&store, "a", &records(end..end + BATCH), StoreAckLevel::Memory);
             end += BATCH;
             store.occupancy().upload_chunks > 0
         });
         s3.server.kill();
         append_to_the_limit(&store, &mut end);
         s3.server.restart();
-        append(&store, "a", &records(end..end + BATCH), Level::Local);
+        append(&store, "a", &records(end..end + BATCH), StoreAckLevel::Local);
         end += BATCH;
     }
     assert!(store.occupancy().upload_errors > 0);
@@ -95,7 +97,7 @@ fn survives_kills(mut s3: S3) {
     assert!(all_of(&store, "a") == records(0..end));
     assert!(all_of(&backend.archive(), "a") == records(0..end));
     // The store is gone too, with a server that comes back later.
-    append(&store, "a", &records(end..end + BATCH), Level::Local);
+    append(&store, "a", &records(end..end + BATCH), StoreAckLevel::Local);
     end += BATCH;
     drop((file, store));
     let store = Store::open(config(directory.path())).expect("a store").store;
@@ -122,16 +124,16 @@ fn says_that_the_bucket_is_lost(backend: &Backend, bucket: &std::path::Path) {
     let directory = TempDir::new().expect("a directory");
     let store = backend.open(directory.path());
     let file = store.create("a", &schema()).expect("a file");
-    store.append(&file, &records(0..100), Level::Object).expect("published");
+    store.append(&file, &records(0..100), StoreAckLevel::Object).expect("published");
     let elsewhere = bucket.with_extension("gone");
     std::fs::rename(bucket, &elsewhere).expect("a lost bucket");
-    let lost = store.append(&file, &records(100..200), Level::Object).unwrap_err();
+    let lost = store.append(&file, &records(100..200), StoreAckLevel::Object).unwrap_err();
     assert!(matches!(lost, StoreError::Unreached { first: 100, .. }), "{lost}");
     assert!(lost.to_string().contains("the bucket does not exist"), "{lost}");
-    store.append(&file, &records(200..300), Level::Local).expect("taken");
+    store.append(&file, &records(200..300), StoreAckLevel::Local).expect("taken");
     assert!(all_of(&store, "a") == records(0..300));
     std::fs::rename(&elsewhere, bucket).expect("the bucket");
-    store.append(&file, &records(300..400), Level::Object).expect("published");
+    store.append(&file, &records(300..400), StoreAckLevel::Object).expect("published");
     assert!(all_of(&backend.archive(), "a") == records(0..400));
     store.close().expect("a clean stop");
 }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use evenfall_store_engine::{BucketOptions, ClusterSource, Freshness, Level, RecordSource, Store};
+use evenfall_store_engine::{
+    BucketOptions, ClusterSource, Freshness, RecordSource, Store, StoreAckLevel,
+};
 use evenfall_store_server::Server;
 use tempfile::TempDir;
 
@@ -28,11 +30,11 @@ fn old_records_come_from_objects_and_recent_ones_from_the_primary() {
         config.publish_every = std::time::Duration::from_secs(3_600);
         let store = Arc::new(Store::open(config).expect("a store").store);
         let file = store.create("a", &schema()).expect("a file");
-        store.append(&file, &records(0..500_000), Level::Object).expect("published");
+        store.append(&file, &records(0..500_000), StoreAckLevel::Object).expect("published");
         let server =
             Server::start(Arc::clone(&store), "127.0.0.1:0".parse().unwrap()).expect("a port");
         store.member().unwrap().serve_at(Some(server.address().to_string())).expect("said");
-        store.append(&file, &records(500_000..500_700), Level::Memory).expect("taken");
+        store.append(&file, &records(500_000..500_700), StoreAckLevel::Memory).expect("taken");
 
         let source = |freshness| {
             let options = BucketOptions::default();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use evenfall_core::{Objects as _, PutOutcome};
 use evenfall_store_engine::{
-    Archive, Bucket, BucketOptions, ChunkForm, ClusterConfig, Level, RecordSource, Store,
+    Archive, Bucket, BucketOptions, ChunkForm, ClusterConfig, RecordSource, Store, StoreAckLevel,
     StoreConfig, StoreError, clean_shutdown,
 };
 use evenfall_store_format::retention::Retention;
@@ -93,7 +93,7 @@ pub fn all_of(source: &dyn RecordSource, name: &str) -> Vec<u8> {
 }
 
 /// Appends, and repeats a refused append until there is room.
-pub fn append(store: &Store, name: &str, bytes: &[u8], level: Level) -> u64 {
+pub fn append(store: &Store, name: &str, bytes: &[u8], level: StoreAckLevel) -> u64 {
     let file = store.file(name).expect("the file");
     let mut first = None;
     eventually("room", || match store.append(&file, bytes, level) {
@@ -175,10 +175,10 @@ fn one_of_many_wins(bucket: &Bucket, name: &str) {
 fn appended_is_published_and_read_back(backend: &Backend, store: &Store, directory: &Path) {
     store.create("a", &schema()).expect("a file");
     for batch in 0..60u64 {
-        let level = [Level::Memory, Level::Local][batch as usize % 2];
+        let level = [StoreAckLevel::Memory, StoreAckLevel::Local][batch as usize % 2];
         append(store, "a", &records(batch * 10_000..(batch + 1) * 10_000), level);
     }
-    append(store, "a", &records(600_000..600_001), Level::Object);
+    append(store, "a", &records(600_000..600_001), StoreAckLevel::Object);
     let whole = records(0..600_001);
     assert!(all_of(store, "a") == whole, "the store's own");
     eventually("eviction of the first chunk", || {
@@ -198,7 +198,7 @@ fn kept_less(backend: &Backend, store: &Store) {
     let large = |n: u64| [(n as i64).to_le_bytes().to_vec(), vec![n as u8; 4_088]].concat();
     let file = store.create("b", &Schema::opaque(4_096)).expect("a file");
     let bytes: Vec<u8> = (0..2_000).flat_map(large).collect();
-    append(store, "b", &bytes, Level::Object);
+    append(store, "b", &bytes, StoreAckLevel::Object);
     let keep = Retention { bytes_max: Some(4 << 20), age_ns_max: None };
     let first = store.retain(&file, keep).expect("retention");
     assert!(first >= 768, "{first}");
@@ -235,7 +235,7 @@ fn goes_on_elsewhere(backend: &Backend, end: u64) {
     let store = backend.open_when_free(directory.path(), "a");
     assert!(all_of(&store, "a") == records(0..end), "taken over");
     let file = store.file("a").expect("the file");
-    store.append(&file, &records(end..end + 1_000), Level::Local).expect("taken");
+    store.append(&file, &records(end..end + 1_000), StoreAckLevel::Local).expect("taken");
     drop(file);
     store.close().expect("a clean stop");
     assert!(all_of(&backend.archive(), "a") == records(0..end + 1_000), "after the stop");

@@ -9,8 +9,8 @@ use arrow_array::{Array as _, RecordBatch};
 use evenfall_feed_formats::codec::ITCH;
 use evenfall_feed_formats::itch::{AddOrder, Alpha, Code, OrderExecuted, Price4};
 use evenfall_store_engine::{
-    Archive, BucketOptions, Client, ClusterSource, ConnectOptions, Freshness, Level, RecordSource,
-    RemoteSource, Store,
+    Archive, BucketOptions, Client, ClusterSource, ConnectOptions, Freshness, RecordSource,
+    RemoteSource, Store, StoreAckLevel,
 };
 use evenfall_store_recording::{
     RecordingWriter, RowSelection, Snapshot, StoreTables, TableName, Tables,
@@ -42,8 +42,9 @@ fn message(number: u64) -> Vec<u8> {
 
 fn fill(store: &Store) {
     let file = store.create("ticks", &schema()).expect("a file");
-    store.append(&file, &records(0..RECORDS), Level::Object).expect("published");
-    let mut writer = RecordingWriter::new(store, "day.one", 2, Level::Object).expect("a recording");
+    store.append(&file, &records(0..RECORDS), StoreAckLevel::Object).expect("published");
+    let mut writer =
+        RecordingWriter::new(store, "day.one", 2, StoreAckLevel::Object).expect("a recording");
     for number in 0..MESSAGES {
         for stream in 0..2 {
             let time_ns = 1_000 * number as i64;
@@ -249,10 +250,11 @@ fn tables_are_the_same_over_a_store_a_server_objects_and_a_cluster() {
         }
         // Every append that has returned is in a snapshot, whatever its level.
         let file = store.file("ticks").expect("the file");
-        let mut writer = RecordingWriter::new(&store, "day.one", 2, Level::Memory).expect("there");
+        let mut writer =
+            RecordingWriter::new(&store, "day.one", 2, StoreAckLevel::Memory).expect("there");
         for more in 1..=20 {
             let next = RECORDS + more - 1;
-            store.append(&file, &records(next..next + 1), Level::Memory).expect("taken");
+            store.append(&file, &records(next..next + 1), StoreAckLevel::Memory).expect("taken");
             let number = MESSAGES + more - 1;
             let time_ns = 1_000 * number as i64;
             writer.push(1, number, time_ns, ITCH, &message(number)).expect("taken");
@@ -276,14 +278,14 @@ fn a_server_for_readers_takes_no_records_and_one_name_is_one_thing() {
     let config = evenfall_store_engine::StoreConfig::new(path.path());
     let store = Arc::new(Store::open(config).expect("a store").store);
     let file = store.create("ticks", &schema()).expect("a file");
-    store.append(&file, &records(0..10), Level::Memory).expect("taken");
-    RecordingWriter::new(&store, "day", 1, Level::Memory).expect("a recording");
+    store.append(&file, &records(0..10), StoreAckLevel::Memory).expect("taken");
+    RecordingWriter::new(&store, "day", 1, StoreAckLevel::Memory).expect("a recording");
     let address = "127.0.0.1:0".parse().unwrap();
     let readers = Server::start_for_readers(Arc::clone(&store), address).expect("a port");
     let mut client = Client::connect(readers.address()).expect("a client");
     let ticks = client.open("ticks").expect("a file");
     assert_eq!(client.numbers(&ticks, 0..10).expect("records"), records(0..10));
-    client.append(&ticks, &records(10..11), Level::Memory).expect("sent");
+    client.append(&ticks, &records(10..11), StoreAckLevel::Memory).expect("sent");
     let refused = said(client.completion().expect("an answer").expect("one").first);
     assert!(refused.contains("takes no records"), "{refused}");
     let refused = said(client.create("more", &schema()));

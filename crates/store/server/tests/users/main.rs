@@ -14,7 +14,7 @@ use evenfall_core::sealed_stream::{ClientHandshake, StreamUse};
 use evenfall_host::lab::Lab;
 use evenfall_store_engine::protocol::{Request, VERSION};
 use evenfall_store_engine::{
-    Client, ConnectOptions, Entry, KnownEnd, Level, Store, StoreConfig, StoreError,
+    Client, ConnectOptions, Entry, KnownEnd, Store, StoreAckLevel, StoreConfig, StoreError,
 };
 use evenfall_store_format::Schema;
 use evenfall_store_server::users::{StoreUsers, UserRights};
@@ -82,7 +82,7 @@ fn words<T>(result: Result<T, StoreError>) -> String {
     result.err().expect("a refusal").to_string()
 }
 
-fn append_all(client: &mut Client, name: &str, batches: Range<u64>, level: Level) {
+fn append_all(client: &mut Client, name: &str, batches: Range<u64>, level: StoreAckLevel) {
     let file = client.create(name, &Schema::opaque(16)).unwrap();
     for batch in batches {
         client.append(&file, &records(batch * 100..batch * 100 + 100), level).unwrap();
@@ -97,8 +97,8 @@ fn what_a_user_appends_over_a_sealed_connection_is_read_back_equal() {
     let dir = tempfile::tempdir().unwrap();
     let server = start_sealed(dir.path());
     let mut owner = connect_as(server.address(), &key("owner")).unwrap();
-    append_all(&mut owner, "a", 0..3_000, Level::Local);
-    append_all(&mut owner, "c", 0..10, Level::Memory);
+    append_all(&mut owner, "a", 0..3_000, StoreAckLevel::Local);
+    append_all(&mut owner, "c", 0..10, StoreAckLevel::Memory);
     let mut reader = connect_as(server.address(), &key("reader")).unwrap();
     let file = reader.open("a").unwrap();
     assert_eq!(reader.numbers(&file, 0..300_000).unwrap(), records(0..300_000));
@@ -111,7 +111,7 @@ fn what_a_user_appends_over_a_sealed_connection_is_read_back_equal() {
     let batch = reader.next_batch(pushed, soon()).unwrap().expect("old records");
     assert_eq!(batch.records, records(299_900..300_000));
     assert!(reader.next_batch(pushed, Instant::now()).unwrap().is_none());
-    append_all(&mut owner, "a", 3_000..3_001, Level::Memory);
+    append_all(&mut owner, "a", 3_000..3_001, StoreAckLevel::Memory);
     let batch = reader.next_batch(pushed, soon()).unwrap().expect("new records");
     assert_eq!(batch.records, records(300_000..300_100));
     assert_eq!(reader.size(&file).unwrap(), 0..300_100);
@@ -161,7 +161,7 @@ fn a_user_without_a_right_is_told_which_for_what_and_who_grants_it() {
     let server = start_sealed(dir.path());
     let mut owner = connect_as(server.address(), &key("owner")).unwrap();
     for name in ["a", "b.1", "c"] {
-        append_all(&mut owner, name, 0..1, Level::Memory);
+        append_all(&mut owner, name, 0..1, StoreAckLevel::Memory);
     }
     let mut reader = connect_as(server.address(), &key("reader")).unwrap();
     let mut feeder = connect_as(server.address(), &key("feeder")).unwrap();
@@ -169,7 +169,7 @@ fn a_user_without_a_right_is_told_which_for_what_and_who_grants_it() {
     let b = feeder.open("b.1").unwrap();
     let entry = entry_of_a();
     let missing = KnownEnd { name: "c".into(), end: 0 };
-    reader.append(&a, &records(0..1), Level::Memory).unwrap();
+    reader.append(&a, &records(0..1), StoreAckLevel::Memory).unwrap();
     let appended = reader.completion().unwrap().unwrap().first;
     let refusals = [
         (words(appended), "reader has no right to append a"),
@@ -186,7 +186,7 @@ fn a_user_without_a_right_is_told_which_for_what_and_who_grants_it() {
     }
     // A refused request leaves the connection as it was.
     assert_eq!(reader.size(&a).unwrap(), 0..100);
-    feeder.append(&b, &records(100..101), Level::Memory).unwrap();
+    feeder.append(&b, &records(100..101), StoreAckLevel::Memory).unwrap();
     assert_eq!(feeder.completion().unwrap().unwrap().first.unwrap(), 100);
     drop((owner, reader, feeder));
     assert_eq!(server.stop().refused_rights, 7);
@@ -230,7 +230,7 @@ fn garbage_and_half_a_handshake_end_and_users_go_on() {
     let dir = tempfile::tempdir().unwrap();
     let server = start_sealed(dir.path());
     let mut owner = connect_as(server.address(), &key("owner")).unwrap();
-    append_all(&mut owner, "a", 0..1, Level::Memory);
+    append_all(&mut owner, "a", 0..1, StoreAckLevel::Memory);
     let random = [3; 32];
     let known = key("owner");
     let cipher = evenfall_core::Cipher::new_aes;
@@ -272,7 +272,7 @@ fn strangers_take_no_place_of_a_user() {
     let dir = tempfile::tempdir().unwrap();
     let server = start_sealed(dir.path());
     let mut owner = connect_as(server.address(), &key("owner")).unwrap();
-    append_all(&mut owner, "a", 0..1, Level::Memory);
+    append_all(&mut owner, "a", 0..1, StoreAckLevel::Memory);
     let strangers: Vec<_> = (0..2 * STRANGERS_MAX + 10)
         .map(|_| TcpStream::connect(server.address()).unwrap())
         .collect();
@@ -311,7 +311,7 @@ fn a_second_node_takes_a_first_node_as_a_user() {
     let store = Store::open(config(Some(key("owner")))).unwrap().store;
     let file = store.create("a", &Schema::opaque(16)).unwrap();
     let until = Instant::now() + Duration::from_secs(20);
-    while let Err(error) = store.append(&file, &records(0..100), Level::Replica) {
+    while let Err(error) = store.append(&file, &records(0..100), StoreAckLevel::Replica) {
         assert!(error.is_retryable() && Instant::now() < until, "{error}");
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -324,7 +324,8 @@ fn a_second_node_takes_a_first_node_as_a_user() {
     let file = store.file("a").unwrap();
     let until = Instant::now() + Duration::from_secs(20);
     loop {
-        let error = words(store.append(&file, &records(100..101), Level::Replica).map(drop));
+        let error =
+            words(store.append(&file, &records(100..101), StoreAckLevel::Replica).map(drop));
         if error.contains("serves users with keys only") {
             break;
         }
@@ -347,7 +348,7 @@ fn a_sealed_store_is_used_from_another_host() {
     let address = SocketAddr::from((lab.address(0), 7410));
     let used = lab.within(1, || {
         let mut owner = connect_as(address, &key("owner")).unwrap();
-        append_all(&mut owner, "a", 0..1_000, Level::Local);
+        append_all(&mut owner, "a", 0..1_000, StoreAckLevel::Local);
         let mut reader = connect_as(address, &key("reader")).unwrap();
         let file = reader.open("a").unwrap();
         let plain = words(Client::connect(address));

@@ -13,7 +13,7 @@
 use std::time::{Duration, Instant};
 
 use evenfall_core::Prng;
-use evenfall_store_engine::{Client, Level, RemoteFile};
+use evenfall_store_engine::{Client, RemoteFile, StoreAckLevel};
 use serde_json::Value;
 
 use super::remote::{self, Served};
@@ -223,7 +223,7 @@ fn client_of_mix(
                 ends[at] += 1;
             }
             loop {
-                connection.append(&files[at], &batch, Level::Memory)?;
+                connection.append(&files[at], &batch, StoreAckLevel::Memory)?;
                 match connection.completion()?.ok_or("no completion")?.first {
                     Err(error) if remote::is_refusal(&error) => {
                         mixed.failed += 1;

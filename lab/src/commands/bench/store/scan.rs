@@ -9,7 +9,7 @@ use bytes::Bytes;
 use evenfall_core::Objects as _;
 use evenfall_store_engine::bucket::Fetch;
 use evenfall_store_engine::columns::Columns;
-use evenfall_store_engine::{Archive, Bucket, Client, Level, Store, StoreFile};
+use evenfall_store_engine::{Archive, Bucket, Client, Store, StoreAckLevel, StoreFile};
 use evenfall_store_format::layout::CHUNK_BYTES;
 use evenfall_store_format::{FieldType, Schema};
 use evenfall_store_server::Server;
@@ -90,7 +90,7 @@ fn fill(store: &Store, schema: &Schema) -> Result<(), Failure> {
             record[..8].copy_from_slice(&clock.to_le_bytes());
             record[8..12].copy_from_slice(&(clock as u32).wrapping_mul(7).to_le_bytes());
         }
-        while let Err(error) = store.append(&file, &batch, Level::Memory) {
+        while let Err(error) = store.append(&file, &batch, StoreAckLevel::Memory) {
             if !error.is_retryable() {
                 return Err(error.into());
             }

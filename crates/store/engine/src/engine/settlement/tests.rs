@@ -7,7 +7,9 @@ use super::*;
 use crate::engine::OpenedStore;
 use crate::names::{self, Names};
 use crate::tests::records;
-use crate::{Archive, Bucket, ChunkForm, DiskDirectory, Level, RecordSource as _, StoreConfig};
+use crate::{
+    Archive, Bucket, ChunkForm, DiskDirectory, RecordSource as _, StoreAckLevel, StoreConfig,
+};
 
 /// A directory of objects in whose place a file stands, so that every request fails.
 struct AwayObjects {
@@ -104,7 +106,7 @@ fn lost_records_come_from_the_objects_when_these_answer_again() {
     let store = scratch.open();
     let file = store.create("a", &Schema::opaque(16)).unwrap();
     for first in (0..3_000).step_by(500) {
-        store.append(&file, &records(first..first + 500), Level::Local).unwrap();
+        store.append(&file, &records(first..first + 500), StoreAckLevel::Local).unwrap();
     }
     store.publish(&file).unwrap();
     drop((file, store));
@@ -120,7 +122,7 @@ fn lost_records_come_from_the_objects_when_these_answer_again() {
     assert!(store.numbers("a", 0..1_000).unwrap() == records(0..1_000));
     assert!(store.numbers("a", 1_500..3_000).unwrap() == records(1_500..3_000));
     store.numbers("a", 0..1_100).unwrap_err();
-    store.append(&file, &records(3_000..3_100), Level::Local).unwrap();
+    store.append(&file, &records(3_000..3_100), StoreAckLevel::Local).unwrap();
     let error = store.publish(&file).unwrap_err().to_string();
     assert!(error.contains("open it again while they answer"), "{error}");
     assert!(!store.can_settle());
@@ -149,9 +151,9 @@ fn a_file_whose_end_is_not_known_takes_no_records_until_the_objects_answer() {
     let scratch = Scratch::new();
     let store = scratch.open();
     let file = store.create("a", &Schema::opaque(16)).unwrap();
-    store.append(&file, &records(0..2_000), Level::Object).unwrap();
+    store.append(&file, &records(0..2_000), StoreAckLevel::Object).unwrap();
     let other = store.create("b", &Schema::opaque(16)).unwrap();
-    store.append(&other, &records(0..10), Level::Local).unwrap();
+    store.append(&other, &records(0..10), StoreAckLevel::Local).unwrap();
     drop((file, other, store));
     scratch.remove(&["J-", "D-", "I-"]);
 
@@ -159,11 +161,11 @@ fn a_file_whose_end_is_not_known_takes_no_records_until_the_objects_answer() {
     let said = said(&losses);
     assert!(said.contains("may have more than the 0 records on this disk"), "{said}");
     let file = store.file("a").unwrap();
-    let error = store.append(&file, &records(0..10), Level::Local).unwrap_err();
+    let error = store.append(&file, &records(0..10), StoreAckLevel::Local).unwrap_err();
     assert!(error.is_retryable(), "{error}");
     // A file that was never published needs no objects.
     let other = store.file("b").unwrap();
-    store.append(&other, &records(0..10), Level::Local).unwrap();
+    store.append(&other, &records(0..10), StoreAckLevel::Local).unwrap();
     assert!(!store.can_settle());
     away.end();
     assert!(store.can_settle());

@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use evenfall_store_engine::{Archive, Client, Level};
+use evenfall_store_engine::{Archive, Client, StoreAckLevel};
 use serde_json::Value;
 
 use super::super::remote::Served;
@@ -54,7 +54,7 @@ pub(super) fn fill(args: &Args, client: &mut Client) -> Result<(), Failure> {
             clock += 1;
             record[..8].copy_from_slice(&clock.to_le_bytes());
         }
-        let level = if clock < RECORDS { Level::Memory } else { Level::Object };
+        let level = if clock < RECORDS { StoreAckLevel::Memory } else { StoreAckLevel::Object };
         client.append(&file, &batch, level)?;
         client.completion()?.ok_or("no completion")?.first?;
     }
