@@ -14,7 +14,7 @@ use evenfall_store_format::columnar::{ChunkCodec as _, GROUPS_PER_CHUNK, columna
 use evenfall_store_format::layout::{
     CHUNK_BYTES, DataChunk, SEGMENT_BYTES, SEGMENT_HEADER_BYTES, SEGMENTS_PER_CHUNK,
 };
-use evenfall_store_format::segment::{self, Header};
+use evenfall_store_format::segment::{self, SegmentHeader};
 use evenfall_store_format::{FieldType, FileId, Kind, Schema};
 
 /// Chunks of each measurement: some two to four million rows.
@@ -87,7 +87,7 @@ fn chunk(schema: &Schema, number: u32, fill: &mut Fill<'_>) -> Result<Bytes, Fai
     for (slot, part) in (0..).zip(bytes.chunks_exact_mut(SEGMENT_BYTES)) {
         let payload = SEGMENT_HEADER_BYTES..SEGMENT_HEADER_BYTES + rows * size;
         part[payload].chunks_exact_mut(size).for_each(&mut *fill);
-        let header = Header {
+        let header = SegmentHeader {
             kind: Kind::Data,
             entry_bytes: schema.record_bytes,
             file: FileId(1),

@@ -49,7 +49,7 @@ use folder::{Folder, KEY_FILE, PIPED_FEED, SETTINGS_FILE};
 use forwarding::Forwarded;
 use humantime::parse_duration;
 use participant::{Doors, GATEWAY, GatewayWord, HandedOn, Participant};
-use processes::Played;
+use processes::PlayedFeed;
 use signed::SignedRun;
 use takeover::{Takeovers, Voting};
 use trading::{Exchange, TradingOutcome};
@@ -578,7 +578,7 @@ fn judge(
     args: &Args,
     settings: &Settings,
     expected: &Expected,
-    played: &Played,
+    played: &PlayedFeed,
     shown: Shown<'_>,
     progress: &Progress,
 ) -> Result<(Report, Vec<Judged>), Box<dyn std::error::Error>> {
@@ -637,7 +637,7 @@ fn found_as_json(
     args: &Args,
     expected: &Expected,
     found: &Found<'_>,
-    played: &Played,
+    played: &PlayedFeed,
 ) -> Result<Value, serde_json::Error> {
     let Found { report, judged, shown, .. } = *found;
     let equal = judged.iter().filter(|receiver| receiver.is_equal).count();
@@ -669,7 +669,7 @@ fn found_as_json(
     Ok(json)
 }
 
-fn show(args: &Args, expected: &Expected, found: &Found<'_>, played: &Played) -> Outcome {
+fn show(args: &Args, expected: &Expected, found: &Found<'_>, played: &PlayedFeed) -> Outcome {
     let Found { report, judged, .. } = *found;
     let unsent = unsent(expected, report);
     let results = &report.outcome.results;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use evenfall_multicast_report::{MessageRow, csv};
+use evenfall_multicast_report::{FairnessRow, csv};
 use evenfall_multicast_service::report;
 
 use evenfall_multicast_service::report::text;
@@ -34,7 +34,7 @@ pub fn main(args: &Args) -> Outcome {
             let (file, unfinished) = open_output(Some(path))?;
             let mut out = csv::Writer::new(file)?;
             let mut failed = None;
-            let mut each = |row: &MessageRow| {
+            let mut each = |row: &FairnessRow| {
                 if let Err(error) = out.write(row) {
                     failed.get_or_insert(error);
                 }

@@ -38,7 +38,7 @@ use evenfall_store_engine::{
 };
 use evenfall_store_format::layout::{parse_chunk_name, parse_journal_name};
 use evenfall_store_format::retention::Retention;
-use evenfall_store_format::volume::Loss;
+use evenfall_store_format::volume::DiskLoss;
 use evenfall_store_recording::Catalog;
 use humantime::parse_duration;
 
@@ -243,7 +243,7 @@ fn said(opened: OpenedStore) -> Store {
     opened.store
 }
 
-fn tell(losses: &[Loss]) {
+fn tell(losses: &[DiskLoss]) {
     losses.iter().for_each(|loss| eprintln!("{loss}"));
     HAS_TOLD_DAMAGE.fetch_or(losses.iter().any(|loss| !loss.is_torn_end), Relaxed);
 }

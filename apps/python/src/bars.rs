@@ -17,7 +17,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Decimal128Type, Int64Type, TimestampNanosecondType};
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
-use evenfall_feed_formats::codec::{Clock, DAY_NS};
+use evenfall_feed_formats::codec::{DAY_NS, TimeOrigin};
 
 use crate::errors::RowsError;
 use crate::rows::RowSource;
@@ -188,7 +188,7 @@ impl BarRows {
 /// Finds where a bar begins, by the venue's clock. The clock's offset is asked for once an hour of
 /// the trades, because zones change it at full hours.
 struct VenueDay {
-    clock: Clock,
+    clock: TimeOrigin,
     width_ns: i64,
     hour: Option<i64>,
     offset_ns: i64,
@@ -197,7 +197,7 @@ struct VenueDay {
 impl VenueDay {
     const HOUR_NS: i64 = 3_600_000_000_000;
 
-    fn new(clock: Clock, width: Duration) -> Self {
+    fn new(clock: TimeOrigin, width: Duration) -> Self {
         let width_ns = i64::try_from(width.as_nanos()).unwrap_or(DAY_NS as i64);
         Self { clock, width_ns, hour: None, offset_ns: 0 }
     }
@@ -222,7 +222,7 @@ impl RowSource for BarRows {
         Arc::clone(&self.schema)
     }
 
-    fn clock(&self) -> Clock {
+    fn clock(&self) -> TimeOrigin {
         self.trades.clock()
     }
 

@@ -9,7 +9,7 @@ use evenfall::subscriber::{
     FeedUpdate, QueueLimits, ReleasedMessage, Settings, SubscribeError, Subscriber, Subscription,
 };
 use evenfall::{MasterKey, NodeId, NodeKey, SharedKey};
-use evenfall_feed_formats::codec::{self, Clock, Codec};
+use evenfall_feed_formats::codec::{self, Codec, TimeOrigin};
 use evenfall_feed_formats::event::{Event, Events, PRICE_DECIMALS};
 use evenfall_feed_formats::sharding::ContentHash;
 use evenfall_runtime::address::look_up;
@@ -175,7 +175,7 @@ pub(crate) struct FeedState {
     error: Option<SubscribeError>,
     events: Events,
     /// The venue's clock, known from the first message on.
-    clock: Option<Clock>,
+    clock: Option<TimeOrigin>,
     hash: Option<ContentHash>,
     messages: u64,
     lost: u64,
@@ -225,7 +225,7 @@ impl FeedState {
                     hash.update(message.stream as usize, &message.bytes);
                 }
                 self.clock.get_or_insert_with(|| {
-                    codec::of(message.format).map_or(Clock::Epoch, Codec::clock)
+                    codec::of(message.format).map_or(TimeOrigin::Epoch, Codec::clock)
                 });
                 self.events.read(message.format, &message.bytes)
             }
@@ -238,8 +238,8 @@ impl FeedState {
     }
 
     /// The venue's clock.
-    pub(crate) fn venue_clock(&self) -> Clock {
-        self.clock.unwrap_or(Clock::Epoch)
+    pub(crate) fn venue_clock(&self) -> TimeOrigin {
+        self.clock.unwrap_or(TimeOrigin::Epoch)
     }
 }
 

@@ -8,7 +8,7 @@ use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::{ArrowError, DataType, Field, Schema, TimeUnit};
 use evenfall::recording::{MessageRow, RecordedMessage};
 use evenfall::subscriber::FeedUpdate;
-use evenfall_feed_formats::codec::Clock;
+use evenfall_feed_formats::codec::TimeOrigin;
 use evenfall_store_recording::tables::messages_batch;
 
 use crate::feed::FeedState;
@@ -74,7 +74,7 @@ impl FeedBatch {
     ///
     /// # Errors
     /// The errors of Arrow.
-    pub(crate) fn finish(mut self, clock: Clock) -> Result<RecordBatch, ArrowError> {
+    pub(crate) fn finish(mut self, clock: TimeOrigin) -> Result<RecordBatch, ArrowError> {
         let messages = zoned_messages(&messages_batch(&self.rows)?, clock)?;
         let mut fields = Vec::new();
         let mut columns: Vec<ArrayRef> = Vec::new();

@@ -8,7 +8,7 @@ use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::{ArrowError, DataType, Field, Schema};
 use evenfall::recording::{MessageRow, RecordingFollower, TableName};
 use evenfall::store::StoreError;
-use evenfall_feed_formats::codec::Clock;
+use evenfall_feed_formats::codec::TimeOrigin;
 use evenfall_feed_formats::itch::Symbols;
 use evenfall_store_recording::tables::recorded_batch;
 use evenfall_store_recording::times::{TimeArg, TimeRangeError, resolve_range};
@@ -79,7 +79,7 @@ impl AskedRows {
 }
 
 /// An instant by the venue's clock, to the second.
-fn instant_words(ns: i64, clock: Clock) -> String {
+fn instant_words(ns: i64, clock: TimeOrigin) -> String {
     let wall_ns = clock.wall_ns(ns).unwrap_or(ns);
     match u64::try_from(wall_ns) {
         Ok(wall_ns) => {
@@ -144,7 +144,7 @@ impl PyRecording {
     #[getter(zone)]
     fn zone_name(&self, py: Python<'_>) -> PyResult<&'static str> {
         let (place, name) = (Arc::clone(&self.place), self.name.clone());
-        let clock = run_beside(py, move || -> Result<Clock, RowsError> {
+        let clock = run_beside(py, move || -> Result<TimeOrigin, RowsError> {
             Ok(place.recording(&name)?.venue_clock()?)
         })?;
         Ok(zone_of(clock?))
@@ -254,7 +254,7 @@ impl PyRecording {
             Ok(depth_batch(&depth).map_err(RowsError::from)?)
         };
         let batch = run_beside(py, read)??;
-        Ok(Rows::of_batch(&title, Clock::Epoch, batch))
+        Ok(Rows::of_batch(&title, TimeOrigin::Epoch, batch))
     }
 
     /// Messages as they are recorded, as batches without end.
@@ -314,7 +314,7 @@ fn depth_batch(depth: &BookDepth) -> Result<RecordBatch, ArrowError> {
 /// How far a recording has been followed.
 struct LiveState {
     follower: RecordingFollower,
-    clock: Clock,
+    clock: TimeOrigin,
     /// Names of securities that the messages since then have told.
     symbols: Symbols,
 }

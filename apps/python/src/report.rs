@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, TimestampNanosecondArray};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef, TimeUnit};
-use evenfall_multicast_report::MessageRow;
+use evenfall_multicast_report::FairnessRow;
 use evenfall_multicast_service::report::{self, Report, verdict};
 use pyo3::prelude::*;
 
@@ -97,7 +97,7 @@ struct LogColumn {
     name: &'static str,
     /// Whether the values are instants.
     is_time: bool,
-    value: fn(&MessageRow) -> Option<u64>,
+    value: fn(&FairnessRow) -> Option<u64>,
 }
 
 /// The columns, in the order of `evenfall report --csv`.
@@ -124,7 +124,7 @@ fn utc() -> DataType {
     DataType::Timestamp(TimeUnit::Nanosecond, Some("UTC".into()))
 }
 
-fn log_batch(schema: &SchemaRef, rows: &[MessageRow]) -> Result<RecordBatch, ArrowError> {
+fn log_batch(schema: &SchemaRef, rows: &[FairnessRow]) -> Result<RecordBatch, ArrowError> {
     let columns = COLUMNS.iter().map(|column| -> ArrayRef {
         let values = rows.iter().map(|row| (column.value)(row).and_then(|v| i64::try_from(v).ok()));
         match column.is_time {
@@ -156,7 +156,7 @@ impl RowSource for FairnessRows {
         let mut gathered = Vec::with_capacity(BATCH_MESSAGES);
         let mut failed = None;
         let mut is_over = false;
-        let mut give = |gathered: &mut Vec<MessageRow>| {
+        let mut give = |gathered: &mut Vec<FairnessRow>| {
             match log_batch(&schema, gathered) {
                 Ok(batch) => is_over = is_over || each(batch).is_break(),
                 Err(error) => failed = failed.take().or(Some(error)),
@@ -165,7 +165,7 @@ impl RowSource for FairnessRows {
         };
         report::read(
             &self.directory,
-            Some(&mut |row: &MessageRow| {
+            Some(&mut |row: &FairnessRow| {
                 gathered.push(*row);
                 if gathered.len() == BATCH_MESSAGES {
                     give(&mut gathered);

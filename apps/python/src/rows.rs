@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, SchemaRef};
-use evenfall_feed_formats::codec::Clock;
+use evenfall_feed_formats::codec::TimeOrigin;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
 
@@ -37,8 +37,8 @@ pub(crate) trait RowSource: Send + Sync {
     fn schema(&self) -> SchemaRef;
 
     /// The clock by which people read the rows' times.
-    fn clock(&self) -> Clock {
-        Clock::Epoch
+    fn clock(&self) -> TimeOrigin {
+        TimeOrigin::Epoch
     }
 
     /// All rows, when they are in memory.
@@ -53,7 +53,7 @@ pub(crate) trait RowSource: Send + Sync {
 /// Batches that are in memory.
 struct ReadRows {
     title: String,
-    clock: Clock,
+    clock: TimeOrigin,
     schema: SchemaRef,
     batches: Vec<RecordBatch>,
 }
@@ -67,7 +67,7 @@ impl RowSource for ReadRows {
         Arc::clone(&self.schema)
     }
 
-    fn clock(&self) -> Clock {
+    fn clock(&self) -> TimeOrigin {
         self.clock
     }
 
@@ -203,7 +203,7 @@ impl Rows {
     }
 
     /// Rows that are in memory.
-    pub(crate) fn of_batch(title: &str, clock: Clock, batch: RecordBatch) -> Self {
+    pub(crate) fn of_batch(title: &str, clock: TimeOrigin, batch: RecordBatch) -> Self {
         let (title, schema) = (title.to_owned(), batch.schema());
         Self::new(ReadRows { title, clock, schema, batches: Vec::from([batch]) })
     }
@@ -315,7 +315,7 @@ impl Rows {
 #[pyclass(frozen, module = "evenfall")]
 pub(crate) struct Batches {
     title: String,
-    clock: Clock,
+    clock: TimeOrigin,
     stream: Mutex<RowStream>,
 }
 

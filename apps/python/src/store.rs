@@ -8,7 +8,7 @@ use evenfall::recording::{Catalog, RecordingWriter, TableName};
 use evenfall::store::StoreAckLevel;
 use evenfall_feed_formats::Date;
 use evenfall_feed_formats::capture::CopyChoice;
-use evenfall_feed_formats::codec::Clock;
+use evenfall_feed_formats::codec::TimeOrigin;
 use evenfall_feed_service::input;
 use evenfall_store_recording::intake::{FeedDay, IntakeFailure, expect_no_messages, record_feed};
 use evenfall_store_recording::times::{TimeArg, resolve_range};
@@ -245,12 +245,12 @@ impl PyTable {
         columns: Option<Vec<String>>,
     ) -> PyResult<Rows> {
         let (start, end) = (time_of("start", start)?, time_of("end", end)?);
-        let times = resolve_range(start, end, Clock::Epoch, None)
+        let times = resolve_range(start, end, TimeOrigin::Epoch, None)
             .map_err(|error| wrong_argument(error.to_string()))?;
         let name = TableName::of_file(&self.name);
         let question = TableQuestion { name, times, symbol: None, columns, last: None };
         let place = Arc::clone(&self.place);
-        let rows = run_beside(py, move || TableRows::new(place, question, Clock::Epoch))?;
+        let rows = run_beside(py, move || TableRows::new(place, question, TimeOrigin::Epoch))?;
         Ok(Rows::new(rows?))
     }
 

@@ -14,7 +14,7 @@ use arrow_array::{ArrayRef, BooleanArray, RecordBatch};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef, TimeUnit};
 use arrow_select::filter::filter_record_batch;
 use evenfall::recording::{RowSelection, Snapshot, TableName, Tables};
-use evenfall_feed_formats::codec::Clock;
+use evenfall_feed_formats::codec::TimeOrigin;
 use evenfall_store_recording::names::near_names;
 use evenfall_store_recording::tables::TableError;
 
@@ -23,21 +23,21 @@ use crate::place::StorePlace;
 use crate::rows::RowSource;
 
 /// The zone of a clock, by its name in the IANA database.
-pub(crate) fn zone_of(clock: Clock) -> &'static str {
+pub(crate) fn zone_of(clock: TimeOrigin) -> &'static str {
     match clock {
-        Clock::Midnight { zone } => zone,
-        Clock::Epoch => "UTC",
+        TimeOrigin::Midnight { zone } => zone,
+        TimeOrigin::Epoch => "UTC",
     }
 }
 
 /// The instant of a row in the venue's zone.
-fn time_field(name: &str, clock: Clock, is_nullable: bool) -> Field {
+fn time_field(name: &str, clock: TimeOrigin, is_nullable: bool) -> Field {
     let zone = Some(zone_of(clock).into());
     Field::new(name, DataType::Timestamp(TimeUnit::Nanosecond, zone), is_nullable)
 }
 
 /// The same instants in another zone.
-fn in_zone(instants: &ArrayRef, clock: Clock) -> ArrayRef {
+fn in_zone(instants: &ArrayRef, clock: TimeOrigin) -> ArrayRef {
     let instants = instants.as_primitive::<TimestampNanosecondType>().clone();
     Arc::new(instants.with_timezone(zone_of(clock)))
 }
@@ -53,7 +53,7 @@ struct ShownColumn {
 }
 
 /// The columns of a table as people see them.
-fn shown_columns(table: &Schema, clock: Clock) -> Vec<ShownColumn> {
+fn shown_columns(table: &Schema, clock: TimeOrigin) -> Vec<ShownColumn> {
     let utc = table.index_of("utc").ok();
     let shown = table.fields().iter().enumerate().filter_map(|(place, field)| {
         match (field.name().as_str(), utc) {
@@ -71,7 +71,7 @@ fn shown_columns(table: &Schema, clock: Clock) -> Vec<ShownColumn> {
 /// Rows of `messages` as people see them.
 pub(crate) fn zoned_messages(
     messages: &RecordBatch,
-    clock: Clock,
+    clock: TimeOrigin,
 ) -> Result<RecordBatch, ArrowError> {
     let shown = shown_columns(&messages.schema(), clock);
     let columns = shown.iter().map(|shown| {
@@ -102,7 +102,7 @@ pub(crate) struct TableQuestion {
 pub(crate) struct TableRows {
     place: Arc<StorePlace>,
     question: TableQuestion,
-    clock: Clock,
+    clock: TimeOrigin,
     shown: Vec<ShownColumn>,
     /// Place of the symbol in the table, when rows are chosen by it.
     symbol_place: Option<usize>,
@@ -117,7 +117,7 @@ impl TableRows {
     pub(crate) fn new(
         place: Arc<StorePlace>,
         question: TableQuestion,
-        clock: Clock,
+        clock: TimeOrigin,
     ) -> Result<Self, RowsError> {
         let snapshot = place.tables()?.open(&question.name)?;
         let table = Arc::clone(&snapshot.info().schema);
@@ -270,7 +270,7 @@ impl RowSource for TableRows {
         Arc::clone(&self.schema)
     }
 
-    fn clock(&self) -> Clock {
+    fn clock(&self) -> TimeOrigin {
         self.clock
     }
 

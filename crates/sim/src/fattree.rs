@@ -120,7 +120,7 @@ impl Default for FatTreeSpec {
 
 /// Bytes in the queues of a switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Occupancy {
+pub struct QueueOccupancy {
     /// Now.
     pub bytes: u64,
     /// Most at any time.
@@ -130,7 +130,7 @@ pub struct Occupancy {
     since: u64,
 }
 
-impl Occupancy {
+impl QueueOccupancy {
     fn change(&mut self, now: u64, bytes: i64) {
         self.area += u128::from(self.bytes) * u128::from(now.saturating_sub(self.since));
         self.since = self.since.max(now);
@@ -208,8 +208,8 @@ pub struct FatTree {
     ways: Vec<Way>,
     free: Vec<u32>,
     chances: Chances,
-    racks: Vec<Occupancy>,
-    core: Occupancy,
+    racks: Vec<QueueOccupancy>,
+    core: QueueOccupancy,
     port_bytes_max: u64,
 }
 
@@ -227,7 +227,7 @@ impl FatTree {
             free: Vec::new(),
             chances: Chances::default(),
             racks: Vec::new(),
-            core: Occupancy::default(),
+            core: QueueOccupancy::default(),
             port_bytes_max: 0,
         }
     }
@@ -238,12 +238,12 @@ impl FatTree {
     }
 
     /// Queues of each rack switch, ports to hosts and to the core together.
-    pub fn racks(&self) -> &[Occupancy] {
+    pub fn racks(&self) -> &[QueueOccupancy] {
         &self.racks
     }
 
     /// Queues of the core.
-    pub fn core(&self) -> &Occupancy {
+    pub fn core(&self) -> &QueueOccupancy {
         &self.core
     }
 
@@ -417,7 +417,7 @@ impl Network for FatTree {
                 self.rack_ups.push(self.port(rack / u64::from(paths), core));
                 self.rack_downs.push(self.port(rack / u64::from(paths), core));
             }
-            self.racks.push(Occupancy::default());
+            self.racks.push(QueueOccupancy::default());
         }
         self.cards.push(self.port(host, first));
         self.downs.push(self.port(host, first));

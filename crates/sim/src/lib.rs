@@ -148,7 +148,7 @@ pub use cloud::{
     Cloud, CloudProfile, Load, Outages, PathLoss, Reroutes, Spread, Stragglers, Waits,
 };
 pub use disk::{DiskFaults, SimDisk};
-pub use fattree::{Costs, FatTree, FatTreeSpec, Occupancy, Priorities};
+pub use fattree::{Costs, FatTree, FatTreeSpec, Priorities, QueueOccupancy};
 pub use faults::{Bounds, Coverage, Fault, FaultKind, Plan, Victims};
 pub use fluid::{Fluid, FluidFlow, FluidLink};
 pub use host::{HostSpec, StallSpec};

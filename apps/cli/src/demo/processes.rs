@@ -261,7 +261,7 @@ impl Actor {
 }
 
 /// How a play ended.
-pub struct Played {
+pub struct PlayedFeed {
     /// The processes that failed for another reason than a planted fault.
     pub outcome: Result<(), String>,
     /// The faults that were planted, for the timeline.
@@ -300,7 +300,7 @@ pub fn play(
     exchange: Option<&Exchange>,
     messages: u64,
     progress: &Progress,
-) -> Result<Played, String> {
+) -> Result<PlayedFeed, String> {
     let mut stage = Stage {
         args,
         lab,
@@ -338,7 +338,7 @@ pub fn play(
     }
     let outcome = stage.wind_up();
     let (stopped, is_fed) = (stage.stop_by.is_some(), stage.is_fed());
-    Ok(Played { outcome, events: mem::take(&mut stage.events), stopped, is_fed })
+    Ok(PlayedFeed { outcome, events: mem::take(&mut stage.events), stopped, is_fed })
 }
 
 /// No process of the demo outlives the stage, in whatever way the stage ends.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use evenfall_multicast_report::MessageRow;
+use evenfall_multicast_report::FairnessRow;
 use evenfall_multicast_service::report::RunInfo;
 use serde::Serialize;
 use serde_json::Value;
@@ -77,7 +77,7 @@ impl Takeovers {
     }
 
     /// Takes a message of the run.
-    pub fn take(&mut self, row: &MessageRow) {
+    pub fn take(&mut self, row: &FairnessRow) {
         let is_near = |(at_ns, _): &(u64, String)| {
             row.sent_ns + LATEST_NS >= *at_ns && row.sent_ns <= at_ns + LATEST_NS
         };
@@ -155,7 +155,12 @@ mod tests {
             let late = u32::from(tenth < 50 || (205..215).contains(&tenth));
             let (sent_ns, deadline_ns) = (tenth * 100_000_000, Some(1));
             if !(202..205).contains(&tenth) {
-                takeovers.take(&MessageRow { sent_ns, deadline_ns, late, ..MessageRow::default() });
+                takeovers.take(&FairnessRow {
+                    sent_ns,
+                    deadline_ns,
+                    late,
+                    ..FairnessRow::default()
+                });
             }
         }
         let all = takeovers.results();

@@ -15,7 +15,7 @@ use evenfall_host::interrupt;
 use evenfall_runtime::program::Stopped;
 use evenfall_store_engine::import::StampUnit;
 use evenfall_store_engine::{Freshness, Store, StoreAckLevel};
-use evenfall_store_format::schema::{Arrival, Sides};
+use evenfall_store_format::schema::{ArrivalOrder, Sides};
 use evenfall_store_recording::intake::{FeedDay, IntakeFailure, expect_no_messages};
 use evenfall_store_recording::{Catalog, LateWindow, RecordingWriter};
 use humantime::parse_duration;
@@ -102,14 +102,14 @@ fn sides(word: &str) -> Result<Sides, String> {
 
 impl ArrivalArgs {
     /// The arrival as a property of a file.
-    pub fn arrival(&self) -> Arrival {
+    pub fn arrival(&self) -> ArrivalOrder {
         let window_ns = self.window.map_or(0, |window| window.as_nanos());
         let window_ns = u64::try_from(window_ns).unwrap_or(u64::MAX);
-        Arrival { window_ns, sides: self.sides, ..Arrival::default() }
+        ArrivalOrder { window_ns, sides: self.sides, ..ArrivalOrder::default() }
     }
 
     /// Names of the recordings of a feed with this arrival.
-    pub fn names(name: &str, arrival: &Arrival) -> Vec<String> {
+    pub fn names(name: &str, arrival: &ArrivalOrder) -> Vec<String> {
         match arrival.sides {
             Some(Sides::Apart) => vec![format!("{name}-a"), format!("{name}-b")],
             _ => vec![name.to_owned()],
@@ -218,7 +218,7 @@ fn unfinished(args: &Append, name: &str, error: &(dyn std::error::Error + 'stati
 }
 
 /// The arrival of the recording, which the command may state but not contradict.
-fn arrival_of_both(args: &Append, catalog: &Catalog) -> Result<Arrival, Failure> {
+fn arrival_of_both(args: &Append, catalog: &Catalog) -> Result<ArrivalOrder, Failure> {
     let mut said = args.arrival.arrival();
     if args.arbitrate {
         said.sides = Some(Sides::One);
@@ -228,7 +228,7 @@ fn arrival_of_both(args: &Append, catalog: &Catalog) -> Result<Arrival, Failure>
     let created = created.map(|recording| recording.arrival.clone());
     match created {
         None => Ok(said),
-        Some(created) if said == Arrival::default() || said == created => Ok(created),
+        Some(created) if said == ArrivalOrder::default() || said == created => Ok(created),
         Some(_) => Err(format!(
             "{} was created with another window or other sides: leave --window, --sides and \
              --arbitrate away, or choose a name",

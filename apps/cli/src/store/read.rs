@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenfall_core::StorageError;
-use evenfall_feed_formats::codec::{self, Clock};
+use evenfall_feed_formats::codec::{self, TimeOrigin};
 use evenfall_host::interrupt;
 use evenfall_runtime::listing::printable;
 use evenfall_store_engine::{FileListing, KnownEnd, RecordSource};
@@ -209,7 +209,7 @@ impl Question {
         let needs = |of: fn(TimeArg) -> bool| both.into_iter().flatten().any(of);
         let clock = match needs(TimeArg::needs_clock) {
             true => self.clock()?,
-            false => Clock::Epoch,
+            false => TimeOrigin::Epoch,
         };
         let span = if needs(TimeArg::lacks_day) { self.span()? } else { None };
         let range = times::resolve_range(choice.from, choice.to, clock, span);
@@ -225,9 +225,9 @@ impl Question {
     }
 
     /// The clock of the venue.
-    fn clock(&self) -> Result<Clock, Failure> {
+    fn clock(&self) -> Result<TimeOrigin, Failure> {
         let first = self.subject.recordings().first();
-        Ok(first.map_or(Ok(Clock::Epoch), RecordingSnapshot::venue_clock)?)
+        Ok(first.map_or(Ok(TimeOrigin::Epoch), RecordingSnapshot::venue_clock)?)
     }
 
     /// The first and the last time of the subject.

@@ -24,7 +24,7 @@ pub fn words(ns: i64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use evenfall_feed_formats::codec::Clock;
+    use evenfall_feed_formats::codec::TimeOrigin;
     use evenfall_store_recording::times::{RangeEnd, TimeArg};
 
     use super::words;
@@ -34,7 +34,7 @@ mod tests {
         for text in ["00:00:00", "09:39:37", "99:59:59", "2026-11-21T09:30:00Z"] {
             let time: TimeArg = text.parse().expect("a time");
             assert_eq!(
-                time.resolve(Clock::Epoch, None, RangeEnd::First).map(words),
+                time.resolve(TimeOrigin::Epoch, None, RangeEnd::First).map(words),
                 Some(text.into())
             );
         }

@@ -45,7 +45,7 @@
 //!
 //! ```
 //! use evenfall_feed_formats::Format;
-//! use evenfall_feed_formats::codec::{Clock, Codec};
+//! use evenfall_feed_formats::codec::{TimeOrigin, Codec};
 //! use evenfall_feed_formats::event::Event;
 //! use evenfall_feed_formats::itch::{Alpha, Symbols};
 //!
@@ -72,8 +72,8 @@
 //!     fn name(&self) -> &'static str {
 //!         "Example trades"
 //!     }
-//!     fn clock(&self) -> Clock {
-//!         Clock::Epoch
+//!     fn clock(&self) -> TimeOrigin {
+//!         TimeOrigin::Epoch
 //!     }
 //!     fn is_packet(&self, datagram: &[u8]) -> bool {
 //!         self.type_name(datagram).is_some()
@@ -129,7 +129,7 @@ pub const CODECS: &[&dyn Codec] =
 
 /// The origin of a message's own time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Clock {
+pub enum TimeOrigin {
     /// Midnight of the trading day, in this zone of the IANA time zone database.
     Midnight {
         /// The zone, such as `America/New_York`.
@@ -160,7 +160,7 @@ pub trait Codec: Sync {
     fn name(&self) -> &'static str;
 
     /// The origin of a message's own time.
-    fn clock(&self) -> Clock;
+    fn clock(&self) -> TimeOrigin;
 
     /// Whether a file with this beginning is of the format.
     fn is_file(&self, _head: &[u8]) -> bool {
@@ -360,8 +360,8 @@ mod tests {
             "any packet"
         }
 
-        fn clock(&self) -> Clock {
-            Clock::Epoch
+        fn clock(&self) -> TimeOrigin {
+            TimeOrigin::Epoch
         }
 
         fn yields_to(&self) -> &'static [Format] {

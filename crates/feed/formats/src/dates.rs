@@ -2,9 +2,9 @@
 
 pub use jiff::civil::Date;
 
-use crate::codec::{Clock, DAY_NS};
+use crate::codec::{DAY_NS, TimeOrigin};
 
-impl Clock {
+impl TimeOrigin {
     /// A message's own time as nanoseconds since 1970. A time of day counts from midnight of
     /// `date`. Whole days in `time_ns` are added to `date`.
     ///
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_time_of_day_counts_from_the_venues_midnight_in_winter_and_summer() {
-        let clock = Clock::Midnight { zone: "America/New_York" };
+        let clock = TimeOrigin::Midnight { zone: "America/New_York" };
         let at = |date: &str, ns| {
             let ns = clock.epoch_ns(Some(date.parse().unwrap()), ns).unwrap();
             jiff::Timestamp::from_nanosecond(ns.into()).unwrap().to_string()
@@ -168,7 +168,7 @@ mod tests {
         // The second day of a feed of two, over the change to summer time.
         assert_eq!(at("2019-03-08", 3 * DAY_NS + open), "2019-03-11T13:30:00Z");
         assert_eq!(clock.epoch_ns(None, open), None);
-        assert_eq!(Clock::Epoch.epoch_ns(None, 5), Some(5));
+        assert_eq!(TimeOrigin::Epoch.epoch_ns(None, 5), Some(5));
         assert_eq!(clock.date_of(1_577_676_600_000_000_000).unwrap().to_string(), "2019-12-29");
     }
 }

@@ -245,8 +245,8 @@ mod tests {
             "Packets of numbers"
         }
 
-        fn clock(&self) -> codec::Clock {
-            codec::Clock::Epoch
+        fn clock(&self) -> codec::TimeOrigin {
+            codec::TimeOrigin::Epoch
         }
 
         fn type_name(&self, message: &[u8]) -> Option<&'static str> {

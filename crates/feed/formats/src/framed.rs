@@ -14,7 +14,7 @@
 //! The R package RITCH writes a length of zero in front of every message. A file that begins so is
 //! read by the lengths of the types.
 
-use crate::codec::{Clock, Codec, Format, ITCH};
+use crate::codec::{Codec, Format, ITCH, TimeOrigin};
 use crate::columns::{ColumnSink, MessageColumn};
 use crate::error::{Fault, FeedError};
 use crate::event::{EVENT_COLUMNS, Event};
@@ -40,7 +40,7 @@ enum LengthPlace {
 
 /// Reads frames with any contents.
 #[derive(Debug)]
-pub struct FrameReader<R> {
+pub struct FramedMessageReader<R> {
     input: Input<R>,
     /// Known from the first frame on.
     lengths: Option<LengthPlace>,
@@ -62,7 +62,7 @@ pub struct Frame {
     pub bytes: Bytes,
 }
 
-impl<R: Read> FrameReader<R> {
+impl<R: Read> FramedMessageReader<R> {
     /// Reads from `reader`. Errors call it `name`.
     pub fn new(reader: R, name: &str) -> Self {
         let input = Input::new(reader, name);
@@ -234,7 +234,7 @@ fn are_messages(head: &[u8]) -> bool {
 /// A framed file of ITCH 5.0 messages as a [`MessageSource`].
 #[derive(Debug)]
 pub struct ItchSource<R> {
-    frames: FrameReader<R>,
+    frames: FramedMessageReader<R>,
     days: DayWatch,
     /// Messages of types that ITCH 5.0 does not have.
     unknown: u64,
@@ -243,7 +243,11 @@ pub struct ItchSource<R> {
 impl<R: Read> ItchSource<R> {
     /// Reads from `reader`. Errors call it `name`.
     pub fn new(reader: R, name: &str) -> Self {
-        Self { frames: FrameReader::new(reader, name), days: DayWatch::default(), unknown: 0 }
+        Self {
+            frames: FramedMessageReader::new(reader, name),
+            days: DayWatch::default(),
+            unknown: 0,
+        }
     }
 }
 
@@ -295,8 +299,8 @@ impl Codec for ItchCodec {
         "ITCH 5.0"
     }
 
-    fn clock(&self) -> Clock {
-        Clock::Midnight { zone: "America/New_York" }
+    fn clock(&self) -> TimeOrigin {
+        TimeOrigin::Midnight { zone: "America/New_York" }
     }
 
     fn is_file(&self, head: &[u8]) -> bool {

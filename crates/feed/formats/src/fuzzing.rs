@@ -8,7 +8,7 @@ use crate::columns::ColumnBuffers;
 use crate::file::open;
 use crate::itch::{Symbols, View};
 use crate::mold::replay::{ReplayLimits, ReplayRing};
-use crate::mold::{COUNT_MAX, MoldError, Packet, Request, SessionId, Tracker};
+use crate::mold::{COUNT_MAX, MoldError, MoldPacket, MoldRequest, SessionId, Tracker};
 use crate::source::MessageSource;
 use bytes::Bytes;
 use std::io::Cursor;
@@ -27,8 +27,8 @@ pub fn itch(data: &[u8]) {
 /// come out in order, and no datagram moves the session further than the stated jump unless enough
 /// datagrams agree.
 pub fn mold(data: &[u8]) {
-    let _ = Packet::decode(data);
-    if let Ok(request) = Request::decode(data) {
+    let _ = MoldPacket::decode(data);
+    if let Ok(request) = MoldRequest::decode(data) {
         assert_eq!(request.encode(), data);
     }
     let limits = ArbiterLimits {
@@ -84,10 +84,10 @@ pub fn mold_requests(data: &[u8]) {
     (0..60_u8).for_each(|n| ring.push(vec![n; usize::from(n)].into()));
     ring.skip_to(141);
     (0..60_u8).for_each(|n| ring.push(vec![n; usize::from(n) * 3].into()));
-    let Ok(request) = Request::decode(data) else { return };
+    let Ok(request) = MoldRequest::decode(data) else { return };
     let Ok(answer) = ring.answer(&request, PACKET_BYTES) else { return };
     let answer = answer.finish();
-    let packet = Packet::decode(&answer).expect("an answer is a packet");
+    let packet = MoldPacket::decode(&answer).expect("an answer is a packet");
     assert!(answer.len() <= PACKET_BYTES && packet.sequence == request.sequence);
     assert!((1..=request.count).contains(&packet.body.count()));
     assert!(packet.next_sequence() <= ring.next_sequence());

@@ -19,7 +19,7 @@
 //!
 //! Source: LOBSTER output documentation, lobsterdata.com (types 1 to 7).
 
-use crate::codec::{Clock, Codec, Format, LOBSTER};
+use crate::codec::{Codec, Format, LOBSTER, TimeOrigin};
 use crate::columns::{ColumnSink, MessageColumn};
 use crate::error::{Fault, FeedError};
 use crate::event::{EVENT_COLUMNS, Event};
@@ -221,8 +221,8 @@ impl Codec for LobsterCodec {
         "LOBSTER message CSV"
     }
 
-    fn clock(&self) -> Clock {
-        Clock::Midnight { zone: "America/New_York" }
+    fn clock(&self) -> TimeOrigin {
+        TimeOrigin::Midnight { zone: "America/New_York" }
     }
 
     fn is_file(&self, head: &[u8]) -> bool {

@@ -160,7 +160,7 @@ fn write_header(session: SessionId, sequence: u64, count: u16) -> [u8; HEADER_BY
 
 /// A downstream packet, read in place and checked to its last byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Packet<'a> {
+pub struct MoldPacket<'a> {
     /// The session.
     pub session: SessionId,
     /// The sequence of the first message. Without messages, the next sequence.
@@ -180,7 +180,7 @@ pub enum Body<'a> {
     EndOfSession,
 }
 
-impl<'a> Packet<'a> {
+impl<'a> MoldPacket<'a> {
     /// Reads a packet.
     ///
     /// # Errors
@@ -300,7 +300,7 @@ pub fn end_of_session(session: SessionId, next_sequence: u64) -> [u8; HEADER_BYT
 
 /// A request for missing messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct MoldRequest {
     /// The session.
     pub session: SessionId,
     /// The first message asked for.
@@ -309,7 +309,7 @@ pub struct Request {
     pub count: u16,
 }
 
-impl Request {
+impl MoldRequest {
     /// The request on the wire.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         write_header(self.session, self.sequence, self.count)
@@ -377,7 +377,7 @@ impl Tracker {
     /// [`MoldError`], and the datagram is ignored. A new session is taken from its first packet
     /// once the old one has [ended](Tracker::is_ended) or was [left](Tracker::leave).
     pub fn datagram(&mut self, side: FeedSide, datagram: &Bytes) -> Result<(), MoldError> {
-        let packet = Packet::decode(datagram)?;
+        let packet = MoldPacket::decode(datagram)?;
         self.enter(&packet)?;
         let sequence = packet.sequence;
         match packet.body {
@@ -405,7 +405,7 @@ impl Tracker {
         Ok(())
     }
 
-    fn enter(&mut self, packet: &Packet<'_>) -> Result<(), MoldError> {
+    fn enter(&mut self, packet: &MoldPacket<'_>) -> Result<(), MoldError> {
         let found = packet.session;
         if self.session == Some(found) && !self.is_left {
             return Ok(());
@@ -440,11 +440,11 @@ impl Tracker {
     }
 
     /// The request for the first missing messages.
-    pub fn request(&self) -> Option<Request> {
+    pub fn request(&self) -> Option<MoldRequest> {
         let session = self.session?;
         let Range { start: sequence, end } = self.arbiter.missing().next()?;
         let count = u16::try_from(end - sequence).unwrap_or(COUNT_MAX).min(COUNT_MAX);
-        Some(Request { session, sequence, count })
+        Some(MoldRequest { session, sequence, count })
     }
 
     /// Gives the first hole up: [`ArbiterEvent::Lost`] comes first, then the messages behind the

@@ -8,7 +8,9 @@ use bytes::Bytes;
 use evenfall_core::prng::Prng;
 use evenfall_core::{Arrival, Destination, Head, Timestamp, TrafficClass, Transmit};
 use evenfall_feed_formats::mold::replay::{ReplayLimits, ReplayRing};
-use evenfall_feed_formats::mold::{PacketBuilder, Request, SessionId, end_of_session, heartbeat};
+use evenfall_feed_formats::mold::{
+    MoldRequest, PacketBuilder, SessionId, end_of_session, heartbeat,
+};
 use evenfall_feed_formats::sharding::ContentHash;
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::interrupt;
@@ -280,7 +282,7 @@ impl Player {
         self.port.receive(&mut arrivals);
         let before = self.played.requests;
         for arrival in arrivals {
-            let Ok(request) = Request::decode(&arrival.datagram) else { continue };
+            let Ok(request) = MoldRequest::decode(&arrival.datagram) else { continue };
             self.played.requests += 1;
             if self.stage.serve.is_some()
                 && let Ok(packet) = self.kept.answer(&request, PACKET_BYTES)

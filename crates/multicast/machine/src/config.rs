@@ -218,7 +218,7 @@ impl Default for Repair {
 /// Which nodes the tree waits for, and how their silence is noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Membership {
+pub struct MembershipConfig {
     /// Receivers that the first tree waits for. With 0, the first node that joins starts the tree.
     pub expect_receivers: u32,
     /// Proxies that the first tree waits for.
@@ -250,7 +250,7 @@ pub struct Membership {
     pub view_timeout: Duration,
 }
 
-impl Default for Membership {
+impl Default for MembershipConfig {
     fn default() -> Self {
         Self {
             expect_receivers: 0,
@@ -356,7 +356,7 @@ pub struct Config {
     /// Repair.
     pub repair: Repair,
     /// Membership.
-    pub membership: Membership,
+    pub membership: MembershipConfig,
     /// Framing.
     pub framing: Framing,
     /// Live re-placement.

@@ -8,7 +8,7 @@
 use std::fmt;
 use std::io::{self, BufRead, Write};
 
-use super::MessageRow;
+use super::FairnessRow;
 
 /// First line of the file.
 pub const HEADER: &str = "stream,message,scheduled_ns,sent_ns,deadline_ns,first_arrival_ns,\
@@ -36,10 +36,10 @@ impl<W: Write> Writer<W> {
     ///
     /// # Errors
     /// The errors of the writer given to [`Writer::new`].
-    pub fn write(&mut self, row: &MessageRow) -> io::Result<()> {
-        let MessageRow { stream, message, scheduled_ns, sent_ns, deadline_ns, .. } = row;
-        let MessageRow { first_arrival_ns, last_arrival_ns, first_release_ns, .. } = row;
-        let MessageRow { last_release_ns, receivers, late, .. } = row;
+    pub fn write(&mut self, row: &FairnessRow) -> io::Result<()> {
+        let FairnessRow { stream, message, scheduled_ns, sent_ns, deadline_ns, .. } = row;
+        let FairnessRow { first_arrival_ns, last_arrival_ns, first_release_ns, .. } = row;
+        let FairnessRow { last_release_ns, receivers, late, .. } = row;
         // All columns are numbers, so zero stands for no deadline.
         let deadline_ns = deadline_ns.unwrap_or(0);
         writeln!(
@@ -103,7 +103,7 @@ impl std::error::Error for CsvError {
 /// [`CsvError`] when the header is not [`HEADER`], or a line is broken.
 pub fn read(
     mut input: impl BufRead,
-) -> Result<impl Iterator<Item = Result<MessageRow, CsvError>>, CsvError> {
+) -> Result<impl Iterator<Item = Result<FairnessRow, CsvError>>, CsvError> {
     let mut header = String::new();
     input.read_line(&mut header).map_err(CsvError::Io)?;
     if header.trim_end() != HEADER {
@@ -120,7 +120,7 @@ pub fn read(
     }))
 }
 
-fn parse(text: &str, line: u64) -> Result<MessageRow, CsvError> {
+fn parse(text: &str, line: u64) -> Result<FairnessRow, CsvError> {
     let names: Vec<&'static str> = HEADER.split(',').collect();
     let wrong = |column: usize| CsvError::Line { line, column: names[column] };
     let mut values = [0u64; COLUMNS];
@@ -133,7 +133,7 @@ fn parse(text: &str, line: u64) -> Result<MessageRow, CsvError> {
         return Err(wrong(COLUMNS - 1));
     }
     let narrow = |column: usize| u32::try_from(values[column]).map_err(|_| wrong(column));
-    Ok(MessageRow {
+    Ok(FairnessRow {
         stream: narrow(0)?,
         message: values[1],
         scheduled_ns: values[2],
@@ -152,8 +152,14 @@ fn parse(text: &str, line: u64) -> Result<MessageRow, CsvError> {
 mod tests {
     use super::*;
 
-    fn row(message: u64) -> MessageRow {
-        MessageRow { stream: 3, message, sent_ns: u64::MAX, receivers: 7, ..MessageRow::default() }
+    fn row(message: u64) -> FairnessRow {
+        FairnessRow {
+            stream: 3,
+            message,
+            sent_ns: u64::MAX,
+            receivers: 7,
+            ..FairnessRow::default()
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::apart::Spread;
-use super::{MessageRow, Released, Sent};
+use super::{FairnessRow, Released, Sent};
 
 /// Numbers that the root may skip between two messages. A larger jump comes from a broken log,
 /// which must not make the ledger allocate.
@@ -93,9 +93,9 @@ impl Slot {
         self.state = State::Closed;
     }
 
-    pub(super) fn row(&self, stream: u32, message: u64) -> MessageRow {
+    pub(super) fn row(&self, stream: u32, message: u64) -> FairnessRow {
         let known = |ns: u64| if self.seen > 0 { ns } else { 0 };
-        MessageRow {
+        FairnessRow {
             stream,
             message,
             scheduled_ns: self.scheduled_ns,

@@ -60,7 +60,7 @@ pub use apart::Between;
 use apart::Windows;
 use flight::{Flight, Place};
 use receivers::{Entry, Receivers};
-pub use results::{ClockErrorUs, Edge, Outcome, ReceiverLine, Results, Series, TimePoint};
+pub use results::{ClockErrorUs, EdgeCounts, Outcome, ReceiverLine, Results, Series, TimePoint};
 use sample::Sample;
 use series::Timeline;
 
@@ -205,7 +205,7 @@ pub struct Handed {
 /// A closed message: one line of the fairness log. Arrivals and releases are zero when no receiver
 /// had the message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MessageRow {
+pub struct FairnessRow {
     /// Tree or shard.
     pub stream: u32,
     /// Number within the stream.
@@ -276,7 +276,7 @@ pub struct Ledger {
     counts: Counts,
     samples: Samples,
     timeline: Timeline,
-    rows: VecDeque<MessageRow>,
+    rows: VecDeque<FairnessRow>,
 }
 
 impl Ledger {
@@ -439,7 +439,7 @@ impl Ledger {
 
     /// The next closed message, oldest first, when [`Config::rows`] is set. The caller drains the
     /// rows now and then.
-    pub fn poll_row(&mut self) -> Option<MessageRow> {
+    pub fn poll_row(&mut self) -> Option<FairnessRow> {
         self.rows.pop_front()
     }
 

@@ -131,7 +131,7 @@ pub struct Series {
     /// Receivers, in the order in which they were made known.
     pub receivers: Vec<ReceiverLine>,
     /// Edges, the edge with the most hedge wins first.
-    pub edges: Vec<Edge>,
+    pub edges: Vec<EdgeCounts>,
     /// Steps of time of equal width. Steps without messages are left out.
     pub time: Vec<TimePoint>,
 }
@@ -157,7 +157,7 @@ pub struct ReceiverLine {
 
 /// The frames whose first copy took this edge.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Edge {
+pub struct EdgeCounts {
     /// Sender of the last hop.
     pub via: NodeId,
     /// Receiver.
@@ -260,17 +260,17 @@ fn p50_p99_us(fine: &Fine) -> [f64; 2] {
     [quantiles[0], quantiles[1]].map(|ns| ns as f64 / 1e3)
 }
 
-fn edges(ledger: &Ledger) -> Vec<Edge> {
+fn edges(ledger: &Ledger) -> Vec<EdgeCounts> {
     let all = ledger.receivers.counted().iter().flat_map(|receiver| {
         let edges = receiver.edges.iter();
-        edges.map(|&(via, frames, hedge_wins)| Edge {
+        edges.map(|&(via, frames, hedge_wins)| EdgeCounts {
             via,
             receiver: receiver.id,
             frames,
             hedge_wins,
         })
     });
-    let mut edges: Vec<Edge> = all.collect();
+    let mut edges: Vec<EdgeCounts> = all.collect();
     edges.sort_by_key(|e| (u64::MAX - e.hedge_wins, u64::MAX - e.frames, e.receiver, e.via));
     edges.truncate(EDGES_MAX);
     edges

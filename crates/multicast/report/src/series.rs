@@ -1,6 +1,6 @@
 //! Fairness over time, in as many steps as a picture can show.
 
-use super::MessageRow;
+use super::FairnessRow;
 use super::results::TimePoint;
 use super::sample::Fine;
 use super::signed;
@@ -55,7 +55,7 @@ impl Default for Timeline {
 
 impl Timeline {
     /// Counts a closed message. A message scheduled before the origin counts in the first step.
-    pub(super) fn record(&mut self, row: &MessageRow, expected: u32) {
+    pub(super) fn record(&mut self, row: &FairnessRow, expected: u32) {
         let origin = *self.origin_ns.get_or_insert(row.scheduled_ns);
         let since = row.scheduled_ns.saturating_sub(origin);
         while since / self.width_ns >= STEPS_MAX as u64 {
@@ -123,14 +123,14 @@ mod tests {
         let mut timeline = Timeline::default();
         for second in 0..10_000u64 {
             let scheduled_ns = 7 + second * 1_000_000_000;
-            let row = MessageRow {
+            let row = FairnessRow {
                 scheduled_ns,
                 sent_ns: scheduled_ns,
                 deadline_ns: Some(scheduled_ns + 5_000),
                 last_arrival_ns: scheduled_ns + 1_000,
                 receivers: 2,
                 late: u32::from(second % 4 == 0),
-                ..MessageRow::default()
+                ..FairnessRow::default()
             };
             timeline.record(&row, 2);
         }

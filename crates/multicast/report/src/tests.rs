@@ -31,7 +31,7 @@ fn released(receiver: NodeId, message: u64, arrival_us: u64, release_us: u64) ->
     }
 }
 
-fn rows(ledger: &mut Ledger) -> Vec<MessageRow> {
+fn rows(ledger: &mut Ledger) -> Vec<FairnessRow> {
     std::iter::from_fn(|| ledger.poll_row()).collect()
 }
 
@@ -182,7 +182,7 @@ fn hedge_wins_are_named_by_edge() {
     }
     let outcome = ledger.finish(ClockError::SameClock);
     assert_eq!(outcome.results.hedge_wins, 2);
-    let first = Edge { via: NodeId(50), receiver: A, frames: 2, hedge_wins: 2 };
+    let first = EdgeCounts { via: NodeId(50), receiver: A, frames: 2, hedge_wins: 2 };
     assert_eq!(outcome.series.edges[0], first);
     assert_eq!(outcome.series.edges[1].hedge_wins, 0);
 }

@@ -27,13 +27,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use evenfall_core::{ClockError, NodeId};
-use evenfall_multicast_report::{Config, Ledger, MESSAGE_BYTES, MessageRow, Outcome};
+use evenfall_multicast_report::{Config, FairnessRow, Ledger, MESSAGE_BYTES, Outcome};
 use serde::Serialize;
 
 pub use self::clocks::ClockCurve;
 use self::clocks::ClockTrack;
-pub use crate::runinfo::{Membership, NodeInfo, RUN_FILE, RunEvent, RunInfo, RunInfoError};
-use crate::runlog::{self, Header, LogError, Reader, Record, Role, Tail};
+pub use crate::runinfo::{NodeInfo, RUN_FILE, ReceiverMembership, RunEvent, RunInfo, RunInfoError};
+use crate::runlog::{self, Reader, Record, Role, RunLogError, RunLogHeader, Tail};
 use evenfall_runtime::memory::{self, MemoryCurve};
 use evenfall_runtime::page::page;
 
@@ -88,7 +88,7 @@ pub enum ReportError {
     /// The description of the run is missing or broken.
     Info(RunInfoError),
     /// A log is broken.
-    Log(PathBuf, LogError),
+    Log(PathBuf, RunLogError),
     /// The directory has no log of a root.
     NoRoot(PathBuf),
     /// The root ended while it waited for its nodes.
@@ -141,7 +141,7 @@ impl From<RunInfoError> for ReportError {
 /// [`ReportError`]. A log that was cut off is no error, but a warning.
 pub fn read(
     directory: &Path,
-    mut each_row: Option<&mut dyn FnMut(&MessageRow)>,
+    mut each_row: Option<&mut dyn FnMut(&FairnessRow)>,
 ) -> Result<Report, ReportError> {
     let mut info = RunInfo::read(directory)?;
     let mut departures = departures::settle(&mut info, directory)?;
@@ -284,7 +284,7 @@ fn open_logs(directory: &Path) -> Result<Vec<Log>, ReportError> {
     };
     let mut last = Vec::new();
     for (path, log) in paths.iter().zip(logs) {
-        let Header { role, started_ns, .. } = log.reader.header();
+        let RunLogHeader { role, started_ns, .. } = log.reader.header();
         let is_over = *started_ns < root_started_ns
             && (*role == Role::Root || is_earlier(path, root_started_ns)?);
         if !is_over {
@@ -304,7 +304,7 @@ fn join(
     is_planted: bool,
     ledger: &mut Ledger,
     courses: &mut [ClockTrack],
-    each_row: &mut Option<&mut dyn FnMut(&MessageRow)>,
+    each_row: &mut Option<&mut dyn FnMut(&FairnessRow)>,
 ) -> ClockError {
     let mut clock = ClockError::SameClock;
     let mut heap = BinaryHeap::new();
@@ -324,7 +324,7 @@ fn join(
     while let Some(Reverse((turn_now, at))) = heap.pop() {
         let Some(record) = heads[at].take() else { continue };
         let record = if is_planted { record.moved_back(offsets[at]) } else { record };
-        let Header { role, node: receiver, .. } = *logs[at].reader.header();
+        let RunLogHeader { role, node: receiver, .. } = *logs[at].reader.header();
         match record {
             Record::Sent(sent) => {
                 let next = next.entry(sent.stream).or_default();
@@ -370,7 +370,7 @@ fn turn(record: &Record, before: u64) -> u64 {
     }
 }
 
-fn drain(ledger: &mut Ledger, each_row: &mut Option<&mut dyn FnMut(&MessageRow)>) {
+fn drain(ledger: &mut Ledger, each_row: &mut Option<&mut dyn FnMut(&FairnessRow)>) {
     if let Some(each_row) = each_row {
         while let Some(row) = ledger.poll_row() {
             each_row(&row);

@@ -27,12 +27,12 @@ pub struct RunInfo {
     /// Settings for the report: names, and values as a person would write them.
     #[serde(default)]
     pub settings: BTreeMap<String, serde_json::Value>,
-    /// Receivers, proxies and roots by name. A receiver in this list without a [`Membership`] is
-    /// expected to release every message.
+    /// Receivers, proxies and roots by name. A receiver in this list without a
+    /// [`ReceiverMembership`] is expected to release every message.
     pub nodes: Vec<NodeInfo>,
     /// Receivers that joined late or left.
     #[serde(default)]
-    pub memberships: Vec<Membership>,
+    pub memberships: Vec<ReceiverMembership>,
     /// Events of the run.
     #[serde(default)]
     pub events: Vec<RunEvent>,
@@ -54,7 +54,7 @@ pub struct NodeInfo {
 /// has several memberships.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Membership {
+pub struct ReceiverMembership {
     /// Receiver.
     pub receiver: NodeId,
     /// Tree or shard.

@@ -132,7 +132,7 @@ pub(crate) fn set_aside(directory: &Path, names: &[String]) -> io::Result<()> {
 
 /// The process that wrote a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct RunLogHeader {
     /// Role of the process.
     pub role: Role,
     /// Id of the process.
@@ -231,7 +231,7 @@ impl Writer<LogThread> {
     ///
     /// # Errors
     /// The errors of the file system.
-    pub fn create(directory: &Path, header: &Header) -> io::Result<Self> {
+    pub fn create(directory: &Path, header: &RunLogHeader) -> io::Result<Self> {
         let mut file = std::fs::File::create(directory.join(file_name(&header.name)))?;
         file.write_all(&encode_header(header))?;
         Ok(Self::behind_header(LogThread::start(file)?))
@@ -243,7 +243,7 @@ impl<W: LogOutput> Writer<W> {
     ///
     /// # Errors
     /// The errors of `out`.
-    pub fn new(mut out: W, header: &Header) -> io::Result<Self> {
+    pub fn new(mut out: W, header: &RunLogHeader) -> io::Result<Self> {
         out.put_bytes(&mut encode_header(header).to_vec())?;
         Ok(Self::behind_header(out))
     }
@@ -344,7 +344,7 @@ impl fmt::Display for Tail {
 /// Why a file is no run log.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum LogError {
+pub enum RunLogError {
     /// The file could not be read.
     Io(io::Error),
     /// The file does not begin as a run log.
@@ -355,7 +355,7 @@ pub enum LogError {
     Header(&'static str),
 }
 
-impl fmt::Display for LogError {
+impl fmt::Display for RunLogError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(error) => write!(f, "cannot be read: {error}"),
@@ -368,7 +368,7 @@ impl fmt::Display for LogError {
     }
 }
 
-impl std::error::Error for LogError {
+impl std::error::Error for RunLogError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Io(error) => std::error::Error::source(error),
@@ -381,7 +381,7 @@ impl std::error::Error for LogError {
 #[derive(Debug)]
 pub struct Reader<R> {
     input: R,
-    header: Header,
+    header: RunLogHeader,
     buffer: Vec<u8>,
     at: usize,
     records: u64,
@@ -393,12 +393,12 @@ impl<R: Read> Reader<R> {
     /// Reads the header. The reader has a buffer of its own, so `input` needs none.
     ///
     /// # Errors
-    /// [`LogError`] when the input is no run log of this version.
-    pub fn new(mut input: R) -> Result<Self, LogError> {
+    /// [`RunLogError`] when the input is no run log of this version.
+    pub fn new(mut input: R) -> Result<Self, RunLogError> {
         let mut bytes = [0; HEADER_BYTES];
         input.read_exact(&mut bytes).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => LogError::Foreign,
-            _ => LogError::Io(error),
+            io::ErrorKind::UnexpectedEof => RunLogError::Foreign,
+            _ => RunLogError::Io(error),
         })?;
         let header = decode_header(&bytes)?;
         let (buffer, tail) = (Vec::new(), Tail::Unread);
@@ -406,7 +406,7 @@ impl<R: Read> Reader<R> {
     }
 
     /// The process that wrote the log.
-    pub fn header(&self) -> &Header {
+    pub fn header(&self) -> &RunLogHeader {
         &self.header
     }
 
@@ -486,7 +486,7 @@ fn clock_of(code: u8, error_ns: u64) -> Option<ClockError> {
     }
 }
 
-fn encode_header(header: &Header) -> [u8; HEADER_BYTES] {
+fn encode_header(header: &RunLogHeader) -> [u8; HEADER_BYTES] {
     let mut bytes = [0; HEADER_BYTES];
     let (source, error_ns) = clock_code(header.clock);
     bytes[..8].copy_from_slice(&MAGIC);
@@ -504,23 +504,23 @@ fn encode_header(header: &Header) -> [u8; HEADER_BYTES] {
     bytes
 }
 
-fn decode_header(bytes: &[u8; HEADER_BYTES]) -> Result<Header, LogError> {
+fn decode_header(bytes: &[u8; HEADER_BYTES]) -> Result<RunLogHeader, RunLogError> {
     if bytes[..8] != MAGIC {
-        return Err(LogError::Foreign);
+        return Err(RunLogError::Foreign);
     }
     let version = u16::from_le_bytes([bytes[8], bytes[9]]);
     if version != VERSION {
-        return Err(LogError::Version(version));
+        return Err(RunLogError::Version(version));
     }
     let roles =
         [Role::Root, Role::Proxy, Role::Receiver, Role::Recorder, Role::Standby, Role::Gateway];
     let role = roles.into_iter().find(|&role| role as u8 == bytes[10]);
     let name = bytes[32..].split(|&byte| byte == 0).next().unwrap_or(&[]);
-    Ok(Header {
-        role: role.ok_or(LogError::Header("role"))?,
+    Ok(RunLogHeader {
+        role: role.ok_or(RunLogError::Header("role"))?,
         node: NodeId(word(bytes, 12) as u32),
         name: String::from_utf8_lossy(name).into_owned(),
-        clock: clock_of(bytes[11], word(bytes, 16)).ok_or(LogError::Header("clock source"))?,
+        clock: clock_of(bytes[11], word(bytes, 16)).ok_or(RunLogError::Header("clock source"))?,
         started_ns: word(bytes, 24),
     })
 }
@@ -609,8 +609,8 @@ fn decode(bytes: &[u8; RECORD_BYTES], node: NodeId) -> Option<Record> {
 mod tests {
     use super::*;
 
-    fn header() -> Header {
-        Header {
+    fn header() -> RunLogHeader {
+        RunLogHeader {
             role: Role::Receiver,
             node: NodeId(7),
             name: "r-7".into(),
@@ -688,7 +688,7 @@ mod tests {
             assert_eq!(reader.by_ref().collect::<Vec<_>>(), records()[..whole]);
             assert_eq!(*reader.tail(), Tail::Cut((end - HEADER_BYTES) % RECORD_BYTES));
         }
-        assert!(matches!(Reader::new(&bytes[..HEADER_BYTES - 1]), Err(LogError::Foreign)));
+        assert!(matches!(Reader::new(&bytes[..HEADER_BYTES - 1]), Err(RunLogError::Foreign)));
     }
 
     #[test]
@@ -708,7 +708,7 @@ mod tests {
         bytes[8] = 9;
         let said = Reader::new(&bytes[..]).expect_err("another version").to_string();
         assert!(said.contains("version 9"), "{said}");
-        assert!(matches!(Reader::new(&[0u8; 200][..]), Err(LogError::Foreign)));
+        assert!(matches!(Reader::new(&[0u8; 200][..]), Err(RunLogError::Foreign)));
     }
 
     #[test]
@@ -750,7 +750,7 @@ mod tests {
     #[test]
     fn long_name_is_cut_at_a_character() {
         let name = "\u{e9}".repeat(20);
-        let header = Header { name: name.clone(), ..header() };
+        let header = RunLogHeader { name: name.clone(), ..header() };
         let read = decode_header(&encode_header(&header)).expect("a header");
         assert_eq!(read.name, "\u{e9}".repeat(16));
     }

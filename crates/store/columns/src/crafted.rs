@@ -12,7 +12,7 @@ use evenfall_store_format::layout::{
 use evenfall_store_format::messages::{
     FieldPlace, FormatLayout, KindLayout, MessageField, MessageLayout, MessageLayouts,
 };
-use evenfall_store_format::segment::{self, Header};
+use evenfall_store_format::segment::{self, SegmentHeader};
 use evenfall_store_format::{Error, Field, FieldType, FileId, Kind, Result, Schema};
 use parquet::file::metadata::{
     FileMetaData, ParquetMetaData, ParquetMetaDataBuilder, ParquetMetaDataReader,
@@ -99,7 +99,7 @@ fn raw_chunk(schema: &Schema, mut fill: impl FnMut(&mut [u8])) -> Bytes {
             row[..8].copy_from_slice(&time.to_le_bytes());
             fill(row);
         }
-        let header = Header {
+        let header = SegmentHeader {
             kind: Kind::Data,
             entry_bytes: schema.record_bytes,
             file: CHUNK.file,

@@ -8,7 +8,7 @@ use evenfall_store_format::columnar::{GROUPS_PER_CHUNK, SEGMENTS_PER_GROUP};
 use evenfall_store_format::layout::{
     Layout, SEGMENT_BYTES, SEGMENT_HEADER_BYTES, SEGMENTS_PER_CHUNK,
 };
-use evenfall_store_format::segment::{self, Header};
+use evenfall_store_format::segment::{self, SegmentHeader};
 use evenfall_store_format::{Error, Field, FileId, Kind, Result, Schema};
 use parquet::basic::Type as Physical;
 use parquet::column::reader::ColumnReader;
@@ -97,7 +97,7 @@ impl Segments {
         for (slot, bytes) in (first..).zip(self.bytes.chunks_exact_mut(SEGMENT_BYTES)) {
             let after = about.tokens.partition_point(|(from, _)| *from <= slot);
             let token = after.checked_sub(1).map_or(0, |at| about.tokens[at].1);
-            let header = Header {
+            let header = SegmentHeader {
                 kind: Kind::Data,
                 entry_bytes: self.size as u16,
                 file: FileId(about.file),

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 
 use self::subscription::PushQueue;
 use super::protocol::{
-    BODY_BYTES_MAX, Freshness, HEADER_BYTES, Header, Malformed, Reply, Request, frame,
+    BODY_BYTES_MAX, FrameHeader, Freshness, HEADER_BYTES, MalformedFrame, Reply, Request, frame,
 };
 use super::source::Each;
 use super::wire_socket::{SocketReader, SocketWriter, split_plain};
@@ -154,8 +154,8 @@ fn broken(what: impl std::fmt::Display) -> StoreError {
     StoreError::Remote { what: format!("connection to the store: {what}"), is_retryable: false }
 }
 
-impl From<Malformed> for StoreError {
-    fn from(error: Malformed) -> Self {
+impl From<MalformedFrame> for StoreError {
+    fn from(error: MalformedFrame) -> Self {
         broken(error)
     }
 }
@@ -548,7 +548,7 @@ impl Client {
     }
 
     /// The next whole frame.
-    fn frame(&mut self) -> Result<(Header, Range<usize>), StoreError> {
+    fn frame(&mut self) -> Result<(FrameHeader, Range<usize>), StoreError> {
         loop {
             if let Some((header, body)) = frame(&self.input[self.came.clone()])? {
                 let start = self.came.start + HEADER_BYTES;

@@ -32,7 +32,7 @@ use evenfall_store_format::index::Summary;
 use evenfall_store_format::journal::Origin;
 use evenfall_store_format::layout::{SEGMENT_BYTES, parse_chunk_name};
 use evenfall_store_format::retention::Retention;
-use evenfall_store_format::volume::{Loss, Recovered};
+use evenfall_store_format::volume::{DiskLoss, Recovered};
 use evenfall_store_format::{
     Appender, Error, FileId, Kind, Reader, Schema, Sealed, Snapshot, Stage, TailRecords, Volume,
     VolumeConfig,
@@ -43,7 +43,7 @@ use self::encoder::Encodings;
 use self::non_primary::NonPrimaryFiles;
 use self::replication::Replication;
 use super::life_catalog::CatalogWriter;
-use super::names::membership::Membership;
+use super::names::membership::ClusterMembership;
 use super::publisher::PackPublisher;
 use super::uploads::{Uploads, restore_names};
 use super::{
@@ -173,7 +173,7 @@ pub struct OpenedStore {
     /// The store.
     pub store: Store,
     /// Dropped and damaged records.
-    pub losses: Vec<Loss>,
+    pub losses: Vec<DiskLoss>,
 }
 
 /// The result of a takeover.
@@ -182,7 +182,7 @@ pub struct TakenOver {
     /// Number of files that this node has taken over.
     pub files: usize,
     /// Losses in these files.
-    pub losses: Vec<Loss>,
+    pub losses: Vec<DiskLoss>,
     /// Files that could not be read yet, with the reason. This node has claimed them, and the next
     /// takeover tries again.
     pub failed: Vec<(String, StoreError)>,
@@ -343,11 +343,11 @@ impl Store {
     /// # Errors
     /// The errors of the names.
     pub fn is_new_life_due(&self) -> Result<bool, StoreError> {
-        Ok(self.shared.names.member().map_or(Ok(false), Membership::is_new_life_due)?)
+        Ok(self.shared.names.member().map_or(Ok(false), ClusterMembership::is_new_life_due)?)
     }
 
     /// The node's part in a cluster, if the store belongs to a cluster.
-    pub fn member(&self) -> Option<&dyn Membership> {
+    pub fn member(&self) -> Option<&dyn ClusterMembership> {
         self.shared.names.member()
     }
 
@@ -595,7 +595,7 @@ impl StoreEngine {
         disk: DiskDirectory,
         names: Names,
         bucket: Option<Bucket>,
-    ) -> Result<(Arc<Self>, Vec<Loss>), StoreError> {
+    ) -> Result<(Arc<Self>, Vec<DiskLoss>), StoreError> {
         let secret = evenfall_host::random::number().map_err(|error| StorageError::Failed {
             name: "/dev/urandom".into(),
             what: error.to_string(),
@@ -667,7 +667,7 @@ impl StoreEngine {
     }
 
     /// Puts the names of files into losses that state their numbers. The disk knows numbers only.
-    fn name_files(&self, losses: &mut [Loss]) {
+    fn name_files(&self, losses: &mut [DiskLoss]) {
         if losses.is_empty() {
             return;
         }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  Names ──> Embedded   one redb file; the lock of the directory keeps a second writer out
-//!       └──> Membership   of one node in names that several nodes share
+//!       └──> ClusterMembership   one node's, in names that several nodes share
 //!              └─ Member    in a Cluster; a lease keeps a second writer out
 //!                   ├─ Lease       held by a thread, asked before anything is acknowledged
 //!                   └─ NameService Etcd or Ordered: keys with transactions and leases
@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::DiskDirectory;
 use embedded::Embedded;
-use membership::Membership;
+use membership::ClusterMembership;
 
 /// The file in the store's directory.
 pub const FILE: &str = "names.redb";
@@ -262,7 +262,7 @@ pub struct ClusterConfig {
 /// The directory of names, as a writing store uses it.
 pub struct Names {
     local: Embedded,
-    member: Option<Box<dyn Membership>>,
+    member: Option<Box<dyn ClusterMembership>>,
     node: u32,
 }
 
@@ -394,11 +394,11 @@ impl Names {
 
     /// Token of this life; zero before the claim.
     pub fn token(&self) -> u32 {
-        self.member().map_or_else(|| self.local.token(), Membership::token)
+        self.member().map_or_else(|| self.local.token(), ClusterMembership::token)
     }
 
     /// The part in a cluster, if there is one.
-    pub fn member(&self) -> Option<&dyn Membership> {
+    pub fn member(&self) -> Option<&dyn ClusterMembership> {
         self.member.as_deref()
     }
 
@@ -412,7 +412,7 @@ impl Names {
     /// # Errors
     /// [`NamesError::LeaseLost`].
     pub fn check_lease(&self) -> Result<(), NamesError> {
-        self.member().map_or(Ok(()), Membership::check_lease)
+        self.member().map_or(Ok(()), ClusterMembership::check_lease)
     }
 
     /// Whether a finished request may be acknowledged. A request that outlives this node

@@ -43,15 +43,15 @@ const WORDS_BYTES_MAX: usize = 256;
 
 /// Why bytes are no frame of this protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Malformed(pub &'static str);
+pub struct MalformedFrame(pub &'static str);
 
-impl std::fmt::Display for Malformed {
+impl std::fmt::Display for MalformedFrame {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "no frame of the store's protocol: {}", self.0)
     }
 }
 
-impl std::error::Error for Malformed {}
+impl std::error::Error for MalformedFrame {}
 
 /// How new the records are that a reader wants. A reader says so with each request, as the number
 /// of the variant.
@@ -80,7 +80,7 @@ impl Freshness {
 
 /// The head of every frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct FrameHeader {
     /// Bytes of the body.
     pub length: usize,
     /// Number that the client gave the request.
@@ -91,7 +91,7 @@ pub struct Header {
     detail: u8,
 }
 
-impl Header {
+impl FrameHeader {
     /// Credit that the frame spends.
     pub fn cost(&self) -> u64 {
         (HEADER_BYTES + self.length) as u64
@@ -106,19 +106,19 @@ impl Header {
 /// The first frame of these bytes; `None` while it is not whole.
 ///
 /// # Errors
-/// [`Malformed`] as soon as the header shows that the bytes are no frame.
-pub fn frame(bytes: &[u8]) -> Result<Option<(Header, &[u8])>, Malformed> {
+/// [`MalformedFrame`] as soon as the header shows that the bytes are no frame.
+pub fn frame(bytes: &[u8]) -> Result<Option<(FrameHeader, &[u8])>, MalformedFrame> {
     let Some((head, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
     let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     let length = word(0) as usize;
     if length > BODY_BYTES_MAX {
-        return Err(Malformed("a body over the limit"));
+        return Err(MalformedFrame("a body over the limit"));
     }
     if head[14] != 0 || head[15] != 0 {
-        return Err(Malformed("reserved bytes are not zero"));
+        return Err(MalformedFrame("reserved bytes are not zero"));
     }
     let (request, extra) = (word(4), word(8));
-    let header = Header { length, request, extra, kind: head[12], detail: head[13] };
+    let header = FrameHeader { length, request, extra, kind: head[12], detail: head[13] };
     Ok(rest.get(..length).map(|body| (header, body)))
 }
 
@@ -346,42 +346,42 @@ pub enum Reply<'a> {
 struct Cursor<'a>(&'a [u8]);
 
 impl<'a> Cursor<'a> {
-    fn take(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
-        let (taken, rest) = self.0.split_at_checked(len).ok_or(Malformed("cut short"))?;
+    fn take(&mut self, len: usize) -> Result<&'a [u8], MalformedFrame> {
+        let (taken, rest) = self.0.split_at_checked(len).ok_or(MalformedFrame("cut short"))?;
         self.0 = rest;
         Ok(taken)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        let (taken, rest) = self.0.split_first_chunk::<N>().ok_or(Malformed("cut short"))?;
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], MalformedFrame> {
+        let (taken, rest) = self.0.split_first_chunk::<N>().ok_or(MalformedFrame("cut short"))?;
         self.0 = rest;
         Ok(*taken)
     }
 
-    fn u16(&mut self) -> Result<u16, Malformed> {
+    fn u16(&mut self) -> Result<u16, MalformedFrame> {
         self.array().map(u16::from_le_bytes)
     }
 
-    fn u32(&mut self) -> Result<u32, Malformed> {
+    fn u32(&mut self) -> Result<u32, MalformedFrame> {
         self.array().map(u32::from_le_bytes)
     }
 
-    fn u64(&mut self) -> Result<u64, Malformed> {
+    fn u64(&mut self) -> Result<u64, MalformedFrame> {
         self.array().map(u64::from_le_bytes)
     }
 
-    fn i64(&mut self) -> Result<i64, Malformed> {
+    fn i64(&mut self) -> Result<i64, MalformedFrame> {
         self.array().map(i64::from_le_bytes)
     }
 
-    fn range(&mut self) -> Result<Range<u64>, Malformed> {
+    fn range(&mut self) -> Result<Range<u64>, MalformedFrame> {
         Ok(self.u64()?..self.u64()?)
     }
 
-    fn name(&mut self) -> Result<&'a str, Malformed> {
+    fn name(&mut self) -> Result<&'a str, MalformedFrame> {
         let len = usize::from(self.u16()?);
         if len > NAME_BYTES_MAX {
-            return Err(Malformed("a name over the limit"));
+            return Err(MalformedFrame("a name over the limit"));
         }
         text(self.take(len)?)
     }
@@ -390,17 +390,17 @@ impl<'a> Cursor<'a> {
         std::mem::take(&mut self.0)
     }
 
-    fn end(&self) -> Result<(), Malformed> {
-        if self.0.is_empty() { Ok(()) } else { Err(Malformed("bytes left over")) }
+    fn end(&self) -> Result<(), MalformedFrame> {
+        if self.0.is_empty() { Ok(()) } else { Err(MalformedFrame("bytes left over")) }
     }
 }
 
-fn text(bytes: &[u8]) -> Result<&str, Malformed> {
-    std::str::from_utf8(bytes).map_err(|_| Malformed("text that is not UTF-8"))
+fn text(bytes: &[u8]) -> Result<&str, MalformedFrame> {
+    std::str::from_utf8(bytes).map_err(|_| MalformedFrame("text that is not UTF-8"))
 }
 
-fn schema_of(bytes: &[u8]) -> Result<Schema, Malformed> {
-    serde_json::from_slice(bytes).map_err(|_| Malformed("a schema that is not one"))
+fn schema_of(bytes: &[u8]) -> Result<Schema, MalformedFrame> {
+    serde_json::from_slice(bytes).map_err(|_| MalformedFrame("a schema that is not one"))
 }
 
 fn json_of(value: &impl serde::Serialize) -> Vec<u8> {
@@ -441,8 +441,8 @@ impl<'a> Request<'a> {
     /// Reads the request of a frame.
     ///
     /// # Errors
-    /// [`Malformed`].
-    pub fn decode(header: &Header, body: &'a [u8]) -> Result<Self, Malformed> {
+    /// [`MalformedFrame`].
+    pub fn decode(header: &FrameHeader, body: &'a [u8]) -> Result<Self, MalformedFrame> {
         let (mut cursor, file) = (Cursor(body), header.extra);
         let details = match header.kind {
             // The level of an append is read below.
@@ -451,10 +451,10 @@ impl<'a> Request<'a> {
             _ => 0,
         };
         if header.detail > details {
-            return Err(Malformed("a level without an append, or a freshness without a read"));
+            return Err(MalformedFrame("a level without an append, or a freshness without a read"));
         }
         let request = match header.kind {
-            1 if cursor.u32()? != MAGIC => return Err(Malformed("another protocol")),
+            1 if cursor.u32()? != MAGIC => return Err(MalformedFrame("another protocol")),
             1 => Self::Hello { version: cursor.u32()? },
             2 => {
                 let (name, schema) = (cursor.name()?, cursor.rest());
@@ -463,7 +463,7 @@ impl<'a> Request<'a> {
             }
             3 => {
                 let level = StoreAckLevel::of_number(header.detail);
-                let level = level.ok_or(Malformed("a level that is none"))?;
+                let level = level.ok_or(MalformedFrame("a level that is none"))?;
                 Self::Append { file, level, records: cursor.rest() }
             }
             4 => Self::Record { file, number: cursor.u64()? },
@@ -475,14 +475,17 @@ impl<'a> Request<'a> {
             10 => Self::List { after: cursor.name()? },
             11 => {
                 let (name, entry) = (cursor.name()?, serde_json::from_slice(cursor.rest()));
-                Self::Follow { name, entry: entry.map_err(|_| Malformed("an entry that is none"))? }
+                Self::Follow {
+                    name,
+                    entry: entry.map_err(|_| MalformedFrame("an entry that is none"))?,
+                }
             }
             12 => Self::Copy { file, first: cursor.u64()?, records: cursor.rest() },
             13 => Self::Subscribe { file, first: cursor.u64()?, credit: cursor.u64()? },
             14 => Self::Grant { credit: cursor.u64()? },
             15 => Self::Unsubscribe,
             16 => Self::Wait { time_ms: cursor.u32()?, ends: known_ends(&mut cursor)? },
-            _ => return Err(Malformed("a request that is none")),
+            _ => return Err(MalformedFrame("a request that is none")),
         };
         cursor.end()?;
         Ok(request)
@@ -594,12 +597,12 @@ impl<'a> Reply<'a> {
     /// Reads the reply of a frame.
     ///
     /// # Errors
-    /// [`Malformed`].
-    pub fn decode(header: &Header, body: &'a [u8]) -> Result<Self, Malformed> {
+    /// [`MalformedFrame`].
+    pub fn decode(header: &FrameHeader, body: &'a [u8]) -> Result<Self, MalformedFrame> {
         let mut cursor = Cursor(body);
         let reply = match header.kind {
             129 => Self::Hello { version: cursor.u32()?, requests_max: cursor.u32()? },
-            130 | 135 if header.detail > 1 => return Err(Malformed("a flag that is none")),
+            130 | 135 if header.detail > 1 => return Err(MalformedFrame("a flag that is none")),
             130 => Self::Opened {
                 file: cursor.u32()?,
                 numbers: cursor.range()?,
@@ -619,10 +622,10 @@ impl<'a> Reply<'a> {
             137 => Self::Pushed { first: cursor.u64()?, bytes: cursor.rest() },
             138 => {
                 let why = SubscriptionEnd::ALL.get(usize::from(header.detail)).copied();
-                let why = why.ok_or(Malformed("a reason that is none"))?;
+                let why = why.ok_or(MalformedFrame("a reason that is none"))?;
                 Self::Ended { why, next: cursor.u64()?, kept: cursor.u64()? }
             }
-            _ => return Err(Malformed("a reply that is none")),
+            _ => return Err(MalformedFrame("a reply that is none")),
         };
         cursor.end()?;
         Ok(reply)
@@ -684,7 +687,7 @@ impl<'a> Reply<'a> {
     }
 }
 
-fn listed(cursor: &mut Cursor<'_>) -> Result<Vec<FileListing>, Malformed> {
+fn listed(cursor: &mut Cursor<'_>) -> Result<Vec<FileListing>, MalformedFrame> {
     let mut files = Vec::new();
     while !cursor.0.is_empty() {
         let (name, records) = (cursor.name()?.to_owned(), cursor.u64()?);
@@ -701,11 +704,11 @@ pub(crate) fn fits_wait(ends: &[KnownEnd]) -> bool {
     ends.len() <= WAIT_FILES_MAX && 4 + bytes <= BODY_BYTES_MAX
 }
 
-fn known_ends(cursor: &mut Cursor<'_>) -> Result<Vec<KnownEnd>, Malformed> {
+fn known_ends(cursor: &mut Cursor<'_>) -> Result<Vec<KnownEnd>, MalformedFrame> {
     let mut ends = Vec::new();
     while !cursor.0.is_empty() {
         if ends.len() == WAIT_FILES_MAX {
-            return Err(Malformed("a wait for files over the limit"));
+            return Err(MalformedFrame("a wait for files over the limit"));
         }
         ends.push(KnownEnd { name: cursor.name()?.to_owned(), end: cursor.u64()? });
     }

@@ -35,7 +35,7 @@ use bytes::Bytes;
 
 use crate::error::{Error, Result};
 use crate::layout::{FileId, Kind, PAYLOAD_BYTES, SEGMENT_BYTES, SEGMENT_HEADER_BYTES};
-use crate::segment::{self, Header};
+use crate::segment::{self, SegmentHeader};
 
 /// Children of an inner node. With 32, the summaries of children take a twentieth of a node, and
 /// the tree of a file of a terabyte has height four.
@@ -399,7 +399,7 @@ impl Builder {
         for (slot, summary) in body.zip(self.entries.iter()) {
             summary.write(slot);
         }
-        let header = Header {
+        let header = SegmentHeader {
             kind: Kind::Index,
             entry_bytes: size as u16,
             file,

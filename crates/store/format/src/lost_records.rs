@@ -20,7 +20,7 @@ use bytes::{Bytes, BytesMut};
 
 use crate::journal::Origin;
 use crate::layout::{Kind, SEGMENT_BYTES, SEGMENT_HEADER_BYTES};
-use crate::segment::{self, Header, Sealed};
+use crate::segment::{self, Sealed, SegmentHeader};
 
 /// The records of a file behind its last full segments, or a part of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -156,7 +156,7 @@ pub(crate) fn seal_slots(
     bytes.resize(SEGMENT_BYTES, 0);
     let size = usize::from(origin.record_bytes);
     let count = mark_lost(&mut bytes[SEGMENT_HEADER_BYTES..], size, slots, lost);
-    let header = Header {
+    let header = SegmentHeader {
         kind: Kind::Data,
         entry_bytes: origin.record_bytes,
         file: origin.file,

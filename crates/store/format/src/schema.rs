@@ -79,7 +79,7 @@ pub enum Sides {
 /// The order in which records arrive at a file. Programs that append from a feed or a table follow
 /// these settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Arrival {
+pub struct ArrivalOrder {
     /// Window in which late records are sorted in before they are appended. Duplicates are dropped,
     /// and records beyond the window are refused. With zero, records must arrive in order of time.
     #[serde(default)]
@@ -93,7 +93,7 @@ pub struct Arrival {
     pub sides: Option<Sides>,
 }
 
-impl Arrival {
+impl ArrivalOrder {
     fn is_plain(&self) -> bool {
         *self == Self::default()
     }
@@ -116,8 +116,8 @@ pub struct Schema {
     #[serde(default)]
     pub zone: String,
     /// The order in which records arrive.
-    #[serde(default, skip_serializing_if = "Arrival::is_plain")]
-    pub arrival: Arrival,
+    #[serde(default, skip_serializing_if = "ArrivalOrder::is_plain")]
+    pub arrival: ArrivalOrder,
 }
 
 impl Schema {
@@ -150,7 +150,7 @@ impl Schema {
         };
         let fields = fields.iter().map(place).collect();
         let (date, zone) = (String::new(), String::new());
-        let arrival = Arrival::default();
+        let arrival = ArrivalOrder::default();
         Self { record_bytes: offset, fields, price_decimals: 0, trading_date: date, zone, arrival }
     }
 

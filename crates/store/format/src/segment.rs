@@ -23,7 +23,7 @@ pub const VERSION: u8 = 1;
 
 /// The header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct SegmentHeader {
     /// Kind of the contents.
     pub kind: Kind,
     /// Bytes of one record or index entry.
@@ -47,7 +47,7 @@ fn checksum(bytes: &[u8]) -> u32 {
 ///
 /// # Panics
 /// When `bytes` is not [`SEGMENT_BYTES`] long.
-pub fn seal(header: &Header, bytes: &mut [u8]) {
+pub fn seal(header: &SegmentHeader, bytes: &mut [u8]) {
     assert_eq!(bytes.len(), SEGMENT_BYTES, "a segment has one size");
     bytes[..4].copy_from_slice(&MAGIC);
     bytes[4] = VERSION;
@@ -65,7 +65,7 @@ pub fn seal(header: &Header, bytes: &mut [u8]) {
 ///
 /// # Errors
 /// [`Error::Damaged`] or [`Error::Version`], naming `place`.
-pub fn open(bytes: &[u8], place: &str) -> Result<Header> {
+pub fn open(bytes: &[u8], place: &str) -> Result<SegmentHeader> {
     if bytes.len() != SEGMENT_BYTES {
         return Err(Error::damaged(place, format!("{} bytes of {SEGMENT_BYTES}", bytes.len())));
     }
@@ -94,12 +94,12 @@ pub fn open(bytes: &[u8], place: &str) -> Result<Header> {
 
 /// The header of a segment without a check of the checksum; `None` when the bytes cannot be a
 /// segment.
-pub fn header(bytes: &[u8]) -> Option<Header> {
+pub fn header(bytes: &[u8]) -> Option<SegmentHeader> {
     if bytes.len() != SEGMENT_BYTES {
         return None;
     }
     let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
-    Some(Header {
+    Some(SegmentHeader {
         kind: Kind::from_letter(bytes[5])?,
         entry_bytes: u16::from_le_bytes([bytes[6], bytes[7]]),
         file: FileId(u64::from_le_bytes(bytes[8..16].try_into().expect("eight bytes"))),
@@ -113,7 +113,7 @@ pub fn header(bytes: &[u8]) -> Option<Header> {
 ///
 /// # Errors
 /// As [`open`]; [`Error::Damaged`] for a whole segment at the wrong place.
-pub fn expect(bytes: &[u8], kind: Kind, file: FileId, number: u32) -> Result<Header> {
+pub fn expect(bytes: &[u8], kind: Kind, file: FileId, number: u32) -> Result<SegmentHeader> {
     let place = format!("segment {number} of {}-{file}", kind.letter());
     let header = open(bytes, &place)?;
     if (header.kind, header.file, header.number) != (kind, file, number) {
@@ -140,8 +140,8 @@ pub struct Sealed {
 mod tests {
     use super::*;
 
-    fn sample() -> (Header, Vec<u8>) {
-        let header = Header {
+    fn sample() -> (SegmentHeader, Vec<u8>) {
+        let header = SegmentHeader {
             kind: Kind::Data,
             entry_bytes: 16,
             file: FileId(5),

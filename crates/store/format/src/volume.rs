@@ -23,7 +23,7 @@ mod tests;
 mod verify;
 
 use self::held::HoldPasses;
-pub use recovery::{Loss, PartialSegment, Recovered, RecoveredFile, join_ranges};
+pub use recovery::{DiskLoss, PartialSegment, Recovered, RecoveredFile, join_ranges};
 pub use verify::{Finding, Verification, verify};
 
 use core::ops::Range;

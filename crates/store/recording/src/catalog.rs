@@ -9,7 +9,7 @@ use evenfall_store_engine::{
     StoreConfig, StoreError, user_key_from_environment,
 };
 use evenfall_store_format::Schema;
-use evenfall_store_format::schema::Arrival;
+use evenfall_store_format::schema::ArrivalOrder;
 
 use crate::files::{beside, message_file};
 use crate::snapshot::RecordingSnapshot;
@@ -27,7 +27,7 @@ pub struct RecordingFiles {
     /// Its name.
     pub name: String,
     /// How messages come to the recording.
-    pub arrival: Arrival,
+    pub arrival: ArrivalOrder,
     /// Files of messages, by stream.
     streams: BTreeMap<u32, Vec<FileListing>>,
     /// Files of frames, of trades and quotes, and of UTC.

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 pub use evenfall_feed_formats::books::PriceLevel;
 use evenfall_feed_formats::books::levels::{LevelBooks, MarketMessage};
 use evenfall_feed_formats::books::{Books, BooksConfig, OrderSide};
-use evenfall_feed_formats::codec::{self, Clock, Codec, DAY_NS};
+use evenfall_feed_formats::codec::{self, Codec, DAY_NS, TimeOrigin};
 use evenfall_feed_formats::event::PRICE_DECIMALS;
 use evenfall_feed_formats::itch::{Stock, Symbols, View};
 
@@ -66,13 +66,13 @@ impl DepthTime {
 /// would take longer than the books.
 struct StatedLimit {
     at_ns: i64,
-    clock: Clock,
+    clock: TimeOrigin,
     /// The instants of the day of `at_ns`, and its place in that day.
     day: Option<(std::ops::Range<i64>, u64)>,
 }
 
 impl StatedLimit {
-    fn new(at_ns: i64, clock: Clock) -> Self {
+    fn new(at_ns: i64, clock: TimeOrigin) -> Self {
         let day = || {
             let date = clock.date_of(at_ns)?;
             let midnight = clock.of_day_ns(date, 0)?;
@@ -80,21 +80,21 @@ impl StatedLimit {
             Some((midnight..next, u64::try_from(at_ns - midnight).ok()?))
         };
         let day = match clock {
-            Clock::Epoch => None,
-            Clock::Midnight { .. } => day(),
+            TimeOrigin::Epoch => None,
+            TimeOrigin::Midnight { .. } => day(),
         };
         Self { at_ns, clock, day }
     }
 
     fn is_later(&self, stated_ns: u64, recorded: &RecordedMessage) -> bool {
         match (self.clock, &self.day) {
-            (Clock::Epoch, _) => i64::try_from(stated_ns).map_or(true, |ns| ns > self.at_ns),
-            (Clock::Midnight { .. }, Some((day, limit_ns))) => {
+            (TimeOrigin::Epoch, _) => i64::try_from(stated_ns).map_or(true, |ns| ns > self.at_ns),
+            (TimeOrigin::Midnight { .. }, Some((day, limit_ns))) => {
                 recorded.time_ns >= day.end
                     || (recorded.time_ns >= day.start && stated_ns % DAY_NS > *limit_ns)
             }
             // A moment beyond all calendars.
-            (Clock::Midnight { .. }, None) => self.at_ns < 0,
+            (TimeOrigin::Midnight { .. }, None) => self.at_ns < 0,
         }
     }
 }
@@ -243,7 +243,7 @@ impl RecordingSnapshot {
             if let DepthTime::Stated(at_ns) = at {
                 let Some(stated_ns) = Books::stated_ns(format, &recorded.bytes) else { continue };
                 let limit = limit.get_or_insert_with(|| {
-                    let clock = codec::of(format).map_or(Clock::Epoch, |codec| codec.clock());
+                    let clock = codec::of(format).map_or(TimeOrigin::Epoch, |codec| codec.clock());
                     StatedLimit::new(at_ns, clock)
                 });
                 if limit.is_later(stated_ns, &recorded) {

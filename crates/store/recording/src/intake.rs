@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use evenfall_feed_formats::codec::{self, Clock, Codec};
+use evenfall_feed_formats::codec::{self, Codec, TimeOrigin};
 use evenfall_feed_formats::{Date, FeedError, FeedMessage, MessageSource};
 use evenfall_store_engine::{RecordSource, StoreError};
 
@@ -97,8 +97,8 @@ impl FeedDay {
     /// # Errors
     /// [`IntakeFailure::UnknownDay`].
     pub fn check(self, first: Option<&FeedMessage>) -> Result<(), IntakeFailure> {
-        let clock = first.map_or(Clock::Epoch, clock_of);
-        match clock == Clock::Epoch || self.date.is_some() {
+        let clock = first.map_or(TimeOrigin::Epoch, clock_of);
+        match clock == TimeOrigin::Epoch || self.date.is_some() {
             true => Ok(()),
             false => Err(IntakeFailure::UnknownDay),
         }
@@ -116,8 +116,8 @@ impl FeedDay {
 }
 
 /// The clock of a message's own time. A capture may hold messages of several formats.
-fn clock_of(message: &FeedMessage) -> Clock {
-    codec::of(message.format).map_or(Clock::Epoch, Codec::clock)
+fn clock_of(message: &FeedMessage) -> TimeOrigin {
+    codec::of(message.format).map_or(TimeOrigin::Epoch, Codec::clock)
 }
 
 /// Refuses the name of a recording that has messages, and a name that no new recording may have.

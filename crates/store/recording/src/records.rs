@@ -42,7 +42,7 @@ use evenfall_store_format::messages::parts::{
     FIRST_PART, MIDDLE_PART, PartKind, PartRecord, is_parted, split_own_time,
 };
 use evenfall_store_format::messages::{FORMAT_AT, PART};
-use evenfall_store_format::schema::Arrival;
+use evenfall_store_format::schema::ArrivalOrder;
 use evenfall_store_format::{Field, FieldType, Schema};
 
 /// Bytes in front of the message.
@@ -83,7 +83,7 @@ fn head_bytes(schema: &Schema) -> usize {
     if schema.field("format").is_some() { HEAD_BYTES } else { UNTAGGED_HEAD_BYTES }
 }
 
-pub(crate) fn sized_schema(record_bytes: u16, arrival: &Arrival, head_bytes: usize) -> Schema {
+pub(crate) fn sized_schema(record_bytes: u16, arrival: &ArrivalOrder, head_bytes: usize) -> Schema {
     let mut schema = Schema::of(&[("time", FieldType::Time), ("number", FieldType::U64)]);
     let mut add = |name: &str, offset, len, kind| {
         let name = name.to_owned();

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use evenfall_feed_formats::Format;
 #[cfg(feature = "arrow")]
 use evenfall_feed_formats::codec::Codec;
-use evenfall_feed_formats::codec::{self, Clock};
+use evenfall_feed_formats::codec::{self, TimeOrigin};
 use evenfall_store_engine::{FileListing, KnownEnd, RecordSource, StoreError};
 use evenfall_store_format::layout::record_time;
 use evenfall_store_format::messages::parts::{PartKind, messages_between};
@@ -516,15 +516,15 @@ impl RecordingSnapshot {
     ///
     /// # Errors
     /// The errors of the source.
-    pub fn venue_clock(&self) -> Result<Clock, StoreError> {
+    pub fn venue_clock(&self) -> Result<TimeOrigin, StoreError> {
         for stream in &self.streams {
             let mut replay = stream.replay(&*self.source, 0..u64::MAX, &ALL_TIMES)?;
             if let Some(recorded) = replay.next_message()? {
                 let format = recorded.format.map_or_else(|| self.untagged_format(), Ok)?;
-                return Ok(codec::of(format).map_or(Clock::Epoch, codec::Codec::clock));
+                return Ok(codec::of(format).map_or(TimeOrigin::Epoch, codec::Codec::clock));
             }
         }
-        Ok(Clock::Epoch)
+        Ok(TimeOrigin::Epoch)
     }
 
     /// Gives the selected messages, decoded, until `each` breaks. With a symbol, only messages of

@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use evenfall_feed_formats::Date;
-use evenfall_feed_formats::codec::{Clock, DAY_NS};
+use evenfall_feed_formats::codec::{DAY_NS, TimeOrigin};
 use evenfall_store_format::retention::TIMES_OF_DAY_END_NS;
 
 /// The allowed forms of a time.
@@ -101,7 +101,7 @@ impl std::error::Error for TimeRangeError {}
 pub fn resolve_range(
     first: Option<TimeArg>,
     last: Option<TimeArg>,
-    clock: Clock,
+    clock: TimeOrigin,
     span: Option<(i64, i64)>,
 ) -> Result<RangeInclusive<i64>, TimeRangeError> {
     let lacks_day = [first, last].into_iter().flatten().any(TimeArg::lacks_day);
@@ -128,7 +128,7 @@ impl TimeArg {
     /// that no calendar has.
     pub fn of_wall_ns(wall_ns: i64) -> Option<Self> {
         let day_ns = wall_ns.rem_euclid(DAY_NS as i64);
-        Some(Self::Civil(Clock::Epoch.date_of(wall_ns)?, day_ns.unsigned_abs()))
+        Some(Self::Civil(TimeOrigin::Epoch.date_of(wall_ns)?, day_ns.unsigned_abs()))
     }
 
     /// Whether the time is on a day that the messages must tell.
@@ -143,7 +143,7 @@ impl TimeArg {
 
     /// The instant, by the venue's clock. `only_day` is the only day of the messages; without it a
     /// time of day stays a number of nanoseconds since midnight.
-    pub fn resolve(self, clock: Clock, only_day: Option<Date>, end: RangeEnd) -> Option<i64> {
+    pub fn resolve(self, clock: TimeOrigin, only_day: Option<Date>, end: RangeEnd) -> Option<i64> {
         match (self, only_day) {
             (Self::Instant(ns), _) => Some(ns),
             (Self::Civil(date, day_ns), _) => clock.of_day_ns(date, day_ns),
@@ -175,7 +175,7 @@ fn time_arg(text: &str) -> Result<TimeArg, String> {
     let day_ns = time_of_day(clock).ok_or_else(wrong)?;
     let Some(offset) = offset else { return Ok(TimeArg::Civil(date, day_ns)) };
     let offset_ns = offset_seconds(offset).ok_or_else(wrong)? * NANOS;
-    let utc = Clock::Epoch.of_day_ns(date, day_ns).and_then(|ns| ns.checked_sub(offset_ns));
+    let utc = TimeOrigin::Epoch.of_day_ns(date, day_ns).and_then(|ns| ns.checked_sub(offset_ns));
     utc.map(TimeArg::Instant).ok_or_else(wrong)
 }
 
@@ -250,9 +250,9 @@ fn time_of_day(text: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    const NEW_YORK: Clock = Clock::Midnight { zone: "America/New_York" };
+    const NEW_YORK: TimeOrigin = TimeOrigin::Midnight { zone: "America/New_York" };
 
-    fn at(text: &str, clock: Clock, end: RangeEnd) -> i64 {
+    fn at(text: &str, clock: TimeOrigin, end: RangeEnd) -> i64 {
         let time: TimeArg = text.parse().unwrap_or_else(|why| panic!("{why}"));
         time.resolve(clock, None, end).expect("an instant")
     }
@@ -277,7 +277,7 @@ mod tests {
         ] {
             assert_eq!(at(text, NEW_YORK, RangeEnd::First), open, "{text}");
         }
-        assert_eq!(at("2019-12-30 14:30", Clock::Epoch, RangeEnd::First), open);
+        assert_eq!(at("2019-12-30 14:30", TimeOrigin::Epoch, RangeEnd::First), open);
         let day = Some("2019-12-30".parse().expect("a date"));
         let of_day = time_arg("09:30").expect("a time");
         assert_eq!(of_day.resolve(NEW_YORK, day, RangeEnd::First), Some(open));

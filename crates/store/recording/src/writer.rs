@@ -10,7 +10,7 @@ use evenfall_store_format::Schema;
 use evenfall_store_format::messages::parts::{
     PARTED_RECORD_BYTES, PartRecord, PartedMessage, parted_schema,
 };
-use evenfall_store_format::schema::Arrival;
+use evenfall_store_format::schema::ArrivalOrder;
 
 use evenfall_store_engine::{Store, StoreAckLevel, StoreError, StoreFile};
 
@@ -102,7 +102,7 @@ fn name_and_schema(
     stream: u32,
     class: u16,
     layout: RecordLayout,
-    arrival: &Arrival,
+    arrival: &ArrivalOrder,
 ) -> (String, Schema) {
     match layout {
         RecordLayout::Parted => (messages_name(recording, stream), parted_schema(arrival)),
@@ -121,7 +121,7 @@ pub struct RecordingWriter<'a> {
     messages: u64,
     /// The time by which the last message is indexed; `None` when an earlier process recorded it.
     indexed_ns: Option<i64>,
-    arrival: Arrival,
+    arrival: ArrivalOrder,
     /// How messages lie in records. A recording keeps the layout with which it began.
     layout: RecordLayout,
     /// Set when the writer is to give up what its store refuses.
@@ -140,7 +140,7 @@ impl<'a> RecordingWriter<'a> {
         streams: u32,
         level: StoreAckLevel,
     ) -> Result<Self, StoreError> {
-        Self::with_arrival(store, name, streams, level, Arrival::default())
+        Self::with_arrival(store, name, streams, level, ArrivalOrder::default())
     }
 
     /// Records with a note in the files on how messages come. An existing recording keeps its own
@@ -153,7 +153,7 @@ impl<'a> RecordingWriter<'a> {
         name: &str,
         streams: u32,
         level: StoreAckLevel,
-        arrival: Arrival,
+        arrival: ArrivalOrder,
     ) -> Result<Self, StoreError> {
         let catalog = Catalog::read(store)?;
         catalog.expect_no_file(name)?;

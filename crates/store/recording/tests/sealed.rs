@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
-use evenfall_feed_formats::codec::{Clock, LOBSTER};
+use evenfall_feed_formats::codec::{LOBSTER, TimeOrigin};
 use evenfall_feed_formats::synthetic::{Config, Generator};
 use evenfall_feed_formats::{FeedMessage, Format, MessageSource, codec, open as open_feed};
 use evenfall_store_engine::{
@@ -275,7 +275,7 @@ fn days(path: &Path, days: i64) -> Vec<(i64, FeedMessage)> {
     let messages: Vec<FeedMessage> = std::iter::from_fn(next).collect();
     let origin = |message: &FeedMessage| match codec::of(message.format).map(|codec| codec.clock())
     {
-        Some(Clock::Midnight { .. }) => MIDNIGHT_NS,
+        Some(TimeOrigin::Midnight { .. }) => MIDNIGHT_NS,
         _ => 0,
     };
     let day = |day: i64| {

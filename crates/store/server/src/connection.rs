@@ -22,10 +22,10 @@ use self::pushes::{AwaitedFile, LaterReply, PushTable, PushThread};
 use self::replies::ReplyWriter;
 use super::users::{FileRight, StoreUser, UserSession};
 use super::{ConnectionState, Served, connection_thread};
-use evenfall_store_engine::names::membership::Membership;
+use evenfall_store_engine::names::membership::ClusterMembership;
 use evenfall_store_engine::protocol::{
-    BODY_BYTES_MAX, Freshness, HEADER_BYTES, Header, Malformed, NAME_BYTES_MAX, Reply, Request,
-    SCHEMA_BYTES_MAX, VERSION, VERSION_MIN, frame, listed_bytes, schema_bytes,
+    BODY_BYTES_MAX, FrameHeader, Freshness, HEADER_BYTES, MalformedFrame, NAME_BYTES_MAX, Reply,
+    Request, SCHEMA_BYTES_MAX, VERSION, VERSION_MIN, frame, listed_bytes, schema_bytes,
 };
 use evenfall_store_engine::wire_socket::SocketReader;
 use evenfall_store_engine::{
@@ -84,8 +84,8 @@ impl From<io::Error> for Broken {
     }
 }
 
-impl From<Malformed> for Broken {
-    fn from(_: Malformed) -> Self {
+impl From<MalformedFrame> for Broken {
+    fn from(_: MalformedFrame) -> Self {
         Self::Malformed
     }
 }
@@ -289,7 +289,7 @@ impl Connection {
         }
     }
 
-    fn answer(&mut self, header: &Header, request: Request<'_>) -> Result<(), Broken> {
+    fn answer(&mut self, header: &FrameHeader, request: Request<'_>) -> Result<(), Broken> {
         if let Request::Hello { version } = request {
             return self.greet(header, version);
         }
@@ -360,7 +360,7 @@ impl Connection {
         Ok(&self.pushes.insert(pushes).table)
     }
 
-    fn greet(&mut self, header: &Header, version: u32) -> Result<(), Broken> {
+    fn greet(&mut self, header: &FrameHeader, version: u32) -> Result<(), Broken> {
         if self.is_greeted || !(VERSION_MIN..=VERSION).contains(&version) {
             let what = format!(
                 "hello of version {version}: say hello once, with a version from {VERSION_MIN} to \
@@ -389,7 +389,7 @@ impl Connection {
 
     fn open(
         &mut self,
-        header: &Header,
+        header: &FrameHeader,
         name: &str,
         schema: Option<Schema>,
     ) -> Result<(), StoreError> {
@@ -449,10 +449,15 @@ impl Connection {
         own_file(&self.served.store, &open.file)
     }
 
-    fn follow(&mut self, header: &Header, name: &str, entry: &Entry) -> Result<(), StoreError> {
+    fn follow(
+        &mut self,
+        header: &FrameHeader,
+        name: &str,
+        entry: &Entry,
+    ) -> Result<(), StoreError> {
         let file = self.served.store.follow(name, entry)?;
         let number = self.number(ReadableFile::Ours(Arc::clone(&file)), entry.token)?;
-        let node = self.served.store.member().map_or(0, Membership::node);
+        let node = self.served.store.member().map_or(0, ClusterMembership::node);
         // Records that are not synced here do not count as copied, so the primary sends them again.
         let numbers = 0..file.durable.load(Relaxed);
         let reply = Reply::Followed { file: number, numbers, node };
@@ -462,7 +467,7 @@ impl Connection {
 
     fn append(
         &mut self,
-        header: &Header,
+        header: &FrameHeader,
         file: u32,
         level: StoreAckLevel,
         records: &[u8],
@@ -476,7 +481,7 @@ impl Connection {
 
     fn copy(
         &mut self,
-        header: &Header,
+        header: &FrameHeader,
         file: u32,
         first: u64,
         records: &[u8],
@@ -492,7 +497,7 @@ impl Connection {
     /// Answers an append, or hands it to the thread that waits for its commit.
     fn taken(
         &mut self,
-        header: &Header,
+        header: &FrameHeader,
         file: u32,
         level: StoreAckLevel,
         begun: Result<(u64, u64), StoreError>,
@@ -559,7 +564,7 @@ impl Connection {
         self.pending.as_ref().map(|(sender, _)| sender).ok_or(Broken::Socket)
     }
 
-    fn list(&mut self, header: &Header, after: &str) -> Result<(), StoreError> {
+    fn list(&mut self, header: &FrameHeader, after: &str) -> Result<(), StoreError> {
         // The parts of a list are of one moment, and cost one look at the cluster.
         if after < LAST_NAME && (after.is_empty() || self.listing.is_empty()) {
             self.listing = self.served.store.readable_files(header.read_freshness())?;
@@ -589,7 +594,7 @@ impl Connection {
         Ok(())
     }
 
-    fn read(&self, header: &Header, request: &Request<'_>) -> Result<(), StoreError> {
+    fn read(&self, header: &FrameHeader, request: &Request<'_>) -> Result<(), StoreError> {
         let file = self.files.get(header.extra as usize).ok_or_else(|| unopened(header.extra))?;
         let reader = self.served.store.reader_of(&file.file, header.read_freshness())?;
         let of_primary = header.read_freshness() == Freshness::Primary;

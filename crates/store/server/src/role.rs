@@ -13,7 +13,7 @@ use evenfall_runtime::service::Observed;
 use evenfall_runtime::telemetry::Metrics;
 use evenfall_store_engine::{NamesError, Occupancy, Store, StoreError};
 use evenfall_store_format::age_clock::ClockStep;
-use evenfall_store_format::volume::Loss;
+use evenfall_store_format::volume::DiskLoss;
 use serde_json::{Value, json};
 
 use crate::settings::StoreSettings;
@@ -37,7 +37,7 @@ pub struct ServeOutput<'a> {
     /// Takes a line of the ordinary output.
     pub say: &'a dyn Fn(&str),
     /// Takes a part of the disk that cannot be used.
-    pub tell: &'a dyn Fn(&Loss),
+    pub tell: &'a dyn Fn(&DiskLoss),
     /// Takes a line beside the output.
     pub note: &'a dyn Fn(&str),
 }

@@ -28,7 +28,7 @@ use evenfall_store_format::messages::parts::{
     JoinedMessage, PART_BYTES, PARTED_RECORD_BYTES, PartedGroup, PartedMessage, is_parted,
     split_own_time,
 };
-use evenfall_store_format::segment::{self, Header};
+use evenfall_store_format::segment::{self, SegmentHeader};
 use evenfall_store_format::{Error, FileId, Kind, Result, Schema};
 
 const HEAD_BYTES: usize = 24;
@@ -167,7 +167,7 @@ impl ChunkCodec for Packing {
         for (slot, rows) in (group * SEGMENTS_PER_GROUP..).zip(rows.chunks(step)) {
             let mut part = vec![0; SEGMENT_BYTES];
             part[SEGMENT_HEADER_BYTES..][..rows.len()].copy_from_slice(rows);
-            let header = Header {
+            let header = SegmentHeader {
                 kind: Kind::Data,
                 entry_bytes: half(20),
                 file: FileId(u64::from_le_bytes(long(8))),

@@ -16,7 +16,7 @@ use evenfall_store_format::messages::parts::{
     MESSAGE_BYTES_MAX, PARTED_RECORD_BYTES, PartKind, PartRecord, PartStep, PartedMessage,
     is_parted, parted_schema, split_own_time,
 };
-use evenfall_store_format::schema::Arrival;
+use evenfall_store_format::schema::ArrivalOrder;
 use evenfall_store_format::{FileId, Schema};
 
 use super::{Broken, Check, Mutant, Scene, Stream, broken};
@@ -28,7 +28,7 @@ const TAG: u8 = 1;
 
 /// The schema of the streams, where a seed gives them messages.
 pub(super) fn message_schema(seed: u64) -> Option<Schema> {
-    (seed % 8 == 5).then(|| parted_schema(&Arrival::default()))
+    (seed % 8 == 5).then(|| parted_schema(&ArrivalOrder::default()))
 }
 
 /// The message of this number and its own time. Most messages fit into a few records.

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 const LOOK: Duration = Duration::from_millis(20);
 
 /// The results of a peer.
-pub struct Peer {
+pub struct MpiPeer {
     /// Its name.
     pub name: &'static str,
     /// Median of its rounds.
@@ -27,7 +27,7 @@ pub struct Peer {
     pub cpu_us_per_message: f64,
 }
 
-impl Peer {
+impl MpiPeer {
     pub fn json(&self, throughput_gbps: f64) -> Value {
         json!({
             "name": self.name, "completion_us": self.completion_us,
@@ -54,7 +54,7 @@ pub fn beside(
     (rounds, warm_up): (usize, usize),
     pin: bool,
     lab: Option<&Lab>,
-) -> Result<Vec<Peer>, String> {
+) -> Result<Vec<MpiPeer>, String> {
     let dir = std::env::temp_dir().join(format!("evenfall-mpi-{}", std::process::id()));
     let failed = |error: std::io::Error| format!("{}: {error}", dir.display());
     fs::create_dir_all(&dir).map_err(failed)?;
@@ -123,7 +123,7 @@ fn attend(child: &mut Child) -> Result<(), String> {
     }
 }
 
-fn one(name: &'static str, mut command: Command) -> Result<Peer, String> {
+fn one(name: &'static str, mut command: Command) -> Result<MpiPeer, String> {
     end_with_parent(&mut command, Signal::Terminate);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let missing = |error: std::io::Error| {
@@ -139,7 +139,7 @@ fn one(name: &'static str, mut command: Command) -> Result<Peer, String> {
     let value: Value = serde_json::from_str(line).unwrap_or_default();
     match (value["completion_us"].as_f64(), value["cpu_us_per_message"].as_f64()) {
         (Some(completion_us), Some(cpu_us_per_message)) => {
-            Ok(Peer { name, completion_us, cpu_us_per_message })
+            Ok(MpiPeer { name, completion_us, cpu_us_per_message })
         }
         _ => Err(format!("{name}: {}", String::from_utf8_lossy(&output.stderr).trim())),
     }

@@ -4,7 +4,7 @@
 use super::{CapturedPacket, ChannelEnds, key_of};
 use crate::arbiter::FeedSide;
 use crate::codec::{self, Codec, Format};
-use crate::mold::{Body, Packet, SessionId};
+use crate::mold::{Body, MoldPacket, SessionId};
 use crate::pcap::packet::Transport;
 use crate::soup::{SoupPacket, SoupStream, is_start_of_packets};
 use bytes::Bytes;
@@ -84,7 +84,7 @@ fn recognise_mold<'a>(
     wanted: Option<Format>,
 ) -> Option<ChannelKind> {
     let total = payloads.clone().count();
-    let packets: Vec<Packet<'_>> = payloads.filter_map(mold_packet).collect();
+    let packets: Vec<MoldPacket<'_>> = payloads.filter_map(mold_packet).collect();
     if packets.is_empty() || packets.len() * 4 < total * 3 {
         return None;
     }
@@ -97,8 +97,8 @@ fn recognise_mold<'a>(
 }
 
 /// A MoldUDP64 packet. A session has letters and digits, which other protocols do not have there.
-fn mold_packet(bytes: &[u8]) -> Option<Packet<'_>> {
-    let packet = Packet::decode(bytes).ok()?;
+fn mold_packet(bytes: &[u8]) -> Option<MoldPacket<'_>> {
+    let packet = MoldPacket::decode(bytes).ok()?;
     let session = packet.session.0;
     let is_name = session.iter().all(|byte| *byte == b' ' || byte.is_ascii_alphanumeric());
     (is_name && session != [b' '; 10]).then_some(packet)
@@ -172,7 +172,7 @@ impl ChannelKind {
 }
 
 fn mold_content(payload: &Bytes) -> Content {
-    let Ok(packet) = Packet::decode(payload) else {
+    let Ok(packet) = MoldPacket::decode(payload) else {
         // What is no packet of the envelope is given as it is.
         let messages = vec![payload.clone()];
         return Content::Messages(NumberedRun { session: None, sequence: None, messages });

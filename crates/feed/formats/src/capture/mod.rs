@@ -33,7 +33,7 @@ mod strangers;
 mod tests;
 
 use crate::arbiter::{CopyCounts, FeedSide};
-use crate::codec::{self, Clock, Codec, Format};
+use crate::codec::{self, Codec, Format, TimeOrigin};
 use crate::error::{Fault, FeedError};
 use crate::pcap::{CapturedPacket, PcapReader, Skipped, channel as channel_of, packet::Transport};
 use crate::source::{FeedMessage, MessageSource, PacketOrigin};
@@ -553,7 +553,7 @@ impl<R: Read> MessageSource for PcapSource<R> {
 struct Days {
     /// When the last packet was captured.
     last_ns: u64,
-    clock: Option<Clock>,
+    clock: Option<TimeOrigin>,
     #[cfg(feature = "files")]
     first: Option<crate::dates::Date>,
     /// Whole days since the first day.
@@ -567,7 +567,7 @@ impl Days {
     /// Notes the first day, when a channel states times of day.
     fn begin(&mut self, kinds: &[ChannelKind], first: Option<&CapturedPacket>) {
         let clocks = kinds.iter().filter_map(|kind| codec::of(kind.format)).map(Codec::clock);
-        self.clock = clocks.into_iter().find(|clock| *clock != Clock::Epoch);
+        self.clock = clocks.into_iter().find(|clock| *clock != TimeOrigin::Epoch);
         self.last_ns = first.map_or(0, |packet| packet.time_ns);
         #[cfg(feature = "files")]
         if let Some(clock) = self.clock {

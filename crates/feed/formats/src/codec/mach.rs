@@ -27,7 +27,7 @@ use crate::books::levels::{
     LevelAction, LevelChange, LevelTrade, MarketChange, MarketCodec, MarketMessage, MarketUpdate,
     SecurityName,
 };
-use crate::codec::{Clock, Codec, Format, MACH};
+use crate::codec::{Codec, Format, MACH, TimeOrigin};
 use crate::columns::{ColumnSink, MessageColumn, TYPE_COLUMN};
 use crate::itch::Symbols;
 
@@ -299,8 +299,8 @@ impl Codec for Mach {
         "MIAX MACH"
     }
 
-    fn clock(&self) -> Clock {
-        Clock::Epoch
+    fn clock(&self) -> TimeOrigin {
+        TimeOrigin::Epoch
     }
 
     fn is_packet(&self, datagram: &[u8]) -> bool {

@@ -29,7 +29,7 @@ use crate::books::levels::{
     LevelAction, LevelChange, LevelTrade, MarketChange, MarketCodec, MarketMessage, MarketUpdate,
     SecurityName,
 };
-use crate::codec::{Clock, Codec, Format, MDP3, PacketHead};
+use crate::codec::{Codec, Format, MDP3, PacketHead, TimeOrigin};
 use crate::columns::{ColumnSink, MessageColumn, TYPE_COLUMN};
 use crate::event::Event;
 use crate::itch::{Stock, Symbols};
@@ -169,8 +169,8 @@ impl Codec for Mdp3 {
         "CME MDP 3.0"
     }
 
-    fn clock(&self) -> Clock {
-        Clock::Epoch
+    fn clock(&self) -> TimeOrigin {
+        TimeOrigin::Epoch
     }
 
     fn is_packet(&self, datagram: &[u8]) -> bool {

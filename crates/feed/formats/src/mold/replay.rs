@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use evenfall_core::Timestamp;
 
-use super::{PacketBuilder, Request, SessionId};
+use super::{MoldRequest, PacketBuilder, SessionId};
 
 #[cfg(test)]
 mod tests;
@@ -161,7 +161,7 @@ impl ReplayRing {
     /// Why there is no answer.
     pub fn answer(
         &self,
-        request: &Request,
+        request: &MoldRequest,
         packet_bytes: usize,
     ) -> Result<PacketBuilder, RequestRefusal> {
         if request.session != self.session {

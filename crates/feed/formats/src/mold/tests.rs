@@ -22,29 +22,29 @@ fn message(sequence: u64, bytes: &'static [u8]) -> ArbiterEvent {
 #[test]
 fn a_packet_comes_back_as_it_went() {
     let bytes = packet(7, &[b"one", b"", b"three"]);
-    let read = Packet::decode(&bytes).unwrap();
+    let read = MoldPacket::decode(&bytes).unwrap();
     assert_eq!((read.session, read.sequence, read.next_sequence()), (SESSION, 7, 10));
     let Body::Messages(messages) = read.body else { panic!("{read:?}") };
     assert_eq!(messages.collect::<Vec<_>>(), [&b"one"[..], b"", b"three"]);
     assert_eq!(&bytes[..20], b"  20191230\0\0\0\0\0\0\0\x07\0\x03");
-    assert_eq!(Packet::decode(&heartbeat(SESSION, 3)).unwrap().body, Body::Heartbeat);
-    assert_eq!(Packet::decode(&end_of_session(SESSION, 3)).unwrap().body, Body::EndOfSession);
-    let request = Request { session: SESSION, sequence: 5, count: 9 };
-    assert_eq!(Request::decode(&request.encode()), Ok(request));
+    assert_eq!(MoldPacket::decode(&heartbeat(SESSION, 3)).unwrap().body, Body::Heartbeat);
+    assert_eq!(MoldPacket::decode(&end_of_session(SESSION, 3)).unwrap().body, Body::EndOfSession);
+    let request = MoldRequest { session: SESSION, sequence: 5, count: 9 };
+    assert_eq!(MoldRequest::decode(&request.encode()), Ok(request));
 }
 
 #[test]
 fn a_packet_cut_anywhere_is_refused_with_its_lengths() {
     let bytes = packet(1, &[b"one", b"two"]);
     for end in 0..bytes.len() {
-        let error = Packet::decode(&bytes[..end]).unwrap_err();
+        let error = MoldPacket::decode(&bytes[..end]).unwrap_err();
         assert!(matches!(error, MoldError::Truncated { found, .. } if found == end), "{error}");
     }
     let longer = [&bytes[..], b"x"].concat();
-    assert_eq!(Packet::decode(&longer), Err(MoldError::Trailing { found: 1 }));
+    assert_eq!(MoldPacket::decode(&longer), Err(MoldError::Trailing { found: 1 }));
     let last = PacketBuilder { count: 1, ..PacketBuilder::new(SESSION, u64::MAX, 100) }.finish();
     let refused = Err(MoldError::SequenceOverflow { sequence: u64::MAX });
-    assert_eq!(Packet::decode(&[&last[..], b"\0\0"].concat()), refused);
+    assert_eq!(MoldPacket::decode(&[&last[..], b"\0\0"].concat()), refused);
 }
 
 /// Found by fuzzing.
@@ -70,7 +70,7 @@ fn a_gap_is_reported_requested_and_filled() {
     tracker.datagram(FeedSide::A, &packet(1, &[b"1"])).unwrap();
     tracker.datagram(FeedSide::A, &packet(4, &[b"4"])).unwrap();
     assert_eq!(drain(&mut tracker), [message(1, b"1"), ArbiterEvent::Gap(2..4)]);
-    assert_eq!(tracker.request(), Some(Request { session: SESSION, sequence: 2, count: 2 }));
+    assert_eq!(tracker.request(), Some(MoldRequest { session: SESSION, sequence: 2, count: 2 }));
     tracker.datagram(FeedSide::B, &packet(1, &[b"1", b"2", b"3"])).unwrap();
     assert_eq!(drain(&mut tracker), [message(2, b"2"), message(3, b"3"), message(4, b"4")]);
     assert_eq!(tracker.request(), None);
@@ -165,12 +165,12 @@ fn a_session_that_is_left_gives_what_it_held_and_lets_another_in() {
 proptest! {
     #[test]
     fn any_bytes_are_a_packet_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        if let Ok(packet) = Packet::decode(&bytes)
+        if let Ok(packet) = MoldPacket::decode(&bytes)
             && let Body::Messages(messages) = packet.body
         {
             prop_assert_eq!(messages.count(), usize::from(packet.body.count()));
         }
-        let _ = Request::decode(&bytes);
+        let _ = MoldRequest::decode(&bytes);
     }
 
     /// Fewer than [`FAR_PACKETS`] packets of any numbers, anywhere in a session: every message of

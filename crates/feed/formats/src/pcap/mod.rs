@@ -64,7 +64,7 @@ struct Captured {
 
 /// A UDP datagram of a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Datagram {
+pub struct CapturedDatagram {
     /// When it was captured, nanoseconds since 1970.
     pub time_ns: u64,
     /// Sender of the datagram.
@@ -197,12 +197,12 @@ impl<R: Read> PcapReader<R> {
     ///
     /// # Errors
     /// When the reader fails, the file ends inside a record, or a record contradicts itself.
-    pub fn next_datagram(&mut self) -> Result<Option<Datagram>, FeedError> {
+    pub fn next_datagram(&mut self) -> Result<Option<CapturedDatagram>, FeedError> {
         while let Some(packet) = self.next_packet()? {
             let CapturedPacket { time_ns, source, destination, transport, payload } = packet;
             match transport {
                 Transport::Udp => {
-                    return Ok(Some(Datagram { time_ns, source, destination, payload }));
+                    return Ok(Some(CapturedDatagram { time_ns, source, destination, payload }));
                 }
                 Transport::Tcp { .. } => self.skipped.other_protocols += 1,
             }

@@ -105,7 +105,7 @@ fn ng_file(big: bool, frame: &[u8]) -> Vec<u8> {
     .concat()
 }
 
-fn read(file: &[u8]) -> (Vec<Datagram>, Skipped) {
+fn read(file: &[u8]) -> (Vec<CapturedDatagram>, Skipped) {
     let mut source = PcapReader::new(file, "capture");
     let datagrams =
         core::iter::from_fn(|| source.next_datagram().expect("a whole capture")).collect();

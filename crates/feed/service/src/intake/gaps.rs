@@ -21,7 +21,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use evenfall_core::Timestamp;
-use evenfall_feed_formats::mold::{Request, SessionId, Tracker};
+use evenfall_feed_formats::mold::{MoldRequest, SessionId, Tracker};
 
 /// How long an answer may take before its request is repeated.
 const RETRY: Duration = Duration::from_millis(10);
@@ -40,7 +40,7 @@ pub(super) enum Step {
     /// Nothing before this time.
     Wait(Timestamp),
     /// Send these requests, then call `step` again.
-    Ask(Vec<Request>),
+    Ask(Vec<MoldRequest>),
     /// Give the first hole up, then call `step` again.
     Abandon,
 }
@@ -164,14 +164,14 @@ impl Gaps {
         since
     }
 
-    fn round(&mut self, tracker: &Tracker) -> Vec<Request> {
+    fn round(&mut self, tracker: &Tracker) -> Vec<MoldRequest> {
         let Some(session) = tracker.session() else { return Vec::new() };
         let mut requests = Vec::with_capacity(ROUND);
         for hole in tracker.missing() {
             let mut sequence = hole.start;
             while sequence < hole.end && requests.len() < ROUND {
                 let count = (hole.end - sequence).min(PIECE);
-                requests.push(Request { session, sequence, count: count as u16 });
+                requests.push(MoldRequest { session, sequence, count: count as u16 });
                 sequence += count;
                 self.asked_end = sequence;
             }

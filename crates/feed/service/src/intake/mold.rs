@@ -8,7 +8,7 @@ use bytes::Bytes;
 use evenfall_core::prng::Prng;
 use evenfall_core::{Arrival, Destination, Head, Timestamp, TrafficClass, Transmit};
 use evenfall_feed_formats::arbiter::{ArbiterEvent, ArbiterLimits, FeedSide};
-use evenfall_feed_formats::mold::{MoldError, Packet, Request, SessionId, Tracker};
+use evenfall_feed_formats::mold::{MoldError, MoldPacket, MoldRequest, SessionId, Tracker};
 use evenfall_feed_formats::{FeedError, FeedMessage, Format, codec};
 use evenfall_port::{Options, Port};
 
@@ -225,7 +225,7 @@ impl Mold {
 
     /// Hands one datagram to the tracker, and queues the messages that it completes.
     fn datagram(&mut self, place: usize, arrival: &Arrival) {
-        let packet = match Packet::decode(&arrival.datagram) {
+        let packet = match MoldPacket::decode(&arrival.datagram) {
             Ok(packet) => packet,
             Err(error) => return self.refuse(error, arrival),
         };
@@ -241,7 +241,7 @@ impl Mold {
         place: usize,
         side: FeedSide,
         arrival: &Arrival,
-        packet: &Packet<'_>,
+        packet: &MoldPacket<'_>,
     ) {
         let known = self.tracker.session();
         match self.tracker.datagram(side, &arrival.datagram) {
@@ -270,7 +270,7 @@ impl Mold {
 
     /// Tells when a side goes back by more than packets swap places: its sender has begun again, or
     /// sends old messages once more.
-    fn note_place(&mut self, place: usize, side: FeedSide, packet: &Packet<'_>) {
+    fn note_place(&mut self, place: usize, side: FeedSide, packet: &MoldPacket<'_>) {
         let (next, ear) = (packet.next_sequence(), &mut self.ears[place]);
         if next >= ear.reached {
             (ear.reached, ear.is_back) = (next, false);
@@ -321,7 +321,7 @@ impl Mold {
         self.times.clear();
         for (place, arrival) in self.rivals.take(found) {
             let (Line::Side(side), Ok(packet)) =
-                (self.ears[place].line, Packet::decode(&arrival.datagram))
+                (self.ears[place].line, MoldPacket::decode(&arrival.datagram))
             else {
                 continue;
             };
@@ -410,7 +410,7 @@ impl Mold {
         }
     }
 
-    fn ask(&mut self, requests: &[Request]) {
+    fn ask(&mut self, requests: &[MoldRequest]) {
         for Ear { line, port, .. } in &mut self.ears {
             let Line::Answers(server) = *line else { continue };
             for request in requests {

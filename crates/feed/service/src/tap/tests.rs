@@ -1,7 +1,7 @@
 use std::net::UdpSocket;
 
 use evenfall_feed_formats::codec;
-use evenfall_feed_formats::mold::{PacketBuilder, Request, SessionId, end_of_session};
+use evenfall_feed_formats::mold::{MoldRequest, PacketBuilder, SessionId, end_of_session};
 
 use super::*;
 
@@ -61,7 +61,7 @@ fn a_gap_is_asked_for_and_what_nobody_has_is_said() {
         let mut buffer = [0; 100];
         loop {
             let (length, from) = server.recv_from(&mut buffer).unwrap();
-            let request = Request::decode(&buffer[..length]).unwrap();
+            let request = MoldRequest::decode(&buffer[..length]).unwrap();
             if request.sequence == 2 {
                 server.send_to(&packet(2, &[b"two"]), from).unwrap();
                 return;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use evenfall_core::{Arrival, Destination, Head, Timestamp, TrafficClass, Transmit};
 use evenfall_feed_formats::mold::replay::{RequestCounts, RequestGate, RequestRefusal};
-use evenfall_feed_formats::mold::{PacketBuilder, Request, SessionId};
+use evenfall_feed_formats::mold::{MoldRequest, PacketBuilder, SessionId};
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::{Waker, pin};
 use evenfall_port::{Options, Port};
@@ -66,7 +66,7 @@ impl RequestDesk {
         if !self.requesters.iter().any(|range| range.contains(from.ip())) {
             return Err(RequestRefusal::Stranger);
         }
-        let request = Request::decode(datagram).map_err(|_| RequestRefusal::Malformed)?;
+        let request = MoldRequest::decode(datagram).map_err(|_| RequestRefusal::Malformed)?;
         let tree = tree_of(request.session).ok_or(RequestRefusal::OtherSession)?;
         let ring = self.rings.get(tree).ok_or(RequestRefusal::OtherSession)?;
         // From here on a request costs its address a part of its rate, with an answer or without.

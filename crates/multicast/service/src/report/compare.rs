@@ -11,7 +11,7 @@
 
 use std::path::Path;
 
-use evenfall_multicast_report::{MessageRow, Results};
+use evenfall_multicast_report::{FairnessRow, Results};
 use serde::Serialize;
 
 use super::{Report, ReportError, read};
@@ -60,7 +60,7 @@ pub fn compare(held: &Report, runs: &[(String, &Path)]) -> Result<Comparison, Re
     let mut compared = Vec::new();
     for (mode, directory) in runs {
         let mut on_time = 0_u64;
-        let mut count = |row: &MessageRow| {
+        let mut count = |row: &FairnessRow| {
             let took_ns = row.last_arrival_ns.saturating_sub(row.sent_ns);
             let is_on_time = u64::from(row.receivers) == receivers && took_ns <= allowance_ns;
             on_time += u64::from(is_on_time);

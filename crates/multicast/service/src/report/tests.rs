@@ -8,7 +8,7 @@ use evenfall_multicast_report::{Flags, Lost, Released, Results, Sent};
 mod pages;
 
 use super::*;
-use crate::runlog::{Header, Writer};
+use crate::runlog::{RunLogHeader, Writer};
 
 const START_NS: u64 = 1_753_000_000_000_000_000;
 const RECEIVERS: u32 = 20;
@@ -34,9 +34,9 @@ impl Drop for Directory {
     }
 }
 
-fn header(role: Role, id: u32, name: &str) -> Header {
+fn header(role: Role, id: u32, name: &str) -> RunLogHeader {
     let clock = ClockError::Within(Duration::from_micros(2));
-    Header { role, node: NodeId(id), name: name.into(), clock, started_ns: START_NS }
+    RunLogHeader { role, node: NodeId(id), name: name.into(), clock, started_ns: START_NS }
 }
 
 fn event(at_s: f64, kind: &str, node: u32, text: &str) -> RunEvent {
@@ -57,8 +57,16 @@ fn info() -> RunInfo {
         settings: settings.map(|(key, value)| (key.into(), value.into())).collect(),
         nodes: receivers.chain(proxies).chain([node(100, "root".into(), "root")]).collect(),
         memberships: vec![
-            Membership { receiver: NodeId(19), until: Some(21_000), ..Membership::default() },
-            Membership { receiver: NodeId(20), from: 10_000, ..Membership::default() },
+            ReceiverMembership {
+                receiver: NodeId(19),
+                until: Some(21_000),
+                ..ReceiverMembership::default()
+            },
+            ReceiverMembership {
+                receiver: NodeId(20),
+                from: 10_000,
+                ..ReceiverMembership::default()
+            },
         ],
         events: vec![
             event(1.95, "join", 20, "late joiner, served from message 10,000"),
@@ -166,7 +174,7 @@ fn run_of_many_processes_is_joined_and_judged() {
     let directory = Directory::new("joined");
     write_run(&directory.0);
     let mut rows = 0u64;
-    let mut count = |_: &MessageRow| rows += 1;
+    let mut count = |_: &FairnessRow| rows += 1;
     let report = read(&directory.0, Some(&mut count)).expect("a report");
     let results = &report.outcome.results;
     assert_eq!((rows, results.messages, results.receivers), (MESSAGES, MESSAGES, 20));
@@ -214,7 +222,7 @@ fn worst_clock_of_all_processes_counts() {
 }
 
 /// A log of one node that releases a message every millisecond.
-fn released(directory: &Path, who: &Header, messages: std::ops::Range<u64>, clean: bool) {
+fn released(directory: &Path, who: &RunLogHeader, messages: std::ops::Range<u64>, clean: bool) {
     let mut log = Writer::create(directory, who).expect("a log");
     for message in messages {
         let at_ns = START_NS + 1_000_000 * message + 400_000;
@@ -235,7 +243,12 @@ fn released(directory: &Path, who: &Header, messages: std::ops::Range<u64>, clea
 }
 
 /// A root that sends this many messages, a millisecond apart.
-fn sent(directory: &Path, messages: u64, memberships: Vec<Membership>, nodes: &[(u32, &str)]) {
+fn sent(
+    directory: &Path,
+    messages: u64,
+    memberships: Vec<ReceiverMembership>,
+    nodes: &[(u32, &str)],
+) {
     let nodes = nodes.iter().map(|(id, role)| NodeInfo {
         id: NodeId(*id),
         name: format!("{role}-{id}"),
@@ -255,13 +268,14 @@ fn sent(directory: &Path, messages: u64, memberships: Vec<Membership>, nodes: &[
 fn receiver_that_is_started_again_is_judged_by_the_logs_of_both_its_lives() {
     let directory = Directory::new("lives");
     let again_ns = START_NS + 50_000_000;
-    let first = Membership {
+    let first = ReceiverMembership {
         receiver: NodeId(1),
         until: Some(45),
         started_ns: START_NS,
-        ..Membership::default()
+        ..ReceiverMembership::default()
     };
-    let second = Membership { from: 60, until: None, started_ns: again_ns, ..first.clone() };
+    let second =
+        ReceiverMembership { from: 60, until: None, started_ns: again_ns, ..first.clone() };
     sent(&directory.0, 100, vec![first, second], &[(0, "root"), (1, "receiver"), (2, "receiver")]);
     released(&directory.0, &header(Role::Receiver, 2, "receiver-2"), 0..100, true);
     let mut who = header(Role::Receiver, 1, "receiver-1");
@@ -304,7 +318,7 @@ fn root_that_is_started_again_begins_another_run_and_keeps_the_log_of_the_first(
     names("root", &[RUN_FILE]);
     names("receiver-1", &[]);
     let again_ns = START_NS + 200_000_000;
-    let root = Header { started_ns: again_ns, ..header(Role::Root, 0, "root") };
+    let root = RunLogHeader { started_ns: again_ns, ..header(Role::Root, 0, "root") };
     let mut log = Writer::create(&directory.0, &root).expect("a log");
     for message in 0..5 {
         let scheduled_ns = again_ns + 1_000_000 * message;

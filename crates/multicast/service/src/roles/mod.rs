@@ -35,10 +35,10 @@ use serde::de::IntoDeserializer;
 use serde::de::value::{Error as Unknown, StrDeserializer};
 use serde::{Deserialize, Serialize};
 
-pub use self::part::{Ended, Member, Part};
+pub use self::part::{Ended, Part, TreeMember};
 #[cfg(feature = "summary")]
 use crate::runinfo::RunInfoError;
-use crate::runlog::{self, Header, LogThread, RUN_FILE, Record, Role, Writer};
+use crate::runlog::{self, LogThread, RUN_FILE, Record, Role, RunLogHeader, Writer};
 use crate::settings::{Node, RoleName, Settings};
 
 /// Why a role ended early.
@@ -488,7 +488,7 @@ impl Process {
         // The root writes the description of the run, so it moves the old description aside.
         names.extend((role == Role::Root).then(|| RUN_FILE.to_owned()));
         runlog::set_aside(dir, &names).map_err(failed)?;
-        let header = Header {
+        let header = RunLogHeader {
             role,
             node: node.id,
             name: node.name.clone(),

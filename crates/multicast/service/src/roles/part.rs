@@ -19,7 +19,7 @@ const FAREWELL: Duration = Duration::from_millis(500);
 pub type Ended = Result<&'static str, RoleError>;
 
 /// A machine that has a place in a tree, and can leave it.
-pub trait Member: Machine {
+pub trait TreeMember: Machine {
     /// Whether the node is in the tree.
     fn has_place(&self) -> bool;
     /// Says good-bye to the root.
@@ -30,7 +30,7 @@ pub trait Member: Machine {
 
 macro_rules! member {
     ($machine:ty, $event:ident) => {
-        impl Member for $machine {
+        impl TreeMember for $machine {
             fn has_place(&self) -> bool {
                 self.place().is_some()
             }
@@ -50,7 +50,7 @@ member!(Receiver, ReceiverEvent);
 member!(Recorder, ReceiverEvent);
 
 /// The work of a role around its machines.
-pub trait Part<M: Member> {
+pub trait Part<M: TreeMember> {
     /// Handles an event of a machine.
     fn on(&mut self, machine: &M, now: Timestamp, event: M::Event);
 
@@ -93,7 +93,7 @@ pub trait Part<M: Member> {
 impl Process {
     /// Turns the machines until the role is over. After a signal, or when the role wants to stop,
     /// the turns end when the root has acknowledged that this node leaves.
-    pub fn play<M: Member>(
+    pub fn play<M: TreeMember>(
         &mut self,
         machines: &mut [M],
         part: &mut impl Part<M>,

@@ -23,7 +23,7 @@ use evenfall_port::run::Loop;
 use evenfall_runtime::process::{HOUSEKEEPING, SourceReading};
 use serde::Serialize;
 
-use super::part::Member;
+use super::part::TreeMember;
 use super::receiver::{Delivery, Sink};
 use super::{Process, RoleError, file_error};
 use crate::runlog::Record;

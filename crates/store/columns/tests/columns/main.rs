@@ -8,7 +8,7 @@ use evenfall_store_format::columnar::{ChunkCodec as _, GROUPS_PER_CHUNK};
 use evenfall_store_format::layout::{
     CHUNK_BYTES, DataChunk, SEGMENT_BYTES, SEGMENT_HEADER_BYTES, SEGMENTS_PER_CHUNK,
 };
-use evenfall_store_format::segment::{self, Header};
+use evenfall_store_format::segment::{self, SegmentHeader};
 use evenfall_store_format::{Error, Field, FieldType, FileId, Kind, Schema};
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
 use proptest::prelude::*;
@@ -25,7 +25,7 @@ fn raw(schema: &Schema, mut row: impl FnMut(&mut [u8])) -> Bytes {
     for (slot, part) in (0..SEGMENTS_PER_CHUNK).zip(bytes.chunks_exact_mut(SEGMENT_BYTES)) {
         let payload = SEGMENT_HEADER_BYTES..SEGMENT_HEADER_BYTES + rows * size;
         part[payload].chunks_exact_mut(size).for_each(&mut row);
-        let header = Header {
+        let header = SegmentHeader {
             kind: Kind::Data,
             entry_bytes: schema.record_bytes,
             file: CHUNK.file,
@@ -176,7 +176,7 @@ fn a_chunk_that_its_rows_do_not_tell_stays_raw() {
         |bytes: &[u8]| ParquetCodec.encode(&schema, CHUNK, &Bytes::copy_from_slice(bytes), None);
     assert!(encode(&chunk).unwrap().is_some());
     assert!(encode(&chunk[..CHUNK_BYTES - SEGMENT_BYTES]).unwrap().is_none(), "not whole");
-    let reseal = |change: &dyn Fn(&mut Header, &mut [u8])| {
+    let reseal = |change: &dyn Fn(&mut SegmentHeader, &mut [u8])| {
         let mut bytes = chunk.to_vec();
         let part = &mut bytes[SEGMENT_BYTES..2 * SEGMENT_BYTES];
         let mut header = segment::header(part).unwrap();

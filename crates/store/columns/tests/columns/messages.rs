@@ -12,7 +12,7 @@ use evenfall_store_format::messages::{
     FieldPlace, FormatLayout, KindLayout, LineField, LineForm, MessageField, MessageLayout,
     MessageLayouts,
 };
-use evenfall_store_format::schema::Arrival;
+use evenfall_store_format::schema::ArrivalOrder;
 use evenfall_store_format::{Field, FieldType, Schema};
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
 use parquet::record::RowAccessor as _;
@@ -299,14 +299,14 @@ fn parted(prng: &mut Prng, len_max: u64) -> (Bytes, Vec<(u64, Vec<u8>)>) {
         messages.push((number, bytes));
     }
     let mut rows = records.chunks_exact(size);
-    let schema = parted_schema(&Arrival::default());
+    let schema = parted_schema(&ArrivalOrder::default());
     let chunk = raw(&schema, |row| row.copy_from_slice(rows.next().expect("a record")));
     (chunk, messages)
 }
 
 #[test]
 fn a_message_in_parts_is_one_row_and_its_records_come_back() {
-    let schema = parted_schema(&Arrival::default());
+    let schema = parted_schema(&ArrivalOrder::default());
     for (seed, len_max) in [(1, 60), (2, 3_000), (3, 65_536)] {
         let (chunk, messages) = parted(&mut Prng::new(seed), len_max);
         let stored = ParquetCodec.encode(&schema, CHUNK, &chunk, Some(&Venues));
@@ -339,7 +339,7 @@ fn a_message_in_parts_is_one_row_and_its_records_come_back() {
 
 #[test]
 fn a_chunk_with_a_message_that_was_cut_short_has_its_records_as_rows() {
-    let schema = parted_schema(&Arrival::default());
+    let schema = parted_schema(&ArrivalOrder::default());
     let (chunk, _) = parted(&mut Prng::new(4), 3_000);
     let mut first = true;
     let mut rows = chunk.chunks(16_384).flat_map(|segment| segment[32..32 + 255 * 64].chunks(64));

@@ -13,7 +13,7 @@ use evenfall_store_format::layout::{SEGMENT_BYTES, parse_chunk_name};
 use evenfall_store_format::metadata::MetadataNode;
 use evenfall_store_format::publication::mend_lost;
 use evenfall_store_format::reader::resume;
-use evenfall_store_format::volume::{Loss, Recovered, RecoveredFile, read_segment};
+use evenfall_store_format::volume::{DiskLoss, Recovered, RecoveredFile, read_segment};
 use evenfall_store_format::{
     Appender, Error, Kind, Reader, Resumption, Schema, Sealed, Snapshot, TailRecords,
 };
@@ -80,7 +80,7 @@ impl StoreEngine {
         self.put_strays_aside(&before, found)?;
         for (file, lost) in &found.files {
             let what = format!("{} records of a file without a name", lost.records);
-            found.losses.push(Loss { place: format!("file {file}"), what, is_torn_end: false });
+            found.losses.push(DiskLoss { place: format!("file {file}"), what, is_torn_end: false });
             // The name of the file may come back.
             lock(&self.strays).insert(*file, lost.tail.clone());
         }
@@ -221,7 +221,7 @@ impl StoreEngine {
         Claimed { name, mut entry, was_ours }: Claimed,
         mut recovered: Option<RecoveredFile>,
         old_token: Option<u32>,
-        losses: &mut Vec<Loss>,
+        losses: &mut Vec<DiskLoss>,
     ) -> Result<Adopted, StoreError> {
         let schema = Arc::new(entry.schema.clone());
         let on_disk = recovered.as_ref().filter(|_| old_token.is_none());
@@ -324,7 +324,7 @@ impl StoreEngine {
         entry: &Entry,
         old: &RecoveredFile,
         token: u32,
-        losses: &mut Vec<Loss>,
+        losses: &mut Vec<DiskLoss>,
     ) -> Result<(), StoreError> {
         let common = entry.forked_at(token).max(entry.first);
         if old.records > common {
@@ -342,7 +342,7 @@ impl StoreEngine {
                      all be read: {error}"
                 ),
             };
-            losses.push(Loss { place: format!("file {name}"), what, is_torn_end: false });
+            losses.push(DiskLoss { place: format!("file {name}"), what, is_torn_end: false });
         }
         // The file's segments were read through the cache, and are no part of the file any more.
         self.cache.iter().for_each(|shard| *lock(shard) = Cache::new(self.config.cache_segments()));
@@ -392,7 +392,7 @@ impl StoreEngine {
         node: MetadataNode,
         schema: &Schema,
         found: &mut RecoveredFile,
-        losses: &mut Vec<Loss>,
+        losses: &mut Vec<DiskLoss>,
     ) -> Result<(), StoreError> {
         let is_published = found.lost.iter().any(|range| range.start < node.records);
         let Some(bucket) = self.bucket.as_ref().filter(|_| is_published) else {
@@ -413,7 +413,7 @@ impl StoreEngine {
         // An earlier opening has told what is still lost.
         if before > count(&found.lost) || !found.partial.is_empty() {
             let what = format!("{before} records are lost on the disk, {what}");
-            losses.push(Loss { place: format!("file {name}"), what, is_torn_end: false });
+            losses.push(DiskLoss { place: format!("file {name}"), what, is_torn_end: false });
         }
         Ok(())
     }
@@ -453,12 +453,12 @@ impl StoreEngine {
         entry: &Entry,
         node: MetadataNode,
         records: u64,
-        losses: &mut Vec<Loss>,
+        losses: &mut Vec<DiskLoss>,
     ) -> Result<Resumption, StoreError> {
         let bucket = self.bucket.as_ref().ok_or(StoreError::NoObjects)?;
         let taken = archive::take_over(bucket, node, &entry.schema)?;
         let what = format!("{records} records on the disk, {} taken from objects", node.records);
-        losses.push(Loss { place: format!("file {}", entry.id), what, is_torn_end: true });
+        losses.push(DiskLoss { place: format!("file {}", entry.id), what, is_torn_end: true });
         let origin =
             Origin { file: entry.id, record_bytes: entry.schema.record_bytes, token: entry.token };
         lock(&self.volume).adopt(origin, taken.first_written);

@@ -35,7 +35,7 @@ use evenfall_store_format::{Error, FileId, Kind, Reader, Schema, Segments};
 
 use super::{SHARDS, StoreEngine};
 use crate::archive::{PublishedEnd, block_of, node_in, node_of};
-use crate::names::membership::Membership;
+use crate::names::membership::ClusterMembership;
 use crate::parts::Parts;
 use crate::{
     Bucket, Client, ConnectOptions, Entry, FileListing, Freshness, NamesError, StoreError, lock,
@@ -248,7 +248,7 @@ impl Segments for EndSegments<'_> {
 
 impl StoreEngine {
     /// The part in the cluster, and the objects; an error for a store that has no other nodes.
-    fn cluster_of(&self, name: &str) -> Result<(&dyn Membership, &Bucket), StoreError> {
+    fn cluster_of(&self, name: &str) -> Result<(&dyn ClusterMembership, &Bucket), StoreError> {
         let member = self.names.member().ok_or_else(|| unknown(name))?;
         match &self.bucket {
             Some(bucket) => Ok((member, bucket)),

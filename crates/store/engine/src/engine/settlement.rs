@@ -17,7 +17,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use evenfall_core::StorageError;
-use evenfall_store_format::volume::{Loss, PartialSegment, Recovered, RecoveredFile, join_ranges};
+use evenfall_store_format::volume::{
+    DiskLoss, PartialSegment, Recovered, RecoveredFile, join_ranges,
+};
 use evenfall_store_format::{Error, FileId, Kind, Schema};
 use serde::{Deserialize, Serialize};
 
@@ -75,7 +77,7 @@ impl Awaited {
     }
 
     /// The loss that says what is not known.
-    pub(super) fn loss(&self, file: &str, records: u64) -> Loss {
+    pub(super) fn loss(&self, file: &str, records: u64) -> DiskLoss {
         let what = match self.need {
             Need::Middle => {
                 "the objects do not answer, and may have its lost records: it takes records, and \
@@ -87,7 +89,7 @@ impl Awaited {
                  disk: it takes no records until it is opened while they answer"
             ),
         };
-        Loss { place: format!("file {file}"), what, is_torn_end: false }
+        DiskLoss { place: format!("file {file}"), what, is_torn_end: false }
     }
 }
 

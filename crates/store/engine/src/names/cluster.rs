@@ -22,7 +22,7 @@ use evenfall_store_format::{FileId, Schema};
 use serde::{Deserialize, Serialize};
 
 use super::lease::Lease;
-use super::membership::Membership;
+use super::membership::ClusterMembership;
 use super::name_service::{self, NameService};
 use super::{Claimed, Entry, NamesError};
 
@@ -408,7 +408,7 @@ impl Member {
     }
 }
 
-impl Membership for Member {
+impl ClusterMembership for Member {
     fn node(&self) -> u32 {
         self.node
     }

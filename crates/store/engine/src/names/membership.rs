@@ -1,4 +1,5 @@
-//! [`Membership`]: the part of one store node in a directory of names that several nodes share.
+//! [`ClusterMembership`]: the part of one store node in a directory of names that several nodes
+//! share.
 //!
 //! The engine knows this trait alone.
 
@@ -14,7 +15,7 @@ use super::{Claimed, Entry, NamesError};
 ///
 /// All methods fail with [`NamesError::Unavailable`] or [`NamesError::Failed`] when the directory
 /// does not answer or refuses. Methods that write also fail with [`NamesError::LeaseLost`].
-pub trait Membership: Send + Sync {
+pub trait ClusterMembership: Send + Sync {
     /// The number of this node.
     fn node(&self) -> u32;
 
@@ -45,44 +46,44 @@ pub trait Membership: Send + Sync {
     /// Every name of every node, in order.
     ///
     /// # Errors
-    /// See [`Membership`].
+    /// See [`ClusterMembership`].
     fn list(&self) -> Result<Vec<(String, Entry)>, NamesError>;
 
     /// The entry of this name, whoever its primary is.
     ///
     /// # Errors
-    /// See [`Membership`].
+    /// See [`ClusterMembership`].
     fn find(&self, name: &str) -> Result<Option<Entry>, NamesError>;
 
     /// The nodes that hold a lease.
     ///
     /// # Errors
-    /// See [`Membership`].
+    /// See [`ClusterMembership`].
     fn nodes(&self) -> Result<BTreeMap<u32, Node>, NamesError>;
 
     /// The error that names the primary, when another node is the primary of the file; `None` for a
     /// file of this node and for a missing file.
     ///
     /// # Errors
-    /// See [`Membership`].
+    /// See [`ClusterMembership`].
     fn whose(&self, name: &str) -> Result<Option<NamesError>, NamesError>;
 
     /// Notes where the objects are. The place that the first node notes holds for all nodes.
     ///
     /// # Errors
-    /// When another place is noted already. See also [`Membership`].
+    /// When another place is noted already. See also [`ClusterMembership`].
     fn set_objects(&self, place: &str) -> Result<(), NamesError>;
 
     /// Publishes the address at which this node serves, for readers and other nodes.
     ///
     /// # Errors
-    /// See [`Membership`].
+    /// See [`ClusterMembership`].
     fn serve_at(&self, address: Option<String>) -> Result<(), NamesError>;
 
     /// Never again gives out a file number up to this number.
     ///
     /// # Errors
-    /// See [`Membership`].
+    /// See [`ClusterMembership`].
     fn reserve(&self, file: FileId) -> Result<(), NamesError>;
 
     /// Gives new names numbers, slots and this life's token. The flag of an entry says whether its
@@ -98,7 +99,7 @@ pub trait Membership: Send + Sync {
     /// are not `open` are returned once more, because an earlier claim of them failed half-way.
     ///
     /// # Errors
-    /// See [`Membership`]. Files that were claimed before the error stay claimed.
+    /// See [`ClusterMembership`]. Files that were claimed before the error stay claimed.
     fn claim(
         &self,
         take_over: bool,
@@ -110,7 +111,7 @@ pub trait Membership: Send + Sync {
     /// this node alone.
     ///
     /// # Errors
-    /// See [`Membership`].
+    /// See [`ClusterMembership`].
     fn is_new_life_due(&self) -> Result<bool, NamesError>;
 
     /// Changes entries of this node's files. Missing names stay missing.
@@ -129,6 +130,6 @@ pub trait Membership: Send + Sync {
     /// Existing entries stay.
     ///
     /// # Errors
-    /// See [`Membership`].
+    /// See [`ClusterMembership`].
     fn restore(&self, files: &[(String, Entry)]) -> Result<(), NamesError>;
 }

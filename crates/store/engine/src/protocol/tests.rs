@@ -147,7 +147,7 @@ fn cut_flipped_and_random_bytes_are_a_frame_or_malformed() {
 fn a_body_over_the_limit_is_malformed_before_it_arrives() {
     let mut head = [0; HEADER_BYTES];
     head[..4].copy_from_slice(&(BODY_BYTES_MAX as u32 + 1).to_le_bytes());
-    assert_eq!(frame(&head), Err(Malformed("a body over the limit")));
+    assert_eq!(frame(&head), Err(MalformedFrame("a body over the limit")));
 }
 
 #[test]

@@ -34,7 +34,7 @@ use core::ops::Range;
 
 use crate::columnar::SEGMENTS_PER_GROUP;
 use crate::layout::PAYLOAD_BYTES;
-use crate::schema::{Arrival, Field, FieldType, Schema};
+use crate::schema::{ArrivalOrder, Field, FieldType, Schema};
 
 use super::{FORMAT_AT, LENGTH_AT, NUMBER_AT, OWN_TIME, PART};
 
@@ -61,7 +61,7 @@ const FILLER: u16 = 0x3ffd;
 const OWN_TIME_BYTES: usize = 8;
 
 /// The schema of a stream's messages.
-pub fn parted_schema(arrival: &Arrival) -> Schema {
+pub fn parted_schema(arrival: &ArrivalOrder) -> Schema {
     let mut schema = Schema::of(&[
         ("time", FieldType::Time),
         ("number", FieldType::U64),
@@ -418,8 +418,11 @@ mod tests {
             }
         }
         assert!(RECORDS_PER_GROUP > MESSAGE_BYTES_MAX.div_ceil(PART_BYTES) as u64 + 1);
-        parted_schema(&Arrival::default()).check().expect("a schema");
-        assert!(is_parted(&parted_schema(&Arrival { window_ns: 5, ..Arrival::default() })));
+        parted_schema(&ArrivalOrder::default()).check().expect("a schema");
+        assert!(is_parted(&parted_schema(&ArrivalOrder {
+            window_ns: 5,
+            ..ArrivalOrder::default()
+        })));
         assert!(!is_parted(&Schema::opaque(PARTED_RECORD_BYTES)));
     }
 

@@ -29,11 +29,11 @@ use crate::layout::{
     parse_chunk_name, parse_journal_name, segment_place,
 };
 use crate::lost_records::{TailRecords, seal_segment};
-use crate::segment::{self, Header};
+use crate::segment::{self, SegmentHeader};
 
 /// A part of the disk that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Loss {
+pub struct DiskLoss {
     /// File, chunk or journal.
     pub place: String,
     /// The fault.
@@ -43,7 +43,7 @@ pub struct Loss {
     pub is_torn_end: bool,
 }
 
-impl std::fmt::Display for Loss {
+impl std::fmt::Display for DiskLoss {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let kind = if self.is_torn_end { "note" } else { "damage" };
         // The name of a file on a damaged disk may have any bytes.
@@ -81,7 +81,7 @@ pub struct Recovered {
     /// The files.
     pub files: BTreeMap<FileId, RecoveredFile>,
     /// What was dropped, in words.
-    pub losses: Vec<Loss>,
+    pub losses: Vec<DiskLoss>,
 }
 
 /// The parts of a file during recovery.
@@ -211,7 +211,7 @@ impl<D: Disk> Volume<D> {
     /// Opens a disk in any state.
     ///
     /// # Errors
-    /// [`crate::Error::Storage`], [`crate::Error::Version`]. Damage is no error but a [`Loss`].
+    /// [`crate::Error::Storage`], [`crate::Error::Version`]. Damage is no error but a [`DiskLoss`].
     pub fn open(disk: D, config: VolumeConfig) -> Result<(Self, Recovered)> {
         let mut found = Recovered::default();
         let listed = disk.list()?;
@@ -244,7 +244,7 @@ impl<D: Disk> Volume<D> {
             volume.truncate(Kind::Data, file, 0)?;
             let what = "no segment is whole".to_owned();
             let place = format!("file {file}");
-            found.losses.push(Loss { place, what, is_torn_end: true });
+            found.losses.push(DiskLoss { place, what, is_torn_end: true });
         }
         let ends: BTreeMap<FileId, u64> =
             found.files.iter().map(|(file, recovered)| (*file, recovered.records)).collect();
@@ -293,7 +293,7 @@ impl<D: Disk> Volume<D> {
     }
 
     /// Rebuilds one file, and writes its full segments into chunks.
-    fn assemble(&mut self, piece: &Pieces, losses: &mut Vec<Loss>) -> Result<RecoveredFile> {
+    fn assemble(&mut self, piece: &Pieces, losses: &mut Vec<DiskLoss>) -> Result<RecoveredFile> {
         let origin = piece.origin;
         let layout = Layout::new(usize::from(origin.record_bytes))?;
         let (reach, gaps) = self.whole_reach(piece, layout, losses)?;
@@ -329,7 +329,7 @@ impl<D: Disk> Volume<D> {
                 range.end,
                 records - 1
             );
-            Loss { place: format!("file {}", origin.file), what, is_torn_end: false }
+            DiskLoss { place: format!("file {}", origin.file), what, is_torn_end: false }
         }));
         let (tail, places) = records_of(&runs, layout, layout.first_record(full)..records);
         let tail = TailRecords { bytes: Bytes::from(tail), lost: places };
@@ -343,7 +343,7 @@ impl<D: Disk> Volume<D> {
         &self,
         piece: &Pieces,
         layout: Layout,
-        losses: &mut Vec<Loss>,
+        losses: &mut Vec<DiskLoss>,
     ) -> Result<(u32, Vec<Gap>)> {
         let file = piece.origin.file;
         let first = layout.full_segments(piece.synced);
@@ -380,7 +380,7 @@ impl<D: Disk> Volume<D> {
                 Ok(None) => gaps.push(Gap { number, token }),
                 Err(crate::Error::Damaged { place, what }) => {
                     gaps.push(Gap { number, token });
-                    torn = torn.or(Some((number, Loss { place, what, is_torn_end: true })));
+                    torn = torn.or(Some((number, DiskLoss { place, what, is_torn_end: true })));
                 }
                 Err(error) => return Err(error),
             }
@@ -499,7 +499,7 @@ fn files_of_chunks(
             continue;
         }
         match any_header(disk, chunks, file)? {
-            Some(Header { entry_bytes: record_bytes, token, .. }) => {
+            Some(SegmentHeader { entry_bytes: record_bytes, token, .. }) => {
                 let origin = Origin { file, record_bytes, token };
                 pieces.insert(file, Pieces::new(origin));
             }
@@ -520,12 +520,16 @@ struct JournalEnds {
 
 /// The loss of the last commits of the journal before this one. Commits are numbered on from one
 /// journal to the next, and from 0 in each life.
-fn lost_end(before: Option<(u64, JournalEnds)>, number: u64, ends: &JournalEnds) -> Option<Loss> {
+fn lost_end(
+    before: Option<(u64, JournalEnds)>,
+    number: u64,
+    ends: &JournalEnds,
+) -> Option<DiskLoss> {
     let (place, ends_before) = before.filter(|(before, _)| before + 1 == number)?;
     let (next, first) = (ends_before.next?, ends.first?);
     (first > next).then(|| {
         let what = format!("its last {} commits are lost: the next journal goes on", first - next);
-        Loss { place: format!("journal {place}"), what, is_torn_end: false }
+        DiskLoss { place: format!("journal {place}"), what, is_torn_end: false }
     })
 }
 
@@ -534,7 +538,7 @@ fn read_journal(
     number: u64,
     slot: u64,
     pieces: &mut BTreeMap<FileId, Pieces>,
-    losses: &mut Vec<Loss>,
+    losses: &mut Vec<DiskLoss>,
 ) -> Result<JournalEnds> {
     let name = journal_name(slot);
     let bytes = disk.read(&name, 0, usize::MAX)?;
@@ -547,14 +551,14 @@ fn read_journal(
             Ok(()) | Err(StorageError::Full { .. }) => {}
             Err(error) => return Err(error.into()),
         }
-        losses.push(Loss { place: name.clone(), what: say_damage(damage), is_torn_end: false });
+        losses.push(DiskLoss { place: name.clone(), what: say_damage(damage), is_torn_end: false });
     }
     if let Some(dropped) = &scan.dropped {
         let what = format!(
             "{} bytes from byte {} on are no commit ({}), {} whole commits behind",
             dropped.bytes, dropped.at, dropped.what, dropped.commits_behind
         );
-        losses.push(Loss { place: name, what, is_torn_end: dropped.is_torn_end() });
+        losses.push(DiskLoss { place: name, what, is_torn_end: dropped.is_torn_end() });
     }
     for frame in scan.frames {
         let origin = match &frame {
@@ -599,7 +603,7 @@ pub(super) fn say_damage(damage: &JournalDamage) -> String {
 }
 
 /// The header of the first whole segment of a file in chunks.
-fn any_header(disk: &impl Disk, chunks: &Chunks, file: FileId) -> Result<Option<Header>> {
+fn any_header(disk: &impl Disk, chunks: &Chunks, file: FileId) -> Result<Option<SegmentHeader>> {
     for number in chunks.segments(Kind::Data, file, 0) {
         match read_segment(disk, Kind::Data, file, number) {
             Ok(Some(bytes)) => {

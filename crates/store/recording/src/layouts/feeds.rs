@@ -1,7 +1,7 @@
 //! What the formats of feeds tell the store.
 
 use evenfall_feed_formats::Format;
-use evenfall_feed_formats::codec::{self, Clock, DAY_NS};
+use evenfall_feed_formats::codec::{self, DAY_NS, TimeOrigin};
 use evenfall_feed_formats::event::Event;
 use evenfall_feed_formats::itch::{Kind, Symbols};
 use evenfall_store_format::Schema;
@@ -28,7 +28,7 @@ impl MessageLayouts for FeedLayouts {
     }
 
     fn wall_ns(&self, tag: u8, recorded_ns: i64, day_ns: Option<u64>) -> Option<i64> {
-        let clock = codec::of(Format(tag)).map_or(Clock::Epoch, codec::Codec::clock);
+        let clock = codec::of(Format(tag)).map_or(TimeOrigin::Epoch, codec::Codec::clock);
         clock.wall_ns(stated_ns(clock, recorded_ns, day_ns).unwrap_or(recorded_ns))
     }
 
@@ -42,10 +42,10 @@ impl MessageLayouts for FeedLayouts {
 }
 
 /// The instant that a message states: an instant, or a time of the day of the recorded time.
-pub(crate) fn stated_ns(clock: Clock, recorded_ns: i64, event_ns: Option<u64>) -> Option<i64> {
+pub(crate) fn stated_ns(clock: TimeOrigin, recorded_ns: i64, event_ns: Option<u64>) -> Option<i64> {
     match clock {
-        Clock::Epoch => i64::try_from(event_ns?).ok(),
-        Clock::Midnight { .. } => {
+        TimeOrigin::Epoch => i64::try_from(event_ns?).ok(),
+        TimeOrigin::Midnight { .. } => {
             let day_ns = event_ns? % DAY_NS;
             clock.of_day_ns(clock.date_of(recorded_ns)?, day_ns)
         }

@@ -9,7 +9,7 @@ use arrow_array::builder::{
 };
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef, TimeUnit};
 use evenfall_feed_formats::Format;
-use evenfall_feed_formats::codec::{self, Clock, DAY_NS};
+use evenfall_feed_formats::codec::{self, DAY_NS, TimeOrigin};
 use evenfall_feed_formats::event::PRICE_DECIMALS;
 use evenfall_feed_formats::itch::Stock;
 use evenfall_store_format::messages::QuarterMemo;
@@ -139,7 +139,7 @@ pub(super) struct MessagePlace {
     recorded_ns: i64,
     /// The time that the message states, by the clock of its format.
     event_ns: Option<u64>,
-    clock: Clock,
+    clock: TimeOrigin,
 }
 
 impl MessagePlace {
@@ -151,7 +151,7 @@ impl MessagePlace {
             indexed_ns: recorded.indexed_ns,
             recorded_ns: recorded.time_ns,
             event_ns: None,
-            clock: codec::of(format).map_or(Clock::Epoch, |codec| codec.clock()),
+            clock: codec::of(format).map_or(TimeOrigin::Epoch, |codec| codec.clock()),
         }
     }
 
@@ -168,7 +168,7 @@ impl MessagePlace {
             indexed_ns: origin.time_ns,
             recorded_ns: origin.recorded_ns,
             event_ns: None,
-            clock: codec::of(origin.format).map_or(Clock::Epoch, |codec| codec.clock()),
+            clock: codec::of(origin.format).map_or(TimeOrigin::Epoch, |codec| codec.clock()),
         }
     }
 
@@ -206,13 +206,13 @@ impl MessageTime {
 
 /// The times of messages one after the other.
 #[derive(Default)]
-struct MessageTimes(QuarterMemo<Clock, MessageTime>);
+struct MessageTimes(QuarterMemo<TimeOrigin, MessageTime>);
 
 impl MessageTimes {
     fn of(&mut self, place: &MessagePlace) -> MessageTime {
         let day_ns = match (place.clock, place.event_ns) {
             // The instant that a message states may lie in any quarter.
-            (Clock::Epoch, Some(_)) => return MessageTime::of(place),
+            (TimeOrigin::Epoch, Some(_)) => return MessageTime::of(place),
             (_, event_ns) => event_ns.map(|event_ns| (event_ns % DAY_NS) as i64),
         };
         // Within a quarter of an hour all times differ from this one by the same difference.

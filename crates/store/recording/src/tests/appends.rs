@@ -1,6 +1,6 @@
 //! Rows of users: the row that a store refuses is found, and what is before it is kept.
 
-use evenfall_store_format::schema::Arrival;
+use evenfall_store_format::schema::ArrivalOrder;
 
 use super::{NOW_NS, dated, schema};
 use crate::late_window::LateWindowError;
@@ -61,7 +61,8 @@ fn a_batch_that_the_store_cannot_acknowledge_is_named_by_its_rows() {
 fn a_window_sorts_rows_drops_copies_and_remarks_on_late_ones() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dated(dir.path())).unwrap().store;
-    let arrival = Arrival { window_ns: 10, sequence: "value".into(), ..Arrival::default() };
+    let arrival =
+        ArrivalOrder { window_ns: 10, sequence: "value".into(), ..ArrivalOrder::default() };
     store.create("t", &evenfall_store_format::Schema { arrival, ..schema() }).unwrap();
     let mut appender = RecordAppender::to_store(&store, "t", StoreAckLevel::Local, "line").unwrap();
     let rows = [(100, 1), (103, 3), (102, 2), (103, 3), (120, 4), (99, 5)];
@@ -81,7 +82,8 @@ fn a_window_sorts_rows_drops_copies_and_remarks_on_late_ones() {
 fn rows_that_a_window_refuses_or_drops_take_no_memory() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dated(dir.path())).unwrap().store;
-    let arrival = Arrival { window_ns: 10, sequence: "value".into(), ..Arrival::default() };
+    let arrival =
+        ArrivalOrder { window_ns: 10, sequence: "value".into(), ..ArrivalOrder::default() };
     store.create("t", &evenfall_store_format::Schema { arrival, ..schema() }).unwrap();
     let mut appender =
         RecordAppender::to_store(&store, "t", StoreAckLevel::Memory, "line").unwrap();

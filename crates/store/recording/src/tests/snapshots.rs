@@ -12,7 +12,7 @@ use evenfall_store_format::messages::parts::{
     PartKind, PartRecord, PartedMessage, RECORDS_PER_GROUP,
 };
 use evenfall_store_format::retention::Retention;
-use evenfall_store_format::schema::Arrival;
+use evenfall_store_format::schema::ArrivalOrder;
 use evenfall_store_format::{Error, FieldType, Schema};
 use tempfile::TempDir;
 
@@ -31,7 +31,7 @@ fn new_store() -> (TempDir, Arc<Store>) {
 
 /// Begins a recording as earlier versions did, with a file for each size of messages.
 fn begin_sized(store: &Store, name: &str) {
-    let schema = sized_schema(32, &Arrival::default(), HEAD_BYTES);
+    let schema = sized_schema(32, &ArrivalOrder::default(), HEAD_BYTES);
     store.create(&format!("{name}.0.32"), &schema).unwrap();
 }
 

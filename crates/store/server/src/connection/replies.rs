@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::Duration;
 
-use evenfall_store_engine::protocol::{Malformed, Reply};
+use evenfall_store_engine::protocol::{MalformedFrame, Reply};
 use evenfall_store_engine::wire_socket::SocketWriter;
 use evenfall_store_engine::{StoreError, lock};
 
@@ -66,13 +66,13 @@ impl ReplyWriter {
     }
 
     /// Counts a request against the client's credit.
-    pub(super) fn spend(&self, cost: u64) -> Result<(), Malformed> {
+    pub(super) fn spend(&self, cost: u64) -> Result<(), MalformedFrame> {
         let mut queue = lock(&self.queue);
         queue.spent += cost;
         queue.requests += 1;
         self.state.end_idleness();
         match queue.spent > CREDIT_BYTES || queue.requests > REQUESTS_MAX {
-            true => Err(Malformed("requests over the credit")),
+            true => Err(MalformedFrame("requests over the credit")),
             false => Ok(()),
         }
     }

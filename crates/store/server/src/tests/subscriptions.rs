@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 
 use evenfall_store_engine::client::WINDOW_BYTES;
 use evenfall_store_engine::protocol::{
-    BODY_BYTES_MAX, HEADER_BYTES, Header, Reply, Request, VERSION, frame,
+    BODY_BYTES_MAX, FrameHeader, HEADER_BYTES, Reply, Request, VERSION, frame,
 };
 use evenfall_store_engine::{
     FileSubscription, KnownEnd, PushedRecords, RecordSource as _, RemoteSource, StoreFile,
@@ -395,7 +395,7 @@ impl RawClient {
     }
 
     /// The next frame: its header and its body.
-    fn frame(&mut self) -> Option<(Header, Vec<u8>)> {
+    fn frame(&mut self) -> Option<(FrameHeader, Vec<u8>)> {
         loop {
             if let Some((header, body)) = frame(&self.came).unwrap() {
                 let body = body.to_vec();

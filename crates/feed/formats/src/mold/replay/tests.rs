@@ -1,5 +1,5 @@
 use super::*;
-use crate::mold::{Body, Packet};
+use crate::mold::{Body, MoldPacket};
 use proptest::prelude::*;
 
 const SESSION: SessionId = SessionId(*b"  evenfall");
@@ -13,8 +13,8 @@ fn ring_of(messages: u8) -> ReplayRing {
 }
 
 fn answer(ring: &ReplayRing, sequence: u64, count: u16) -> Result<Vec<u8>, RequestRefusal> {
-    let packet = ring.answer(&Request { session: SESSION, sequence, count }, PACKET)?.finish();
-    let packet = Packet::decode(&packet).expect("an answer is a packet");
+    let packet = ring.answer(&MoldRequest { session: SESSION, sequence, count }, PACKET)?.finish();
+    let packet = MoldPacket::decode(&packet).expect("an answer is a packet");
     assert_eq!((packet.session, packet.sequence), (SESSION, sequence));
     let Body::Messages(messages) = packet.body else { panic!("{packet:?}") };
     Ok(messages.map(|message| message[0]).collect())
@@ -28,7 +28,7 @@ fn an_answer_is_one_packet_of_what_is_kept() {
     assert_eq!(answer(&ring, 99, 50), Ok(vec![98, 99]), "as many as there are");
     assert_eq!(answer(&ring, 101, 1), Err(RequestRefusal::NotSent));
     assert_eq!(answer(&ring, 0, 1), Err(RequestRefusal::NotKept));
-    let other = Request { session: SessionId(*b" yesterday"), sequence: 1, count: 1 };
+    let other = MoldRequest { session: SessionId(*b" yesterday"), sequence: 1, count: 1 };
     assert_eq!(ring.answer(&other, PACKET).unwrap_err(), RequestRefusal::OtherSession);
 }
 
@@ -118,7 +118,7 @@ proptest! {
         let mut ring = ring_of(120);
         ring.skip_to(skip);
         ring.push(vec![7; 30].into());
-        if let Ok(request) = Request::decode(&bytes) {
+        if let Ok(request) = MoldRequest::decode(&bytes) {
             let _ = ring.answer(&request, PACKET);
         }
     }

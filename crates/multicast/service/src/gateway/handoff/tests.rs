@@ -2,7 +2,7 @@ use std::net::SocketAddr;
 
 use bytes::{BufMut, BytesMut};
 use evenfall_core::{Arrival, Format, NodeId};
-use evenfall_feed_formats::mold::{Body, Packet, Request};
+use evenfall_feed_formats::mold::{Body, MoldPacket, MoldRequest};
 use evenfall_multicast_machine::wire::Messages;
 use evenfall_port::Options;
 
@@ -98,7 +98,7 @@ fn taken(port: &mut dyn Port, count: usize) -> Vec<Arrival> {
 fn messages_of(arrivals: &[Arrival]) -> Vec<(u64, u8)> {
     let mut all = Vec::new();
     for arrival in arrivals {
-        let packet = Packet::decode(&arrival.datagram).unwrap();
+        let packet = MoldPacket::decode(&arrival.datagram).unwrap();
         assert_eq!(packet.session, session_of(RUN, 0));
         let Body::Messages(messages) = packet.body else { panic!("{packet:?}") };
         all.extend((packet.sequence..).zip(messages).map(|(n, message)| (n, message[0])));
@@ -167,7 +167,7 @@ fn a_message_that_fits_no_packet_is_a_hole_and_is_counted() {
     );
     assert!(handoff.departing.is_empty());
     let kept = rings[0].lock().unwrap();
-    let request = Request { session: session_of(RUN, 0), sequence: 3, count: 1 };
+    let request = MoldRequest { session: session_of(RUN, 0), sequence: 3, count: 1 };
     assert_eq!(kept.as_ref().unwrap().answer(&request, 200).unwrap().count(), 1);
 }
 
@@ -210,7 +210,7 @@ fn a_silent_session_says_that_it_is_alive_and_where_it_is() {
     handoff.finish(0, now);
     handoff.keep_alive(now);
     let all = taken(port[0].as_mut(), 3);
-    let packets: Vec<_> = all.iter().map(|a| Packet::decode(&a.datagram).unwrap()).collect();
+    let packets: Vec<_> = all.iter().map(|a| MoldPacket::decode(&a.datagram).unwrap()).collect();
     assert!(packets.iter().all(|packet| packet.sequence == 5), "the next sequence");
     let bodies = packets.iter().map(|packet| packet.body).collect::<Vec<_>>();
     assert_eq!(bodies, [Body::Heartbeat, Body::Heartbeat, Body::EndOfSession]);

@@ -2,7 +2,7 @@ use std::net::UdpSocket;
 
 use bytes::Bytes;
 use evenfall_core::Prng;
-use evenfall_feed_formats::mold::Packet;
+use evenfall_feed_formats::mold::MoldPacket;
 use evenfall_feed_formats::mold::replay::ReplayRing;
 
 use super::*;
@@ -29,7 +29,7 @@ fn desk(settings: &GatewaySettings) -> RequestDesk {
 }
 
 fn request(tree: u32, sequence: u64, count: u16) -> [u8; 20] {
-    Request { session: session_of(RUN, tree), sequence, count }.encode()
+    MoldRequest { session: session_of(RUN, tree), sequence, count }.encode()
 }
 
 fn answer(desk: &mut RequestDesk, from: &str, bytes: &[u8]) -> Result<u16, RequestRefusal> {
@@ -54,7 +54,7 @@ fn each_refusal_has_its_reason() {
         let other = answer(&mut desk, ours, &request(tree, 1, 1));
         assert_eq!(refused(other), RequestRefusal::OtherSession, "tree {tree}");
     }
-    let yesterday = Request { session: SessionId(*b"  20191230"), sequence: 1, count: 1 };
+    let yesterday = MoldRequest { session: SessionId(*b"  20191230"), sequence: 1, count: 1 };
     assert_eq!(refused(answer(&mut desk, ours, &yesterday.encode())), RequestRefusal::OtherSession);
 }
 
@@ -101,7 +101,7 @@ fn any_bytes_at_the_port_are_counted_and_the_server_goes_on() {
         sent += 1;
         std::iter::from_fn(|| {
             let (length, _) = socket.recv_from(&mut buffer).ok()?;
-            let packet = Packet::decode(&buffer[..length]).expect("a packet");
+            let packet = MoldPacket::decode(&buffer[..length]).expect("a packet");
             assert!(length <= settings.packet_bytes && packet.session == session_of(RUN, 1));
             answers += 1;
             Some((packet.sequence, packet.body.count()))

@@ -1,6 +1,6 @@
 //! The nodes for which the first trees wait. The wait may be long, so the root prints their names.
 
-use evenfall_multicast_machine::config::Membership;
+use evenfall_multicast_machine::config::MembershipConfig;
 use evenfall_multicast_machine::{Guest, GuestList, Role};
 
 use crate::settings::{Node, RoleName, Settings};
@@ -11,7 +11,7 @@ const NAMES_MAX: usize = 3;
 
 /// The nodes for which a tree waits: the numbers in the settings, or else all nodes of the
 /// settings.
-pub(super) fn expected(settings: &Settings, stream: u32) -> Membership {
+pub(super) fn expected(settings: &Settings, stream: u32) -> MembershipConfig {
     let mut expected = settings.multicast.membership;
     if expected.expect_receivers == 0 {
         expected.expect_receivers = settings.count_leaves() as u32;

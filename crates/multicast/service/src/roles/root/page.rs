@@ -5,7 +5,7 @@ use std::time::Duration;
 use evenfall_host::clock::MonotonicClock;
 use evenfall_multicast_machine::{FairnessSums, LiveFairness, Root};
 
-use crate::runinfo::{Membership, NodeInfo, RunEvent, RunInfo};
+use crate::runinfo::{NodeInfo, ReceiverMembership, RunEvent, RunInfo};
 use crate::settings::{RoleName, Settings};
 use evenfall_runtime::telemetry::Metrics;
 
@@ -14,7 +14,7 @@ pub(super) fn run_info(
     settings: &Settings,
     feed: String,
     started_unix_s: u64,
-    memberships: Vec<Membership>,
+    memberships: Vec<ReceiverMembership>,
     events: Vec<RunEvent>,
 ) -> RunInfo {
     let m = &settings.multicast;

@@ -11,7 +11,7 @@ use evenfall_multicast_machine::{DepartureReason, Framed, Role, Root, RootEvent}
 use evenfall_multicast_report::Sent;
 
 use super::queue::{Queue, Queued};
-use crate::runinfo::{Membership, RunEvent, RunInfo};
+use crate::runinfo::{ReceiverMembership, RunEvent, RunInfo};
 use crate::runlog::Record;
 use crate::settings::Settings;
 
@@ -52,7 +52,7 @@ pub(super) struct RunLedger {
     pub(super) clock: Clock,
     pub(super) records: Vec<Record>,
     pub(super) events: Vec<RunEvent>,
-    pub(super) memberships: Vec<Membership>,
+    pub(super) memberships: Vec<ReceiverMembership>,
     /// The hash of all messages that are in frames.
     pub(super) hash: ContentHash,
     pub(super) id: NodeId,
@@ -322,7 +322,8 @@ impl RunLedger {
 
     fn enrol(&mut self, receiver: NodeId, stream: u32, from: u64) {
         let started_ns = self.lives.get(&(receiver, stream)).copied().unwrap_or(0);
-        let membership = Membership { receiver, stream, from, started_ns, ..Default::default() };
+        let membership =
+            ReceiverMembership { receiver, stream, from, started_ns, ..Default::default() };
         self.memberships.push(membership);
     }
 }

@@ -96,7 +96,7 @@ impl Scratch {
     }
 }
 
-fn said(losses: &[Loss]) -> String {
+fn said(losses: &[DiskLoss]) -> String {
     losses.iter().map(|loss| format!("{loss}\n")).collect()
 }
 

@@ -285,6 +285,6 @@ fn the_lost_end_of_a_journal_is_damage_when_the_next_journal_goes_on() {
     flip_journal(&volume.disk, 0, place + 50);
     let (_, found) = Volume::open(volume.disk, VolumeConfig::default()).unwrap();
     assert_eq!(times(&found, 1), (0..10).chain(20..30).collect());
-    let is_told = |loss: &Loss| !loss.is_torn_end && loss.what.contains("its last 1 commits");
+    let is_told = |loss: &DiskLoss| !loss.is_torn_end && loss.what.contains("its last 1 commits");
     assert!(found.losses.iter().any(is_told), "{:?}", found.losses);
 }
