@@ -56,16 +56,9 @@ impl FromStr for Hedging {
 }
 
 /// A text that is no number of copies up to [`Hedging::MAX`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("must be 0 to {}", Hedging::MAX)]
 pub struct HedgingError;
-
-impl fmt::Display for HedgingError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "must be 0 to {}", Hedging::MAX)
-    }
-}
-
-impl core::error::Error for HedgingError {}
 
 #[cfg(test)]
 mod tests {

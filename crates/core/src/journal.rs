@@ -47,7 +47,6 @@
 //! asks for the failed writes again. The machine passes its timeouts to
 //! [`Journal::handle_timeout`], and counts [`Journal::poll_timeout`] among its own timeouts.
 
-use core::fmt;
 use core::ops::Range;
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -73,56 +72,41 @@ const MARK_BYTES: usize = 24;
 /// The checksum of a mark is that of its body, XORed with this number.
 const MARK_SUM: u64 = 0x6d61_726b_6d61_726b;
 
+/// What to do about a log of another build.
+const DO: &str =
+    "start the build that wrote the log, or move the file away if nothing in it is needed";
+
 /// Why a log is refused. A refused log stays as it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {
     /// The log begins with a record: a build before the first version of the format wrote the log.
+    #[error("an earlier build wrote this log without a format version: {DO}")]
     Unversioned,
     /// The header states another version of the format.
+    #[error("the log has format version {0}, and this build reads version {VERSION}: {DO}")]
     Version(u8),
     /// The header does not match its checksum.
+    #[error(
+        "the log's header does not match its checksum: restore the file from a copy, or move the \
+         file away if nothing in it is needed"
+    )]
     Damaged,
     /// The log is damaged in front of its last writes. The first number is the byte at which no
     /// whole record begins. The second is how many bytes of the log were on the disk.
+    #[error(
+        "the log is damaged: the record at byte {0} cannot be read, and a later one says that {1} \
+         bytes were on the disk: restore the file from a copy, or start with an empty directory if \
+         other nodes have what it says"
+    )]
     Broken(u64, u64),
     /// The file is no log of a machine. The file begins with these bytes.
+    #[error(
+        "the file begins with \"{}\" and is no log: give another directory, or move the file away",
+        .0.escape_ascii()
+    )]
     Foreign([u8; 4]),
 }
-
-impl fmt::Display for LogError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const DO: &str = "start the build that wrote the log, or move the file away if nothing in \
-                          it is needed";
-        match self {
-            Self::Unversioned => {
-                write!(f, "an earlier build wrote this log without a format version: {DO}")
-            }
-            Self::Version(version) => write!(
-                f,
-                "the log has format version {version}, and this build reads version {VERSION}: {DO}"
-            ),
-            Self::Damaged => f.write_str(
-                "the log's header does not match its checksum: restore the file from a copy, or \
-                 move the file away if nothing in it is needed",
-            ),
-            Self::Broken(at, written) => write!(
-                f,
-                "the log is damaged: the record at byte {at} cannot be read, and a later one says \
-                 that {written} bytes were on the disk: restore the file from a copy, or start \
-                 with an empty directory if other nodes have what it says"
-            ),
-            Self::Foreign(found) => write!(
-                f,
-                "the file begins with \"{}\" and is no log: give another directory, or move the \
-                 file away",
-                found.escape_ascii()
-            ),
-        }
-    }
-}
-
-impl std::error::Error for LogError {}
 
 /// A change of the log, and the effects that follow when the change is on the disk.
 #[derive(Debug)]

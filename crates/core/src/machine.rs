@@ -223,21 +223,14 @@ pub enum Installed {
 
 /// Bytes that are no message of this protocol. Drivers count and ignore them, and no process ends
 /// because of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what} at byte {offset}")]
 pub struct Malformed {
     /// What was wrong, in words for a log line.
     pub what: &'static str,
     /// Offset of the wrong byte in the datagram.
     pub offset: usize,
 }
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at byte {}", self.what, self.offset)
-    }
-}
-
-impl std::error::Error for Malformed {}
 
 /// A protocol without IO. The documentation of the module states the loop and the rule.
 pub trait Machine {

@@ -20,33 +20,21 @@ impl fmt::Debug for SharedKey {
 }
 
 /// Why a text is no key. The error never shows the text itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
     /// The text has this many characters instead of 64.
+    #[error("a key has 64 hexadecimal digits, and this key has {0}")]
     Length(usize),
     /// The character at this place is no hexadecimal digit. Places count from 1.
+    #[error("digit {0} of the key is not hexadecimal")]
     Digit(usize),
     /// The text of a node's key does not begin with the id of its node.
+    #[error(
+        "the key of a node begins with the id of its node; `evenfall key new --nodes` writes one"
+    )]
     NoNode,
 }
-
-impl core::fmt::Display for KeyError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::Length(length) => {
-                write!(f, "a key has 64 hexadecimal digits, and this key has {length}")
-            }
-            Self::Digit(place) => write!(f, "digit {place} of the key is not hexadecimal"),
-            Self::NoNode => f.write_str(
-                "the key of a node begins with the id of its node; `evenfall key new --nodes` \
-                 writes one",
-            ),
-        }
-    }
-}
-
-impl core::error::Error for KeyError {}
 
 impl SharedKey {
     /// A key from 32 secret bytes. Datagrams carry `id`; the id 0 means "no key".

@@ -80,38 +80,28 @@ pub enum HelloVerdict {
 }
 
 /// Why there is no sealed stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandshakeError {
     /// The bytes are no hello of a sealed stream.
+    #[error("the other end does not answer with a sealed stream")]
     NotSealed,
     /// The other end speaks this version.
+    #[error(
+        "the other end has version {0} of sealed streams, and this one {VERSION}: use the same \
+         build at both ends"
+    )]
     Version(u8),
     /// The client wants to speak another protocol.
+    #[error("the sealed stream is meant for another protocol")]
     OtherUse,
     /// The server has no keys, so the client must come without one.
+    #[error("the server takes connections without a key only")]
     NoKeys,
     /// The server does not have the key of this client.
+    #[error("the server does not have this key under this name")]
     WrongKey,
 }
-
-impl fmt::Display for HandshakeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotSealed => f.write_str("the other end does not answer with a sealed stream"),
-            Self::Version(version) => write!(
-                f,
-                "the other end has version {version} of sealed streams, and this one {VERSION}: \
-                 use the same build at both ends"
-            ),
-            Self::OtherUse => f.write_str("the sealed stream is meant for another protocol"),
-            Self::NoKeys => f.write_str("the server takes connections without a key only"),
-            Self::WrongKey => f.write_str("the server does not have this key under this name"),
-        }
-    }
-}
-
-impl core::error::Error for HandshakeError {}
 
 /// Both directions of a stream, as one end has them.
 #[derive(Debug)]

@@ -5,20 +5,20 @@
 //! object store, which fails. Names are plain ASCII without separators, and the caller decides
 //! their meaning.
 
-use core::fmt;
-
 use bytes::Bytes;
 
 /// Why a disk or an object store did not carry out a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StorageError {
     /// The storage has no room. Free some and try again.
+    #[error("no room left for {name}: free space on the disk, then try again")]
     Full {
         /// File or object.
         name: String,
     },
     /// The storage did not answer in time. The request may have been carried out or not.
+    #[error("{name} cannot be reached now: {what}")]
     Unavailable {
         /// File or object.
         name: String,
@@ -27,6 +27,7 @@ pub enum StorageError {
     },
     /// The bucket or directory itself is missing: it was lost, or never made. Its contents are lost
     /// with it. Later writes to it wait.
+    #[error("{name}: the bucket does not exist ({what}): make it, or correct its address")]
     NoBucket {
         /// File or object.
         name: String,
@@ -34,6 +35,7 @@ pub enum StorageError {
         what: String,
     },
     /// The bytes that are there are not the bytes that were written.
+    #[error("{name} is damaged: {what}")]
     Damaged {
         /// File or object.
         name: String,
@@ -42,6 +44,7 @@ pub enum StorageError {
     },
     /// The storage refuses the request itself: a missing permission, a name that is not allowed, a
     /// broken device.
+    #[error("{name}: {what}")]
     Failed {
         /// File or object.
         name: String,
@@ -56,25 +59,6 @@ impl StorageError {
         !matches!(self, Self::Failed { .. } | Self::Damaged { .. })
     }
 }
-
-impl fmt::Display for StorageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Full { name } => {
-                write!(f, "no room left for {name}: free space on the disk, then try again")
-            }
-            Self::Unavailable { name, what } => write!(f, "{name} cannot be reached now: {what}"),
-            Self::NoBucket { name, what } => write!(
-                f,
-                "{name}: the bucket does not exist ({what}): make it, or correct its address"
-            ),
-            Self::Damaged { name, what } => write!(f, "{name} is damaged: {what}"),
-            Self::Failed { name, what } => write!(f, "{name}: {what}"),
-        }
-    }
-}
-
-impl std::error::Error for StorageError {}
 
 /// A flat directory of files on one disk. Written bytes survive a crash only after a sync.
 pub trait Disk {

@@ -16,35 +16,22 @@ pub struct UserKey {
 }
 
 /// Why a text is no key of a user. The error never shows the secret.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UserKeyError {
     /// There is no name in front of the digits.
+    #[error("the key of a user begins with the name of the user; `evenfall store user` writes one")]
     NoName,
     /// The name is empty, too long, or has other characters than those that are allowed.
+    #[error(
+        "the name of a user has 1 to {USER_NAME_BYTES_MAX} letters, digits, hyphens, dots and \
+         underscores of ASCII"
+    )]
     Name,
     /// The digits are no key.
+    #[error(transparent)]
     Key(KeyError),
 }
-
-impl fmt::Display for UserKeyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoName => f.write_str(
-                "the key of a user begins with the name of the user; `evenfall store user` writes \
-                 one",
-            ),
-            Self::Name => write!(
-                f,
-                "the name of a user has 1 to {USER_NAME_BYTES_MAX} letters, digits, hyphens, dots \
-                 and underscores of ASCII"
-            ),
-            Self::Key(error) => error.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for UserKeyError {}
 
 impl fmt::Debug for UserKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -290,16 +290,23 @@ impl fmt::Display for Stack {
 }
 
 /// Errors of reading and scaling a model.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
     /// No stack has this name.
+    #[error("stack {0}: use sockets or kernel-bypass")]
     Stack(String),
     /// Neither the name of a built-in model nor the path of a readable file.
+    #[error(
+        "model {0}: not one of {names}, and not a readable file: {1}",
+        names = BUILT_IN.map(|(name, _)| name).join(", ")
+    )]
     Unknown(String, io::Error),
     /// The file is not a model.
+    #[error("model {0}: {1}")]
     File(String, toml::de::Error),
     /// A number of the model is out of its range.
+    #[error("model {model}: {key} = {value:?}: must be {range}")]
     Number {
         /// Name of the model.
         model: String,
@@ -311,59 +318,25 @@ pub enum ModelError {
         range: String,
     },
     /// A part of the model has a wrong form: the model, the part, and the right form.
+    #[error("model {0}: {1}: must be {2}")]
     Shape(String, String, String),
     /// A key that a model does not have: the model, and the key.
+    #[error(
+        "model {0}: {1}: no such key; a distribution has its shape, the numbers of the shape, \
+         error and source"
+    )]
     Unused(String, String),
     /// A number has an empty source: the model, and the key.
+    #[error("model {0}: {1}: its source is empty; say where the number is from")]
     Source(String, String),
     /// The model has no number of this key.
+    #[error("model: there is no number {0}")]
     Key(String),
-}
-
-impl fmt::Display for ModelError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Stack(name) => write!(f, "stack {name}: use sockets or kernel-bypass"),
-            Self::Unknown(name, error) => {
-                let names = BUILT_IN.map(|(name, _)| name).join(", ");
-                write!(f, "model {name}: not one of {names}, and not a readable file: {error}")
-            }
-            Self::File(name, error) => write!(f, "model {name}: {error}"),
-            Self::Number { model, key, value, range } => {
-                write!(f, "model {model}: {key} = {value:?}: must be {range}")
-            }
-            Self::Shape(model, key, form) => write!(f, "model {model}: {key}: must be {form}"),
-            Self::Source(model, key) => {
-                write!(f, "model {model}: {key}: its source is empty; say where the number is from")
-            }
-            Self::Unused(model, key) => write!(
-                f,
-                "model {model}: {key}: no such key; a distribution has its shape, the numbers of \
-                 the shape, error and source"
-            ),
-            Self::Key(key) => write!(f, "model: there is no number {key}"),
-        }
-    }
 }
 
 impl ModelError {
     pub(crate) fn shape(model: &str, key: &str, form: &str) -> Self {
         Self::Shape(model.into(), key.into(), form.into())
-    }
-}
-
-impl std::error::Error for ModelError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Unknown(_, error) => std::error::Error::source(error),
-            Self::File(_, error) => std::error::Error::source(error),
-            Self::Stack(_)
-            | Self::Number { .. }
-            | Self::Shape(..)
-            | Self::Unused(..)
-            | Self::Source(..)
-            | Self::Key(_) => None,
-        }
     }
 }
 

@@ -17,8 +17,6 @@
 //! the other. The scatter of the results tells how far the number depends on the choice of the
 //! hosts.
 
-use core::fmt;
-
 use evenfall_core::math::{exp, ln, square};
 use evenfall_core::statistics::{mean, student_t};
 use evenfall_placement_machine::DelayRecord;
@@ -84,12 +82,22 @@ pub struct PoolSurvey {
 }
 
 /// Why a survey gives no model.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
     /// This many hosts have measurements, fewer than [`PoolSurvey::HOSTS_MIN`].
+    #[error(
+        "a model needs measurements of {} hosts, so that effects of senders and of receivers can \
+         be told apart, and there are {hosts}; survey more agents",
+        PoolSurvey::HOSTS_MIN,
+        hosts = .0
+    )]
     Hosts(usize),
     /// Too few of the ordered pairs have enough probes.
+    #[error(
+        "only {known} of {all} ordered pairs received {PROBES_MIN} probes: survey for longer or at \
+         a higher rate, or leave out the hosts that failed"
+    )]
     Pairs {
         /// Pairs of the hosts.
         all: usize,
@@ -98,6 +106,11 @@ pub enum PoolError {
     },
     /// Too few of the ordered pairs were measured in both directions, which a survey without good
     /// clocks needs.
+    #[error(
+        "only {known} of {all} ordered pairs received {PROBES_MIN} probes in both directions, and \
+         one direction says nothing where clocks are no better than a delay: survey for longer, or \
+         synchronise the clocks"
+    )]
     OneWay {
         /// Pairs of the hosts.
         all: usize,
@@ -105,6 +118,10 @@ pub enum PoolError {
         known: usize,
     },
     /// The median delay of the pairs is below the cost of sending alone. Both are in us.
+    #[error(
+        "the median delay of {median_us:.1} us is below the {cost_us:.1} us that sending a probe \
+         costs by the model whose costs are taken: name another model as base"
+    )]
     Delay {
         /// The median delay.
         median_us: f64,
@@ -112,37 +129,6 @@ pub enum PoolError {
         cost_us: f64,
     },
 }
-
-impl fmt::Display for PoolError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Hosts(hosts) => write!(
-                f,
-                "a model needs measurements of {} hosts, so that effects of senders and of \
-                 receivers can be told apart, and there are {hosts}; survey more agents",
-                PoolSurvey::HOSTS_MIN
-            ),
-            Self::Pairs { all, known } => write!(
-                f,
-                "only {known} of {all} ordered pairs received {PROBES_MIN} probes: survey for \
-                 longer or at a higher rate, or leave out the hosts that failed"
-            ),
-            Self::OneWay { all, known } => write!(
-                f,
-                "only {known} of {all} ordered pairs received {PROBES_MIN} probes in both \
-                 directions, and one direction says nothing where clocks are no better than a \
-                 delay: survey for longer, or synchronise the clocks"
-            ),
-            Self::Delay { median_us, cost_us } => write!(
-                f,
-                "the median delay of {median_us:.1} us is below the {cost_us:.1} us that sending a \
-                 probe costs by the model whose costs are taken: name another model as base"
-            ),
-        }
-    }
-}
-
-impl core::error::Error for PoolError {}
 
 /// A pair as the estimates use it: microseconds, without the cost of sending.
 #[derive(Clone, Debug)]

@@ -1,6 +1,5 @@
 //! The trait between machines and the ports that move their datagrams.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
@@ -115,32 +114,21 @@ pub enum Answer {
 }
 
 /// Why a transmit was not queued. The refusal is also counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The queue of its class is full.
+    #[error("the send queue of this class is full")]
     Full,
     /// The transmit names a group that is not installed.
+    #[error("group {} is not installed", .0.0)]
     UnknownGroup(GroupId),
     /// The transmit goes beyond loopback without a key.
+    #[error("{}", Error::Unkeyed { address: *.0, verb: "send to" })]
     Unkeyed(SocketAddr),
     /// The transmit is longer than [`Kind::datagram_bytes_max`](crate::Kind::datagram_bytes_max).
+    #[error("longer than the longest datagram of this kind of port")]
     TooLong,
 }
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Full => f.write_str("the send queue of this class is full"),
-            Self::UnknownGroup(group) => write!(f, "group {} is not installed", group.0),
-            Self::Unkeyed(address) => {
-                write!(f, "{}", Error::Unkeyed { address: *address, verb: "send to" })
-            }
-            Self::TooLong => f.write_str("longer than the longest datagram of this kind of port"),
-        }
-    }
-}
-
-impl std::error::Error for Refusal {}
 
 /// Counters of a port. Arrays are by class: control, live, repair, bulk. A counter stays zero when
 /// the kind of port has no such event.

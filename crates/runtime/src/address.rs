@@ -20,41 +20,21 @@ use serde::{Deserialize, Deserializer, Serialize};
 const NAME_BYTES_MAX: usize = 253;
 
 /// Why a text has no address.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddressError {
     /// The text is no host with a port.
+    #[error(
+        "{0:.80?}: give an IP address or a name, and a port, such as \"10.0.0.2:9000\" or \
+         \"[::1]:9000\" or \"host.example:9000\""
+    )]
     Form(String),
     /// The resolver gives no address for the name of the host.
+    #[error("the name {0} has no address here: {1}")]
     Name(String, io::Error),
     /// The text is no range of ports.
+    #[error("{0:.80?}: give the first and the last port, such as \"40000-40999\"")]
     Ports(String),
-}
-
-impl fmt::Display for AddressError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Form(text) => write!(
-                f,
-                "{text:.80?}: give an IP address or a name, and a port, such as \
-                 \"10.0.0.2:9000\" or \"[::1]:9000\" or \"host.example:9000\""
-            ),
-            Self::Name(name, error) => write!(f, "the name {name} has no address here: {error}"),
-            Self::Ports(text) => {
-                write!(f, "{text:.80?}: give the first and the last port, such as \"40000-40999\"")
-            }
-        }
-    }
-}
-
-impl std::error::Error for AddressError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Form(_) | Self::Ports(_) => None,
-            // The words of the error are in the text already.
-            Self::Name(_, error) => error.source(),
-        }
-    }
 }
 
 /// A host and a port as they were written. The host may be a name.

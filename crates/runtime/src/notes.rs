@@ -113,40 +113,18 @@ impl<'a> MakeWriter<'a> for Queue {
 }
 
 /// Why notes are not written.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotesError {
     /// [`LEVEL_VARIABLE`] names no level.
+    #[error("{LEVEL_VARIABLE} = {0}: must be off, error, warn, info, debug or trace")]
     Level(String),
     /// The thread of the writer could not be started.
+    #[error("no thread that writes notes: {0}")]
     Thread(io::Error),
     /// The notes of this process already go elsewhere.
+    #[error("notes: {0}; start the writer of notes once in a process")]
     Taken(tracing::subscriber::SetGlobalDefaultError),
-}
-
-impl fmt::Display for NotesError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Level(text) => write!(
-                f,
-                "{LEVEL_VARIABLE} = {text}: must be off, error, warn, info, debug or trace"
-            ),
-            Self::Thread(error) => write!(f, "no thread that writes notes: {error}"),
-            Self::Taken(error) => {
-                write!(f, "notes: {error}; start the writer of notes once in a process")
-            }
-        }
-    }
-}
-
-impl std::error::Error for NotesError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Level(_) => None,
-            Self::Thread(error) => std::error::Error::source(error),
-            Self::Taken(error) => std::error::Error::source(error),
-        }
-    }
 }
 
 /// Writes notes until it is dropped. Dropping it waits half a second at most for the last notes.

@@ -1,7 +1,6 @@
 //! One process around the machines of a role: the port and its loop, the clock, signals, telemetry,
 //! and the log of its memory.
 
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -37,51 +36,21 @@ const REPAIR_BACKLOG_BYTES: usize = 64 << 10;
 const CLOCK_PERIOD: Duration = Duration::from_millis(500);
 
 /// Why a process cannot begin or continue.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProcessError {
     /// The settings are wrong.
-    Settings(SettingsError),
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
     /// The operating system refused.
-    Host(evenfall_host::Error),
+    #[error(transparent)]
+    Host(#[from] evenfall_host::Error),
     /// A file of the run cannot be written.
+    #[error("{}: {error}", .0.display(), error = .1)]
     File(PathBuf, io::Error),
     /// The pages of the process cannot be served.
+    #[error(transparent)]
     Telemetry(TelemetryError),
-}
-
-impl fmt::Display for ProcessError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Settings(error) => write!(f, "{error}"),
-            Self::Host(error) => write!(f, "{error}"),
-            Self::File(path, error) => write!(f, "{}: {error}", path.display()),
-            Self::Telemetry(error) => write!(f, "{error}"),
-        }
-    }
-}
-
-impl std::error::Error for ProcessError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Settings(error) => std::error::Error::source(error),
-            Self::Host(error) => std::error::Error::source(error),
-            Self::File(_, error) => std::error::Error::source(error),
-            Self::Telemetry(error) => std::error::Error::source(error),
-        }
-    }
-}
-
-impl From<SettingsError> for ProcessError {
-    fn from(error: SettingsError) -> Self {
-        Self::Settings(error)
-    }
-}
-
-impl From<evenfall_host::Error> for ProcessError {
-    fn from(error: evenfall_host::Error) -> Self {
-        Self::Host(error)
-    }
 }
 
 /// What a role asks of its process.

@@ -43,7 +43,8 @@ macro_rules! println {
 pub type Outcome = std::result::Result<(), Box<dyn std::error::Error>>;
 
 /// A signal asked the program to stop before it was done. The partial result has been printed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("stopped by signal {0}")]
 pub struct Stopped(pub u8);
 
 impl Stopped {
@@ -57,14 +58,6 @@ impl Stopped {
         128 + self.0
     }
 }
-
-impl fmt::Display for Stopped {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "stopped by signal {}", self.0)
-    }
-}
-
-impl std::error::Error for Stopped {}
 
 /// How often a command whose threads are in the midst of long work looks for a signal.
 const LOOK: Duration = Duration::from_millis(50);

@@ -124,26 +124,17 @@ pub trait Observed: Send + Sync + 'static {
 }
 
 /// The error of a build that lacks a service.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "this build lacks the role {role}; install it with `cargo install --path apps/cli --features \
+     full`, or with the feature {feature} alone"
+)]
 pub struct NotBuilt {
     /// The role.
     pub role: &'static str,
     /// The feature of the program that brings it.
     pub feature: &'static str,
 }
-
-impl std::fmt::Display for NotBuilt {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { role, feature } = self;
-        write!(
-            f,
-            "this build lacks the role {role}; install it with `cargo install --path apps/cli \
-             --features full`, or with the feature {feature} alone"
-        )
-    }
-}
-
-impl Error for NotBuilt {}
 
 /// Every role of these services.
 pub fn all_roles<'a>(

@@ -4,8 +4,6 @@
 //! itself. With the feature `settings` a [`SettingsDocument`] reads them from a file, then from
 //! `EVENFALL_*`, then from `--set key=value`.
 
-use std::fmt;
-
 pub mod check;
 mod common;
 #[cfg(feature = "settings")]
@@ -24,7 +22,8 @@ pub use self::document::{KnownTable, SettingsDocument, apply, line_of, overrides
 pub use self::part::keys_of;
 
 /// An error in the settings: its place, its reason, and what to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct SettingsError(String);
 
 impl SettingsError {
@@ -33,11 +32,3 @@ impl SettingsError {
         Self(words.into())
     }
 }
-
-impl fmt::Display for SettingsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for SettingsError {}

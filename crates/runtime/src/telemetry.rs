@@ -54,42 +54,24 @@ pub struct FilesPage<'a> {
 }
 
 /// Why the pages of a role are not served.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TelemetryError {
     /// The address lies beyond loopback, and there is no key.
+    #[error(
+        "http = {0}: without a key nothing listens beyond loopback; set run.key_file, or an \
+         address in 127.0.0.0/8"
+    )]
     Unkeyed(SocketAddr),
     /// The address cannot be bound.
+    #[error("http = {0}: {1}")]
     Bind(SocketAddr, io::Error),
     /// This build has no HTTP.
+    #[error(
+        "http = {0}: this program is built without HTTP; build it with the feature `http`, or \
+         leave the address out"
+    )]
     NotBuilt(SocketAddr),
-}
-
-impl fmt::Display for TelemetryError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unkeyed(address) => write!(
-                f,
-                "http = {address}: without a key nothing listens beyond loopback; \
-                 set run.key_file, or an address in 127.0.0.0/8"
-            ),
-            Self::Bind(address, error) => write!(f, "http = {address}: {error}"),
-            Self::NotBuilt(address) => write!(
-                f,
-                "http = {address}: this program is built without HTTP; build it with the feature \
-                 `http`, or leave the address out"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for TelemetryError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Bind(_, error) => std::error::Error::source(error),
-            Self::Unkeyed(_) | Self::NotBuilt(_) => None,
-        }
-    }
 }
 
 /// The contents that the role publishes.

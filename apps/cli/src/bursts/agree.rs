@@ -10,16 +10,9 @@ use evenfall_collectives_member::GroupMember;
 type Failure = Box<dyn std::error::Error>;
 
 /// What has failed at a rank, as all ranks know it. The words name the rank.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 pub struct RankFailed(pub String);
-
-impl fmt::Display for RankFailed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for RankFailed {}
 
 /// Ends the command at every rank, with the same words, when something has failed at one of them.
 /// All ranks make this call.

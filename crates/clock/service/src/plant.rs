@@ -41,16 +41,9 @@ impl Planting {
 }
 
 /// The message about a planting that cannot be read: the mistake, and the allowed values.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct BadPlanting(String);
-
-impl fmt::Display for BadPlanting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for BadPlanting {}
 
 /// Reads an offset such as `20ms`.
 ///

@@ -4,20 +4,23 @@ use core::fmt;
 use std::net::SocketAddr;
 
 /// Why an operation did not begin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// An operation of this number is running here, or has ended here.
+    #[error("operation {operation} was begun here before: take a new number for each operation")]
     Known {
         /// Number of the operation.
         operation: u64,
     },
     /// The number of members is 0, or too large for ranks of 16 bits.
+    #[error("{members} members: an operation has 1 to 65,535")]
     Members {
         /// Number of members in the plan.
         members: usize,
     },
     /// The own rank is not below the number of members.
+    #[error("own rank {rank} is not below the number of members, {members}")]
     Rank {
         /// The own rank.
         rank: usize,
@@ -25,6 +28,7 @@ pub enum StartError {
         members: usize,
     },
     /// The number of messages differs from the number of members.
+    #[error("{messages} messages for {members} members: each member gets one, perhaps empty")]
     Messages {
         /// Number of messages in the plan.
         messages: usize,
@@ -32,17 +36,20 @@ pub enum StartError {
         members: usize,
     },
     /// The values to reduce are not a whole number of 8-byte values.
+    #[error("{bytes} bytes of values to reduce: give whole values of 8 bytes")]
     Lanes {
         /// Bytes of all values together.
         bytes: usize,
     },
     /// The ranks of a call among some ranks of a group are not ascending numbers of the group, or
     /// the own rank is not among them.
+    #[error("a call among some ranks lists ascending ranks of the group, and its own: {rank}")]
     Among {
         /// The own rank.
         rank: usize,
     },
     /// A message is longer than 4 GiB.
+    #[error("the message to rank {to} has {bytes} bytes; split what is longer than 4 GiB")]
     TooLong {
         /// Rank that the message is for.
         to: usize,
@@ -50,40 +57,6 @@ pub enum StartError {
         bytes: usize,
     },
 }
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Known { operation } => write!(
-                f,
-                "operation {operation} was begun here before: take a new number for each operation"
-            ),
-            Self::Members { members } => {
-                write!(f, "{members} members: an operation has 1 to 65,535")
-            }
-            Self::Rank { rank, members } => {
-                write!(f, "own rank {rank} is not below the number of members, {members}")
-            }
-            Self::Messages { messages, members } => write!(
-                f,
-                "{messages} messages for {members} members: each member gets one, perhaps empty"
-            ),
-            Self::Lanes { bytes } => {
-                write!(f, "{bytes} bytes of values to reduce: give whole values of 8 bytes")
-            }
-            Self::Among { rank } => write!(
-                f,
-                "a call among some ranks lists ascending ranks of the group, and its own: {rank}"
-            ),
-            Self::TooLong { to, bytes } => write!(
-                f,
-                "the message to rank {to} has {bytes} bytes; split what is longer than 4 GiB"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
 
 /// Why an operation failed. Every failure names a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

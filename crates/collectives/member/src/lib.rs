@@ -31,7 +31,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::sync::mpsc::{TryRecvError, channel};
 use std::time::Duration;
-use std::{env, fmt, io, thread};
+use std::{env, io, thread};
 
 use bytes::Bytes;
 pub use evenfall_collectives_machine::RankFailure;
@@ -154,52 +154,22 @@ pub fn pace(bits_per_s: u64, burst: Duration) -> LinkPace {
 }
 
 /// Why a call failed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupError {
     /// The call did not begin.
-    Start(StartError),
+    #[error(transparent)]
+    Start(#[from] StartError),
     /// The call failed. The failure names a rank.
+    #[error(transparent)]
     Failed(RankFailure),
     /// The socket failed.
-    Io(evenfall_host::Error),
+    #[error(transparent)]
+    Io(#[from] evenfall_host::Error),
     /// SIGINT or SIGTERM arrived, and the program had asked for signals with
     /// [`interrupt::install`].
+    #[error("interrupted")]
     Interrupted,
-}
-
-impl fmt::Display for GroupError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Start(error) => error.fmt(f),
-            Self::Failed(failure) => failure.fmt(f),
-            Self::Io(error) => error.fmt(f),
-            Self::Interrupted => f.write_str("interrupted"),
-        }
-    }
-}
-
-impl std::error::Error for GroupError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Start(error) => std::error::Error::source(error),
-            Self::Failed(error) => std::error::Error::source(error),
-            Self::Io(error) => std::error::Error::source(error),
-            Self::Interrupted => None,
-        }
-    }
-}
-
-impl From<StartError> for GroupError {
-    fn from(error: StartError) -> Self {
-        Self::Start(error)
-    }
-}
-
-impl From<evenfall_host::Error> for GroupError {
-    fn from(error: evenfall_host::Error) -> Self {
-        Self::Io(error)
-    }
 }
 
 /// A bound socket of a member that does not know the other members yet.

@@ -5,15 +5,22 @@ use std::path::PathBuf;
 use evenfall_consensus_machine::ConsensusError;
 
 /// Why a replica did not start, or ended.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplicaError {
     /// The machine refused.
-    Consensus(ConsensusError),
+    #[error(transparent)]
+    Consensus(#[from] ConsensusError),
     /// The machine refused this log. The log stays as it is.
+    #[error("{}: {error}", .0.display(), error = .1)]
     Log(PathBuf, ConsensusError),
     /// A replica was first started with other settings that all replicas share and that its log
     /// depends on: the file that says so, the first settings, and those of this start.
+    #[error(
+        "{}: the log was made with other settings ({first}) than those of this start ({given}): \
+         start the replica as before, or give another directory",
+        .path.display()
+    )]
     Cluster {
         /// The file.
         path: PathBuf,
@@ -23,53 +30,12 @@ pub enum ReplicaError {
         given: String,
     },
     /// The host refused a socket or a thread.
-    Host(evenfall_host::Error),
+    #[error(transparent)]
+    Host(#[from] evenfall_host::Error),
     /// A file failed: what was done, and the error.
+    #[error("{0}: {1}")]
     Io(String, std::io::Error),
     /// The disk failed, and the replica has stopped.
+    #[error("the log cannot be written: {0}")]
     Disk(evenfall_core::StorageError),
-}
-
-impl std::fmt::Display for ReplicaError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Consensus(error) => error.fmt(f),
-            Self::Log(path, error) => write!(f, "{}: {error}", path.display()),
-            Self::Cluster { path, first, given } => write!(
-                f,
-                "{}: the log was made with other settings ({first}) than those of this start \
-                 ({given}): start the replica as before, or give another directory",
-                path.display()
-            ),
-            Self::Host(error) => error.fmt(f),
-            Self::Io(what, error) => write!(f, "{what}: {error}"),
-            Self::Disk(error) => write!(f, "the log cannot be written: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for ReplicaError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        // The text of an error contains its cause already, so the source is the cause of that
-        // cause.
-        match self {
-            Self::Consensus(error) | Self::Log(_, error) => error.source(),
-            Self::Host(error) => error.source(),
-            Self::Io(_, error) => error.source(),
-            Self::Disk(error) => error.source(),
-            Self::Cluster { .. } => None,
-        }
-    }
-}
-
-impl From<ConsensusError> for ReplicaError {
-    fn from(error: ConsensusError) -> Self {
-        Self::Consensus(error)
-    }
-}
-
-impl From<evenfall_host::Error> for ReplicaError {
-    fn from(error: evenfall_host::Error) -> Self {
-        Self::Host(error)
-    }
 }

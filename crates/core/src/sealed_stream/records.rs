@@ -81,33 +81,22 @@ impl RecordSealer {
 }
 
 /// Why the bytes of a sealed stream cannot be used. Nothing of the stream can be used afterwards.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
     /// A record was changed, left out, repeated, or sealed under another key.
+    #[error("a sealed record does not open: changed, or another key")]
     Forged,
     /// A record of this many bytes is longer than [`RECORD_BYTES_MAX`].
+    #[error("a sealed record of {0} bytes is over the limit {RECORD_BYTES_MAX}")]
     TooLong(usize),
     /// The connection ended before its end was sealed.
+    #[error("the sealed connection was cut off")]
     CutOff,
     /// Bytes came behind the sealed end.
+    #[error("bytes came behind the end of the sealed connection")]
     BehindEnd,
 }
-
-impl fmt::Display for RecordError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Forged => f.write_str("a sealed record does not open: changed, or another key"),
-            Self::TooLong(length) => {
-                write!(f, "a sealed record of {length} bytes is over the limit {RECORD_BYTES_MAX}")
-            }
-            Self::CutOff => f.write_str("the sealed connection was cut off"),
-            Self::BehindEnd => f.write_str("bytes came behind the end of the sealed connection"),
-        }
-    }
-}
-
-impl core::error::Error for RecordError {}
 
 /// What [`RecordOpener::take`] gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,8 @@ use core::fmt;
 use std::io::ErrorKind;
 
 /// A feed that cannot be read further, with the place of the fault.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name}: byte {offset}, message {index}: {fault}; {}", .fault.advice())]
 pub struct FeedError {
     /// The name of the source as the caller gave it, usually a path.
     pub name: String,
@@ -164,22 +165,6 @@ impl fmt::Display for Fault {
 }
 
 /// A word of the command line or the settings that names no format.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{} is no format: {}", .0, crate::codec::words())]
 pub struct UnknownFormat(pub String);
-
-impl fmt::Display for UnknownFormat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is no format: {}", self.0, crate::codec::words())
-    }
-}
-
-impl std::error::Error for UnknownFormat {}
-
-impl fmt::Display for FeedError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, offset, index, fault } = self;
-        write!(f, "{name}: byte {offset}, message {index}: {fault}; {}", fault.advice())
-    }
-}
-
-impl std::error::Error for FeedError {}

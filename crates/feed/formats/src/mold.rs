@@ -54,10 +54,11 @@ impl fmt::Debug for SessionId {
 }
 
 /// Bytes that are no packet of the session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MoldError {
     /// The packet is shorter than the header, or than a message's own length states.
+    #[error("truncated MoldUDP64 packet: it needs {needed} bytes, found {found}")]
     Truncated {
         /// Bytes needed.
         needed: usize,
@@ -65,21 +66,25 @@ pub enum MoldError {
         found: usize,
     },
     /// Bytes behind the last message.
+    #[error("{found} bytes behind the last message of a MoldUDP64 packet")]
     Trailing {
         /// Number of bytes.
         found: usize,
     },
     /// Sequence and count pass the end of 64 bits.
+    #[error("MoldUDP64 sequence {sequence} and its count pass 64 bits")]
     SequenceOverflow {
         /// The sequence.
         sequence: u64,
     },
     /// A request for no message, or for more messages than can be counted.
+    #[error("a MoldUDP64 request for {found} messages: must be 1 to {COUNT_MAX}")]
     RequestCount {
         /// The count.
         found: u16,
     },
     /// A packet of another session than the running session.
+    #[error("MoldUDP64 session {found}, but {running} has not ended")]
     OtherSession {
         /// The session that runs.
         running: SessionId,
@@ -87,11 +92,13 @@ pub enum MoldError {
         found: SessionId,
     },
     /// The end of a session of which no message was seen. Venues repeat yesterday's end.
+    #[error("the end of MoldUDP64 session {found}, which was not followed")]
     EndOfUnknown {
         /// The packet's session.
         found: SessionId,
     },
     /// An end before messages that exist.
+    #[error("a MoldUDP64 end at sequence {sequence}, in front of {expected}")]
     EarlyEnd {
         /// The sequence that the end claims.
         sequence: u64,
@@ -99,6 +106,7 @@ pub enum MoldError {
         expected: u64,
     },
     /// A place too far from the others to be believed.
+    #[error("MoldUDP64 {0}")]
     Far(SequenceJump),
 }
 
@@ -107,37 +115,6 @@ impl From<SequenceJump> for MoldError {
         Self::Far(far)
     }
 }
-
-impl fmt::Display for MoldError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Truncated { needed, found } => {
-                write!(f, "truncated MoldUDP64 packet: it needs {needed} bytes, found {found}")
-            }
-            Self::Trailing { found } => {
-                write!(f, "{found} bytes behind the last message of a MoldUDP64 packet")
-            }
-            Self::SequenceOverflow { sequence } => {
-                write!(f, "MoldUDP64 sequence {sequence} and its count pass 64 bits")
-            }
-            Self::RequestCount { found } => {
-                write!(f, "a MoldUDP64 request for {found} messages: must be 1 to {COUNT_MAX}")
-            }
-            Self::OtherSession { running, found } => {
-                write!(f, "MoldUDP64 session {found}, but {running} has not ended")
-            }
-            Self::EndOfUnknown { found } => {
-                write!(f, "the end of MoldUDP64 session {found}, which was not followed")
-            }
-            Self::EarlyEnd { sequence, expected } => {
-                write!(f, "a MoldUDP64 end at sequence {sequence}, in front of {expected}")
-            }
-            Self::Far(far) => write!(f, "MoldUDP64 {far}"),
-        }
-    }
-}
-
-impl std::error::Error for MoldError {}
 
 fn header(bytes: &[u8]) -> Result<(SessionId, u64, u16), MoldError> {
     let Some((head, _)) = bytes.split_first_chunk::<HEADER_BYTES>() else {

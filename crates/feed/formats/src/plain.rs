@@ -20,8 +20,6 @@
 //! `deadline` and `released` are nanoseconds of the synchronised clock; `deadline` is 0 for a
 //! message that was not held, and both are 0 in the other kinds.
 
-use core::fmt;
-
 use evenfall_core::Format;
 
 #[cfg(test)]
@@ -69,47 +67,31 @@ pub struct PlainHead {
 }
 
 /// Bytes that are no plain datagram.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlainError {
     /// The datagram is shorter than its head, or than the body of its kind.
+    #[error("truncated plain datagram: its head has {HEAD_BYTES} bytes, found {found}")]
     Truncated {
         /// Bytes found.
         found: usize,
     },
     /// The datagram does not begin with `EVFP`.
+    #[error("no plain datagram: it does not begin with EVFP")]
     Foreign,
     /// The head has another version.
+    #[error("a plain datagram of version {found}; this program reads {VERSION}")]
     Version {
         /// The version.
         found: u8,
     },
     /// The kind has no meaning, or its body has another length.
+    #[error("a plain datagram of kind {found} with a wrong body")]
     Kind {
         /// The kind.
         found: u8,
     },
 }
-
-impl fmt::Display for PlainError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Truncated { found } => {
-                write!(
-                    f,
-                    "truncated plain datagram: its head has {HEAD_BYTES} bytes, found {found}"
-                )
-            }
-            Self::Foreign => f.write_str("no plain datagram: it does not begin with EVFP"),
-            Self::Version { found } => {
-                write!(f, "a plain datagram of version {found}; this program reads {VERSION}")
-            }
-            Self::Kind { found } => write!(f, "a plain datagram of kind {found} with a wrong body"),
-        }
-    }
-}
-
-impl std::error::Error for PlainError {}
 
 impl PlainHead {
     /// The bytes of the head.

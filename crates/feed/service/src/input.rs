@@ -1,7 +1,6 @@
 //! The feed of a run: a file, the generator or a live MoldUDP64 session, with the time at which
 //! each message is due.
 
-use std::fmt;
 use std::fs::File;
 use std::io::BufReader;
 use std::os::fd::AsFd;
@@ -17,44 +16,21 @@ use evenfall_feed_formats::{Date, FeedError, Format, UnknownFormat, codec, dates
 use crate::settings::{Feed, Synthetic};
 
 /// The reason why a feed cannot be opened.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InputError {
     /// The file cannot be opened.
+    #[error("{}: {error}", .0.display(), error = .1)]
     Open(std::path::PathBuf, std::io::Error),
     /// The file is damaged, or is not of the stated format.
-    Feed(FeedError),
+    #[error(transparent)]
+    Feed(#[from] FeedError),
     /// `feed.format` names no format.
+    #[error("feed.format: {0}")]
     Format(UnknownFormat),
     /// A setting describes no feed.
+    #[error("{0}")]
     Setting(String),
-}
-
-impl fmt::Display for InputError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Open(path, error) => write!(f, "{}: {error}", path.display()),
-            Self::Feed(error) => write!(f, "{error}"),
-            Self::Format(error) => write!(f, "feed.format: {error}"),
-            Self::Setting(why) => f.write_str(why),
-        }
-    }
-}
-
-impl std::error::Error for InputError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Open(_, error) => std::error::Error::source(error),
-            Self::Feed(error) => std::error::Error::source(error),
-            Self::Format(_) | Self::Setting(_) => None,
-        }
-    }
-}
-
-impl From<FeedError> for InputError {
-    fn from(error: FeedError) -> Self {
-        Self::Feed(error)
-    }
 }
 
 /// The name of standard input on the command line.

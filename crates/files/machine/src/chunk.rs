@@ -147,24 +147,15 @@ pub fn scan(
 }
 
 /// Why appends cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
     /// The disk gave an error.
+    #[error(transparent)]
     Disk(StorageError),
     /// From this offset of the file on, the bytes are not those that were written.
+    #[error("the bytes from {0} on do not match their checksum")]
     At(u64),
 }
-
-impl core::fmt::Display for Damage {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::Disk(error) => error.fmt(f),
-            Self::At(offset) => write!(f, "the bytes from {offset} on do not match their checksum"),
-        }
-    }
-}
-
-impl std::error::Error for Damage {}
 
 /// Reads bytes of a log. The arguments are the name of the log, a position in the log, and a number
 /// of bytes. The result has fewer bytes at the end of the log.

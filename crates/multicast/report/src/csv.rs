@@ -5,7 +5,6 @@
 //! 0,17,1000,1010,5000,2000,3000,5100,5400,2,0
 //! ```
 
-use std::fmt;
 use std::io::{self, BufRead, Write};
 
 use super::FairnessRow;
@@ -60,41 +59,23 @@ impl<W: Write> Writer<W> {
 }
 
 /// Why a fairness log could not be read.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CsvError {
     /// The input failed.
+    #[error("fairness log: {0}")]
     Io(io::Error),
     /// The first line is not [`HEADER`].
+    #[error("fairness log: the first line must be `{HEADER}`")]
     Header,
     /// A line is not eleven numbers in their ranges.
+    #[error("fairness log: line {line}: column `{column}` is no number in range")]
     Line {
         /// Line, counted from 1.
         line: u64,
         /// Column whose value is wrong or missing.
         column: &'static str,
     },
-}
-
-impl fmt::Display for CsvError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io(error) => write!(f, "fairness log: {error}"),
-            Self::Header => write!(f, "fairness log: the first line must be `{HEADER}`"),
-            Self::Line { line, column } => {
-                write!(f, "fairness log: line {line}: column `{column}` is no number in range")
-            }
-        }
-    }
-}
-
-impl std::error::Error for CsvError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Io(error) => std::error::Error::source(error),
-            Self::Header | Self::Line { .. } => None,
-        }
-    }
 }
 
 /// Reads rows; stops after the first error.

@@ -25,8 +25,6 @@
 //! full, `publish` waits, and [`try_publish`](EmbeddedRoot::try_publish) returns
 //! [`EmbeddedRootError::Full`].
 
-use std::fmt;
-
 use bytes::Bytes;
 
 use crate::role_thread::RoleThread;
@@ -41,58 +39,32 @@ use evenfall_runtime::SettingsError;
 pub const MESSAGE_BYTES_MAX: usize = 65_000;
 
 /// Why a message was not published, or a publisher did not start.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EmbeddedRootError {
     /// The queue is full. Only [`EmbeddedRoot::try_publish`] returns this error.
+    #[error("as many messages wait as may; publish again later")]
     Full,
     /// The root has ended. [`EmbeddedRoot::finish`] gives the reason.
+    #[error("the root has ended; EmbeddedRoot::finish says why")]
     Ended,
     /// The message is longer than [`MESSAGE_BYTES_MAX`].
+    #[error("a message of {bytes} bytes; the most is {MESSAGE_BYTES_MAX}")]
     TooLong {
         /// Length of the message.
         bytes: usize,
     },
     /// The root could not start, or failed.
-    Role(RoleError),
+    #[error(transparent)]
+    Role(#[from] RoleError),
     /// The node of the settings is no root.
+    #[error("{0} is not a root; publish as the node with role = \"root\"")]
     NotARoot(String),
-}
-
-impl fmt::Display for EmbeddedRootError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Full => f.write_str("as many messages wait as may; publish again later"),
-            Self::Ended => f.write_str("the root has ended; EmbeddedRoot::finish says why"),
-            Self::TooLong { bytes } => {
-                write!(f, "a message of {bytes} bytes; the most is {MESSAGE_BYTES_MAX}")
-            }
-            Self::Role(error) => write!(f, "{error}"),
-            Self::NotARoot(name) => {
-                write!(f, "{name} is not a root; publish as the node with role = \"root\"")
-            }
-        }
-    }
-}
-
-impl std::error::Error for EmbeddedRootError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Role(error) => std::error::Error::source(error),
-            Self::Full | Self::Ended | Self::TooLong { .. } | Self::NotARoot(_) => None,
-        }
-    }
 }
 
 impl From<SettingsError> for EmbeddedRootError {
     fn from(error: SettingsError) -> Self {
         Self::Role(error.into())
-    }
-}
-
-impl From<RoleError> for EmbeddedRootError {
-    fn from(error: RoleError) -> Self {
-        Self::Role(error)
     }
 }
 

@@ -27,7 +27,6 @@
 //! a queue of 16,384 messages and 32 MiB. When the queue is full, [`send`](Publisher::send) waits.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -44,51 +43,27 @@ pub use crate::settings::PublisherSettings;
 use crate::settings::Settings;
 
 /// Why a message has no number, or an author did not start.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublisherError {
     /// The author has ended. [`Publisher::finish`] gives the reason. Messages without a number may
     /// be in the feed or not: another author under the same id learns how many are.
+    #[error("the author has ended; Publisher::finish says why")]
     Ended,
     /// The message is longer than [`MESSAGE_BYTES_MAX`].
+    #[error("a message of {bytes} bytes; the most is {MESSAGE_BYTES_MAX}")]
     TooLong {
         /// Length of the message.
         bytes: usize,
     },
     /// The author could not start, or failed.
-    Role(RoleError),
-}
-
-impl fmt::Display for PublisherError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ended => f.write_str("the author has ended; Publisher::finish says why"),
-            Self::TooLong { bytes } => {
-                write!(f, "a message of {bytes} bytes; the most is {MESSAGE_BYTES_MAX}")
-            }
-            Self::Role(error) => write!(f, "{error}"),
-        }
-    }
-}
-
-impl std::error::Error for PublisherError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Role(error) => std::error::Error::source(error),
-            Self::Ended | Self::TooLong { .. } => None,
-        }
-    }
+    #[error(transparent)]
+    Role(#[from] RoleError),
 }
 
 impl From<SettingsError> for PublisherError {
     fn from(error: SettingsError) -> Self {
         Self::Role(error.into())
-    }
-}
-
-impl From<RoleError> for PublisherError {
-    fn from(error: RoleError) -> Self {
-        Self::Role(error)
     }
 }
 

@@ -21,7 +21,6 @@ pub mod verdict;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
-use std::fmt;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -80,58 +79,32 @@ pub struct Report {
 }
 
 /// Why there is no report.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReportError {
     /// A file could not be read or written.
+    #[error("{}: {error}", .0.display(), error = .1)]
     Io(PathBuf, io::Error),
     /// The description of the run is missing or broken.
-    Info(RunInfoError),
+    #[error(transparent)]
+    Info(#[from] RunInfoError),
     /// A log is broken.
+    #[error("{} {error}", .0.display(), error = .1)]
     Log(PathBuf, RunLogError),
     /// The directory has no log of a root.
+    #[error(
+        "{}: no log of a root (*.{}); is this the directory of a run?",
+        .0.display(),
+        runlog::EXTENSION
+    )]
     NoRoot(PathBuf),
     /// The root ended while it waited for its nodes.
+    #[error(
+        "{}: the tree never stood, so nothing was sent: the root ended while it waited for its \
+         nodes. It says on standard error for whom",
+        .0.display()
+    )]
     NeverStood(PathBuf),
-}
-
-impl fmt::Display for ReportError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io(path, error) => write!(f, "{}: {error}", path.display()),
-            Self::Info(error) => write!(f, "{error}"),
-            Self::Log(path, error) => write!(f, "{} {error}", path.display()),
-            Self::NoRoot(path) => write!(
-                f,
-                "{}: no log of a root (*.{}); is this the directory of a run?",
-                path.display(),
-                runlog::EXTENSION
-            ),
-            Self::NeverStood(path) => write!(
-                f,
-                "{}: the tree never stood, so nothing was sent: the root ended while it waited for \
-                 its nodes. It says on standard error for whom",
-                path.display()
-            ),
-        }
-    }
-}
-
-impl std::error::Error for ReportError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Io(_, error) => std::error::Error::source(error),
-            Self::Info(error) => std::error::Error::source(error),
-            Self::Log(_, error) => std::error::Error::source(error),
-            Self::NoRoot(_) | Self::NeverStood(_) => None,
-        }
-    }
-}
-
-impl From<RunInfoError> for ReportError {
-    fn from(error: RunInfoError) -> Self {
-        Self::Info(error)
-    }
 }
 
 /// Reads a run directory and judges the run. `each_row` gets every closed message, for an export of

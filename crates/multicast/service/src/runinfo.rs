@@ -1,7 +1,6 @@
 //! The facts of a run that are not in its logs. The root writes them to the file `run.json`.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -91,42 +90,22 @@ pub struct RunEvent {
 }
 
 /// Why the description of a run cannot be read or written.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunInfoError {
     /// The file cannot be read or written.
+    #[error("{}: {error}", .0.display(), error = .1)]
     Io(PathBuf, io::Error),
     /// The file is broken. The message has line and column.
+    #[error("{}: not the description of a run: {error}", .0.display(), error = .1)]
     Malformed(PathBuf, serde_json::Error),
     /// The root has not written the description of the run.
+    #[error(
+        "{}: not there; the root writes it when its tree stands. Name the directory of a run \
+         (run.dir of its settings)",
+        .0.display()
+    )]
     Missing(PathBuf),
-}
-
-impl fmt::Display for RunInfoError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io(path, error) => write!(f, "{}: {error}", path.display()),
-            Self::Malformed(path, error) => {
-                write!(f, "{}: not the description of a run: {error}", path.display())
-            }
-            Self::Missing(path) => write!(
-                f,
-                "{}: not there; the root writes it when its tree stands. Name the directory of a \
-                 run (run.dir of its settings)",
-                path.display()
-            ),
-        }
-    }
-}
-
-impl std::error::Error for RunInfoError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Io(_, error) => std::error::Error::source(error),
-            Self::Malformed(_, error) => std::error::Error::source(error),
-            Self::Missing(_) => None,
-        }
-    }
 }
 
 impl RunInfo {

@@ -342,39 +342,21 @@ impl fmt::Display for Tail {
 }
 
 /// Why a file is no run log.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunLogError {
     /// The file could not be read.
+    #[error("cannot be read: {0}")]
     Io(io::Error),
     /// The file does not begin as a run log.
+    #[error("is no run log: it does not begin with EVENLOG")]
     Foreign,
     /// The log has another version.
+    #[error("is a run log of version {0}; this program reads {VERSION}")]
     Version(u16),
     /// A header field has no meaning.
+    #[error("has a run log header with a wrong {0}")]
     Header(&'static str),
-}
-
-impl fmt::Display for RunLogError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io(error) => write!(f, "cannot be read: {error}"),
-            Self::Foreign => f.write_str("is no run log: it does not begin with EVENLOG"),
-            Self::Version(version) => {
-                write!(f, "is a run log of version {version}; this program reads {VERSION}")
-            }
-            Self::Header(field) => write!(f, "has a run log header with a wrong {field}"),
-        }
-    }
-}
-
-impl std::error::Error for RunLogError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Io(error) => std::error::Error::source(error),
-            _ => None,
-        }
-    }
 }
 
 /// Reads a log record by record.

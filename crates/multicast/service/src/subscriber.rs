@@ -25,7 +25,6 @@
 //! A program that is to keep up with a fast feed takes [batches](Subscriber::batches): all messages
 //! that wait, under one lock, and one wake-up a release.
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -92,12 +91,17 @@ impl FeedUpdate {
 }
 
 /// Why a subscription ended before the stream did.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubscribeError {
     /// The receiver could not start, or ended.
-    Role(RoleError),
+    #[error(transparent)]
+    Role(#[from] RoleError),
     /// The program took its messages too slowly.
+    #[error(
+        "cut off: {waiting} updates of {bytes} bytes were waiting; take them faster, or filter by \
+         symbol, or let more of them wait"
+    )]
     TooSlow {
         /// Updates that were waiting.
         waiting: usize,
@@ -105,43 +109,13 @@ pub enum SubscribeError {
         bytes: usize,
     },
     /// The node of the settings is no receiver.
+    #[error("{0} is not a receiver; subscribe as a node with role = \"receiver\"")]
     NotAReceiver(String),
-}
-
-impl fmt::Display for SubscribeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Role(error) => write!(f, "{error}"),
-            Self::TooSlow { waiting, bytes } => write!(
-                f,
-                "cut off: {waiting} updates of {bytes} bytes were waiting; take them faster, or \
-                 filter by symbol, or let more of them wait"
-            ),
-            Self::NotAReceiver(name) => {
-                write!(f, "{name} is not a receiver; subscribe as a node with role = \"receiver\"")
-            }
-        }
-    }
-}
-
-impl std::error::Error for SubscribeError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Role(error) => std::error::Error::source(error),
-            Self::TooSlow { .. } | Self::NotAReceiver(_) => None,
-        }
-    }
 }
 
 impl From<SettingsError> for SubscribeError {
     fn from(error: SettingsError) -> Self {
         Self::Role(error.into())
-    }
-}
-
-impl From<RoleError> for SubscribeError {
-    fn from(error: RoleError) -> Self {
-        Self::Role(error)
     }
 }
 

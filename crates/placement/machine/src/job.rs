@@ -110,16 +110,9 @@ impl ProbePace {
 }
 
 /// A pace that no agent may be asked for, with the wrong value and what is allowed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct ProbePaceError(String);
-
-impl core::fmt::Display for ProbePaceError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl core::error::Error for ProbePaceError {}
 
 /// The times of control. All hosts of a job use the same times, because the job carries them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

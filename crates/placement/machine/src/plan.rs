@@ -6,7 +6,6 @@
 //! [`SurveyLine`]s. A survey with the same settings and these lines continues where the last survey
 //! ended, because the same answers lead to the same requests.
 
-use core::fmt;
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -116,41 +115,24 @@ pub struct SurveyPlan {
 }
 
 /// Why there is no plan.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanSurveyError {
     /// The planner found no tree.
+    #[error(transparent)]
     Plan(PlanError),
     /// The lines belong to a survey with other settings, so this survey cannot continue from them.
+    #[error(
+        "line {line} was written by a survey with other settings, agents or seed: repeat those, or \
+         begin anew with another file"
+    )]
     OtherSurvey {
         /// Number of the first line that does not fit, from 1.
         line: usize,
     },
     /// The survey was stopped before there was a tree.
+    #[error("stopped before there was a tree")]
     Stopped,
-}
-
-impl fmt::Display for PlanSurveyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Plan(error) => write!(f, "{error}"),
-            Self::OtherSurvey { line } => write!(
-                f,
-                "line {line} was written by a survey with other settings, agents or seed: repeat \
-                 those, or begin anew with another file"
-            ),
-            Self::Stopped => f.write_str("stopped before there was a tree"),
-        }
-    }
-}
-
-impl core::error::Error for PlanSurveyError {
-    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
-        match self {
-            Self::Plan(error) => core::error::Error::source(error),
-            _ => None,
-        }
-    }
 }
 
 /// What is chosen from the delays of all pairs.

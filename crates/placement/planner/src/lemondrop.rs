@@ -16,7 +16,6 @@ use crate::qap::printed::printed;
 use crate::qap::search::{SearchEffort, search};
 use crate::qap::{Instance, SIZE_MAX, Solution};
 use crate::tree::{PlacedTree, TreeShape};
-use core::fmt;
 use evenfall_core::Prng;
 
 /// Cost of an unusable edge, as a multiple of the worst usable edge. The cost is more than a tree
@@ -44,10 +43,11 @@ pub const LEMON_SETTINGS: [(&str, f64, u64); 3] =
     [("LEMON-1", 1e-4, 1_000), ("LEMON-2", 2.2e-5, 10_000), ("LEMON-3", 1.7e-5, 100_000)];
 
 /// Reasons why LemonDrop has no tree.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LemonDropError {
     /// The matrix has not `pool` x `pool` cells.
+    #[error("the delay matrix has {found} cells; the pool asks for {needed}")]
     Cells {
         /// Cells that a pool of this size needs.
         needed: usize,
@@ -55,6 +55,7 @@ pub enum LemonDropError {
         found: usize,
     },
     /// The pool is smaller than the tree.
+    #[error("the tree has {places} places, the pool {pool} hosts: {} are missing", .places - .pool)]
     PoolTooSmall {
         /// Places of the tree.
         places: usize,
@@ -62,11 +63,13 @@ pub enum LemonDropError {
         pool: usize,
     },
     /// The pool is larger than an assignment may be.
+    #[error("a pool of {pool} hosts: at most {SIZE_MAX} can be assigned")]
     PoolTooLarge {
         /// Hosts there are.
         pool: usize,
     },
     /// A delay is negative, or too large to be summed up.
+    #[error("the delay from host {from} to {to} is negative or beyond {DELAY_MAX:e}")]
     Delay {
         /// The host that sends.
         from: usize,
@@ -74,8 +77,10 @@ pub enum LemonDropError {
         to: usize,
     },
     /// The root is no host of the pool.
+    #[error("root {0} is not in the pool")]
     Root(usize),
     /// No tree without unusable edges was found.
+    #[error("no tree avoids the unmeasured edge from host {from} to {to}")]
     Unreachable {
         /// The host that would have to feed...
         from: usize,
@@ -83,33 +88,6 @@ pub enum LemonDropError {
         to: usize,
     },
 }
-
-impl fmt::Display for LemonDropError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::Cells { needed, found } => {
-                write!(f, "the delay matrix has {found} cells; the pool asks for {needed}")
-            }
-            Self::PoolTooSmall { places, pool } => write!(
-                f,
-                "the tree has {places} places, the pool {pool} hosts: {} are missing",
-                places - pool
-            ),
-            Self::PoolTooLarge { pool } => {
-                write!(f, "a pool of {pool} hosts: at most {SIZE_MAX} can be assigned")
-            }
-            Self::Delay { from, to } => {
-                write!(f, "the delay from host {from} to {to} is negative or beyond {DELAY_MAX:e}")
-            }
-            Self::Root(host) => write!(f, "root {host} is not in the pool"),
-            Self::Unreachable { from, to } => {
-                write!(f, "no tree avoids the unmeasured edge from host {from} to {to}")
-            }
-        }
-    }
-}
-
-impl core::error::Error for LemonDropError {}
 
 /// Largest delay, in any unit. A larger value is an error.
 const DELAY_MAX: f64 = 1e30;

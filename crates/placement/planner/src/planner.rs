@@ -17,8 +17,6 @@
 //! [`TreeBuilder`], when delays are measured from one parent to the next. The
 //! [`Explorer`](crate::explorer::Explorer) is min-max on a few of all pairs.
 
-use core::fmt;
-
 use evenfall_core::{Hedging, Prng};
 
 use crate::builder::{BuildError, BuildPlan, Racing, RootRule, TreeBuilder};
@@ -138,19 +136,24 @@ impl TreePlan {
 }
 
 /// Reasons why a method has no plan.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
     /// An error of TreeBuilder.
-    Build(BuildError),
+    #[error(transparent)]
+    Build(#[from] BuildError),
     /// An error of min-max or greedy.
-    MinMax(MinMaxError),
+    #[error(transparent)]
+    MinMax(#[from] MinMaxError),
     /// An error of LemonDrop.
-    LemonDrop(LemonDropError),
+    #[error(transparent)]
+    LemonDrop(#[from] LemonDropError),
     /// The strategy reads a statistic that the delays do not have.
+    #[error("the strategy reads {}, which the delays lack", .0.name())]
     Lacks(DelayStatistic),
     /// The pool has too few hosts for a tree with the wanted leaves, or no tree of the given
     /// fan-out has so many.
+    #[error("{}", explain_no_room(*.receivers, *.places, *.hosts))]
     NoRoom {
         /// The wanted leaves.
         receivers: usize,
@@ -161,56 +164,18 @@ pub enum PlanError {
     },
 }
 
-impl fmt::Display for PlanError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Build(error) => write!(f, "{error}"),
-            Self::MinMax(error) => write!(f, "{error}"),
-            Self::LemonDrop(error) => write!(f, "{error}"),
-            Self::Lacks(field) => {
-                write!(f, "the strategy reads {}, which the delays lack", field.name())
-            }
-            Self::NoRoom { receivers, places: usize::MAX, hosts } => write!(
-                f,
-                "no tree of this fan-out has {receivers} leaves, in {hosts} hosts or in more: give \
-                 another fan-out, or none"
-            ),
-            Self::NoRoom { receivers, places, hosts } => write!(
-                f,
-                "a tree with {receivers} leaves needs {places} hosts, and the pool has {hosts}: \
-                 add hosts, or ask for fewer receivers"
-            ),
-        }
+/// Why a pool has no room for a tree with these leaves.
+fn explain_no_room(receivers: usize, places: usize, hosts: usize) -> String {
+    if places == usize::MAX {
+        return format!(
+            "no tree of this fan-out has {receivers} leaves, in {hosts} hosts or in more: give \
+             another fan-out, or none"
+        );
     }
-}
-
-impl core::error::Error for PlanError {
-    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
-        match self {
-            Self::Build(error) => core::error::Error::source(error),
-            Self::MinMax(error) => core::error::Error::source(error),
-            Self::LemonDrop(error) => core::error::Error::source(error),
-            Self::Lacks(_) | Self::NoRoom { .. } => None,
-        }
-    }
-}
-
-impl From<BuildError> for PlanError {
-    fn from(error: BuildError) -> Self {
-        Self::Build(error)
-    }
-}
-
-impl From<MinMaxError> for PlanError {
-    fn from(error: MinMaxError) -> Self {
-        Self::MinMax(error)
-    }
-}
-
-impl From<LemonDropError> for PlanError {
-    fn from(error: LemonDropError) -> Self {
-        Self::LemonDrop(error)
-    }
+    format!(
+        "a tree with {receivers} leaves needs {places} hosts, and the pool has {hosts}: add hosts, \
+         or ask for fewer receivers"
+    )
 }
 
 impl Planner {

@@ -55,21 +55,14 @@ pub enum Pick {
 }
 
 /// A strategy that cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("strategy {:?}, character {}: {}", .text, .at + 1, .what)]
 pub struct BadStrategy {
     text: String,
     /// Byte in the text.
     at: usize,
     what: String,
 }
-
-impl fmt::Display for BadStrategy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "strategy {:?}, character {}: {}", self.text, self.at + 1, self.what)
-    }
-}
-
-impl core::error::Error for BadStrategy {}
 
 impl fmt::Display for Strategy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

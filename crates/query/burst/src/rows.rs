@@ -5,7 +5,6 @@
 //! thousand names, the first name has a tenth of all draws, and the first ten names have more than
 //! a fifth.
 
-use core::fmt;
 use core::str::FromStr;
 use std::sync::Arc;
 
@@ -16,19 +15,12 @@ use crate::query::{Duplicates, QueryRows, RepositoryRow, SumRow};
 use crate::sort::{SortRecords, VALUE_BYTES};
 
 /// A name that is not one of the allowed names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there are {allowed}")]
 pub struct UnknownName {
     /// The allowed names.
     pub allowed: &'static str,
 }
-
-impl fmt::Display for UnknownName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "there are {}", self.allowed)
-    }
-}
-
-impl core::error::Error for UnknownName {}
 
 /// Languages of q1.
 const LANGUAGES: u32 = 300;

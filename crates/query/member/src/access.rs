@@ -1,6 +1,5 @@
 //! Which standing workers are asked, from where, and under which key.
 
-use core::fmt;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -24,17 +23,23 @@ pub const WORKER_SILENCE: Duration = Duration::from_millis(250);
 const SILENCES_MAX: u32 = 10;
 
 /// Why standing workers cannot be asked.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AccessError {
     /// The list of workers is empty.
+    #[error("the list of workers has no address")]
     NoWorkers,
     /// There are more workers than can share a key.
+    #[error("{workers} workers with a key: at most {}", SEALED_MEMBERS_MAX - 1)]
     TooMany {
         /// Number of workers.
         workers: usize,
     },
     /// The addresses of all workers do not fit into the datagram of a question.
+    #[error(
+        "{workers} workers: a question names all of them in one datagram, which has room for the \
+         first {fit}"
+    )]
     TooLong {
         /// Number of workers.
         workers: usize,
@@ -42,63 +47,33 @@ pub enum AccessError {
         fit: usize,
     },
     /// The silence is shorter or longer than the silences that workers take.
+    #[error(
+        "a silence of {silence:?}: must be between {:?} and {:?}",
+        SILENCES[0],
+        SILENCES[1],
+        silence = .0
+    )]
     Silence(Duration),
     /// Workers are on other hosts, and there is no key.
+    #[error("workers on other hosts: give the shared key by --key-file")]
     NoKey,
     /// Workers are on other hosts, and they are to be asked from this address of loopback.
+    #[error("workers on other hosts: --own {0} is no address that they reach")]
     OwnIsLoopback(SocketAddr),
     /// The socket cannot be bound, or fails.
+    #[error(transparent)]
     Group(GroupError),
     /// The system gives no random number.
+    #[error("read a random number: {0}")]
     Random(std::io::Error),
 }
 
-impl fmt::Display for AccessError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoWorkers => f.write_str("the list of workers has no address"),
-            Self::TooMany { workers } => {
-                write!(f, "{workers} workers with a key: at most {}", SEALED_MEMBERS_MAX - 1)
-            }
-            Self::TooLong { workers, fit } => write!(
-                f,
-                "{workers} workers: a question names all of them in one datagram, which has room \
-                 for the first {fit}"
-            ),
-            Self::Silence(silence) => {
-                let [least, most] = SILENCES;
-                write!(f, "a silence of {silence:?}: must be between {least:?} and {most:?}")
-            }
-            Self::NoKey => f.write_str("workers on other hosts: give the shared key by --key-file"),
-            Self::OwnIsLoopback(own) => {
-                write!(f, "workers on other hosts: --own {own} is no address that they reach")
-            }
-            Self::Group(error) => error.fmt(f),
-            Self::Random(error) => write!(f, "read a random number: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for AccessError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Group(error) => error.source(),
-            Self::Random(error) => error.source(),
-            Self::NoWorkers
-            | Self::TooMany { .. }
-            | Self::TooLong { .. }
-            | Self::Silence(_)
-            | Self::NoKey
-            | Self::OwnIsLoopback(_) => None,
-        }
-    }
-}
-
 /// Why a text is no list of addresses. Lines count from 1.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddressListError {
     /// A line is no address.
+    #[error("line {line}: {text:?} is no address such as 10.0.0.1:7000")]
     NoAddress {
         /// Number of the line.
         line: usize,
@@ -106,6 +81,11 @@ pub enum AddressListError {
         text: String,
     },
     /// Two lines have the same address. Two processes cannot have it.
+    #[error(
+        "lines {} and {}: both are {address}; each process has its own",
+        .lines[0],
+        .lines[1]
+    )]
     Repeated {
         /// The address.
         address: SocketAddr,
@@ -113,21 +93,6 @@ pub enum AddressListError {
         lines: [usize; 2],
     },
 }
-
-impl fmt::Display for AddressListError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoAddress { line, text } => {
-                write!(f, "line {line}: {text:?} is no address such as 10.0.0.1:7000")
-            }
-            Self::Repeated { address, lines: [first, again] } => {
-                write!(f, "lines {first} and {again}: both are {address}; each process has its own")
-            }
-        }
-    }
-}
-
-impl std::error::Error for AddressListError {}
 
 /// The addresses of a list, one a line. Empty lines are left out.
 ///

@@ -40,46 +40,27 @@ pub struct Reply {
 }
 
 /// Why there is no answer.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
     /// The address cannot be reached, or the connection broke.
-    Connection(io::Error),
+    #[error("no connection")]
+    Connection(#[source] io::Error),
     /// The path is not the path of an address.
-    Path(hyper::http::uri::InvalidUri),
+    #[error("not a path")]
+    Path(#[source] hyper::http::uri::InvalidUri),
     /// The address is not one of HTTP without TLS.
+    #[error("{0:.200}: give http:// with a host")]
     Scheme(String),
     /// The server does not speak HTTP/1.1 as it should.
-    Protocol(hyper::Error),
+    #[error("the answer is not HTTP/1.1")]
+    Protocol(#[source] hyper::Error),
     /// The body is longer than the limit, or is not UTF-8.
-    Body(Box<dyn std::error::Error + Send + Sync>),
+    #[error("the answer is no text of up to {ANSWER_BYTES_MAX} bytes")]
+    Body(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The time that the caller gave is over.
+    #[error("no answer within {0:?}")]
     Late(Duration),
-}
-
-impl fmt::Display for RequestError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Connection(_) => f.write_str("no connection"),
-            Self::Path(_) => f.write_str("not a path"),
-            Self::Scheme(url) => write!(f, "{url:.200}: give http:// with a host"),
-            Self::Protocol(_) => f.write_str("the answer is not HTTP/1.1"),
-            Self::Body(_) => write!(f, "the answer is no text of up to {ANSWER_BYTES_MAX} bytes"),
-            Self::Late(patience) => write!(f, "no answer within {patience:?}"),
-        }
-    }
-}
-
-impl std::error::Error for RequestError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Connection(source) => Some(source),
-            Self::Path(source) => Some(source),
-            Self::Protocol(source) => Some(source),
-            Self::Body(source) => Some(source.as_ref()),
-            Self::Late(_) | Self::Scheme(_) => None,
-        }
-    }
 }
 
 pub(super) fn new_runtime() -> Result<Runtime, RequestError> {

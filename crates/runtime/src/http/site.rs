@@ -12,44 +12,28 @@
 //! Programs that are no browsers send neither header, and may leave the name of the host out in
 //! HTTP/1.0.
 
-use std::fmt;
 use std::net::IpAddr;
 
 use super::Request;
 
 /// Why a request is refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ForeignRequest {
     /// The request names the host by this name, to which the server does not answer.
+    #[error(
+        "this server does not answer to the name {0:.100?}: use an IP address, localhost or the \
+         name of this host, or allow the name in the server's settings (files.hosts for servers of \
+         files)"
+    )]
     Host(String),
     /// The request comes from a page of this origin.
+    #[error("requests from pages of {0:.100?} are refused: it is another site")]
     Origin(String),
     /// A browser says that the page is of another site.
+    #[error("requests from pages of another site are refused (Sec-Fetch-Site: {0:.100})")]
     Site(String),
 }
-
-impl fmt::Display for ForeignRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Host(name) => write!(
-                f,
-                "this server does not answer to the name {name:.100?}: use an IP address, \
-                 localhost or the name of this host, or allow the name in the server's settings \
-                 (files.hosts for servers of files)"
-            ),
-            Self::Origin(origin) => {
-                write!(f, "requests from pages of {origin:.100?} are refused: it is another site")
-            }
-            Self::Site(site) => write!(
-                f,
-                "requests from pages of another site are refused (Sec-Fetch-Site: {site:.100})"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for ForeignRequest {}
 
 /// The names by which a server may be addressed. IP addresses are always allowed.
 #[derive(Clone, Debug)]

@@ -1,25 +1,18 @@
 //! Checks of values that the types allow and a run does not. A [`SettingsMistake`] names the key,
 //! so that the document can name the line or the override.
 
-use std::fmt::{self, Display};
+use std::fmt::Display;
 use std::ops::RangeInclusive;
 
 /// A value that is wrong, or keys that contradict each other.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{why}")]
 pub struct SettingsMistake {
     /// The dotted key. An entry of a list stands in it by its index. Empty for the whole file.
     pub key: String,
     /// The reason, and what is allowed.
     pub why: String,
 }
-
-impl fmt::Display for SettingsMistake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.why)
-    }
-}
-
-impl std::error::Error for SettingsMistake {}
 
 impl SettingsMistake {
     /// A mistake of this key.

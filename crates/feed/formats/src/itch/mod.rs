@@ -46,12 +46,17 @@ pub struct Field {
 }
 
 /// Bytes that are no ITCH 5.0 message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ItchError {
     /// No byte, so no type.
+    #[error("an ITCH message of no bytes")]
     Empty,
     /// A type letter that ITCH 5.0 does not have.
+    #[error(
+        "unknown ITCH 5.0 message type '{}' (0x{letter:02x}), {length} bytes",
+        .letter.escape_ascii()
+    )]
     UnknownType {
         /// The first byte.
         letter: u8,
@@ -59,6 +64,12 @@ pub enum ItchError {
         length: usize,
     },
     /// A known type with another length than the specification gives it.
+    #[error(
+        "ITCH message '{}' ({}) has {} bytes, and this message has {found}",
+        char::from(.kind.letter()),
+        .kind.name(),
+        .kind.length()
+    )]
     WrongLength {
         /// The type.
         kind: Kind,
@@ -66,28 +77,6 @@ pub enum ItchError {
         found: usize,
     },
 }
-
-impl fmt::Display for ItchError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::Empty => write!(f, "an ITCH message of no bytes"),
-            Self::UnknownType { letter, length } => write!(
-                f,
-                "unknown ITCH 5.0 message type '{}' (0x{letter:02x}), {length} bytes",
-                letter.escape_ascii()
-            ),
-            Self::WrongLength { kind, found } => write!(
-                f,
-                "ITCH message '{}' ({}) has {} bytes, and this message has {found}",
-                char::from(kind.letter()),
-                kind.name(),
-                kind.length()
-            ),
-        }
-    }
-}
-
-impl std::error::Error for ItchError {}
 
 /// The 48-bit timestamp of a message that has been decoded.
 #[inline]

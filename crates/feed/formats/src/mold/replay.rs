@@ -16,7 +16,6 @@
 //!
 //! Source: MoldUDP64 Protocol Specification 1.00, Nasdaq, "Request Packet".
 
-use core::fmt;
 use core::net::IpAddr;
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -30,20 +29,26 @@ use super::{MoldRequest, PacketBuilder, SessionId};
 mod tests;
 
 /// Why a request gets no answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestRefusal {
     /// The address may not ask.
+    #[error("the address may not ask")]
     Stranger,
     /// The bytes are no request.
+    #[error("the bytes are no MoldUDP64 request")]
     Malformed,
     /// The address, or all addresses together, asked faster than they may.
+    #[error("asked too fast")]
     TooFast,
     /// The session is not one that this sender sends.
+    #[error("another session")]
     OtherSession,
     /// The first message was not sent yet.
+    #[error("not sent yet")]
     NotSent,
     /// The first message is not kept any more, or this sender never had it.
+    #[error("not kept any more")]
     NotKept,
 }
 
@@ -70,21 +75,6 @@ impl RequestRefusal {
         }
     }
 }
-
-impl fmt::Display for RequestRefusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Stranger => "the address may not ask",
-            Self::Malformed => "the bytes are no MoldUDP64 request",
-            Self::TooFast => "asked too fast",
-            Self::OtherSession => "another session",
-            Self::NotSent => "not sent yet",
-            Self::NotKept => "not kept any more",
-        })
-    }
-}
-
-impl std::error::Error for RequestRefusal {}
 
 /// How much a ring keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

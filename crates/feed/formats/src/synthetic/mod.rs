@@ -31,7 +31,6 @@ use crate::source::{FeedMessage, MessageSource};
 use arrivals::Arrivals;
 use book::{Book, ORDERS_MAX, UNITS_PER_CENT};
 use bytes::BytesMut;
-use core::fmt;
 use evenfall_core::{Prng, math};
 use facts::{MIX, WHOLE_EXECUTION};
 
@@ -93,30 +92,19 @@ impl Default for Config {
 }
 
 /// A configuration that describes no feed.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// No symbols.
+    #[error("a synthetic feed of 0 symbols: give 1 to 65,535")]
     Symbols,
     /// A mean rate that is not a finite number from 1 on.
+    #[error("a mean rate of {0} messages/s: give a finite number from 1 on")]
     MeanRate(f64),
     /// An exponent outside 0 to 4. With 4, nine messages in ten belong to one symbol.
+    #[error("a Zipf exponent of {0}: give 0 to 4")]
     ZipfExponent(f64),
 }
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Symbols => write!(f, "a synthetic feed of 0 symbols: give 1 to 65,535"),
-            Self::MeanRate(found) => {
-                write!(f, "a mean rate of {found} messages/s: give a finite number from 1 on")
-            }
-            Self::ZipfExponent(found) => write!(f, "a Zipf exponent of {found}: give 0 to 4"),
-        }
-    }
-}
-
-impl std::error::Error for ConfigError {}
 
 /// Makes the feed, message by message.
 #[derive(Clone, Debug)]

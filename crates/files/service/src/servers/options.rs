@@ -120,28 +120,45 @@ impl Options {
 }
 
 /// Why a server ended, or a client got no answer.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServiceError {
     /// The host refused a socket or a thread.
-    Host(evenfall_host::Error),
+    #[error(transparent)]
+    Host(#[from] evenfall_host::Error),
     /// A file or an address failed. The text names the action that failed.
+    #[error("{0}: {1}")]
     Io(String, std::io::Error),
     /// The disk failed.
+    #[error(transparent)]
     Disk(evenfall_core::StorageError),
     /// The machine refused the log at this path. The log stays as it is.
+    #[error("{}: {error}", .0.display(), error = .1)]
     Log(PathBuf, evenfall_files_machine::FilesError),
     /// The address lies beyond loopback, and the server has no key.
+    #[error(
+        "{0} lies beyond loopback, which needs a key: give run.key_file, or an address in \
+         127.0.0.0/8"
+    )]
     Unkeyed(SocketAddr),
     /// The address lies beyond loopback, and the client has no key.
+    #[error(
+        "{0} lies beyond loopback, and without the key everything would be sent in clear: \
+         give --config with the settings of the cluster, or --open if that is meant (for a \
+         store's objects, FILES_ALLOW_HTTP=true)"
+    )]
     Clear(SocketAddr),
     /// The name of a server has no address.
+    #[error(transparent)]
     Address(AddressError),
     /// The server refused a request. The texts are the name and the words of the exception.
+    #[error("{1}")]
     Refused(String, String),
     /// No server answered. The text names the server that was asked.
-    Unanswered(String, RequestError),
+    #[error("{0} does not answer; is `evenfall run files` running?")]
+    Unanswered(String, #[source] RequestError),
     /// A server answered what no server of WebHDFS answers.
+    #[error("{0}")]
     Answer(String),
 }
 
@@ -149,54 +166,5 @@ impl ServiceError {
     /// The connection to a server has ended before its answer.
     pub(crate) fn cut(whom: &str, error: std::io::Error) -> Self {
         Self::Unanswered(whom.to_owned(), RequestError::Connection(error))
-    }
-}
-
-impl std::fmt::Display for ServiceError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Host(error) => error.fmt(f),
-            Self::Io(what, error) => write!(f, "{what}: {error}"),
-            Self::Disk(error) => error.fmt(f),
-            Self::Log(path, error) => write!(f, "{}: {error}", path.display()),
-            Self::Unkeyed(address) => write!(
-                f,
-                "{address} lies beyond loopback, which needs a key: give run.key_file, or an \
-                 address in 127.0.0.0/8"
-            ),
-            Self::Clear(address) => write!(
-                f,
-                "{address} lies beyond loopback, and without the key everything would be sent in \
-                 clear: give --config with the settings of the cluster, or --open if that is meant \
-                 (for a store's objects, FILES_ALLOW_HTTP=true)"
-            ),
-            Self::Address(error) => error.fmt(f),
-            Self::Refused(_, what) | Self::Answer(what) => f.write_str(what),
-            Self::Unanswered(whom, _) => {
-                write!(f, "{whom} does not answer; is `evenfall run files` running?")
-            }
-        }
-    }
-}
-
-impl std::error::Error for ServiceError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        // The text of most errors already contains the text of the inner error, so the source is
-        // the source of the inner error.
-        match self {
-            Self::Host(error) => error.source(),
-            Self::Io(_, error) => error.source(),
-            Self::Disk(error) => error.source(),
-            Self::Log(_, error) => error.source(),
-            Self::Unanswered(_, error) => Some(error),
-            Self::Address(error) => error.source(),
-            Self::Unkeyed(_) | Self::Clear(_) | Self::Refused(..) | Self::Answer(_) => None,
-        }
-    }
-}
-
-impl From<evenfall_host::Error> for ServiceError {
-    fn from(error: evenfall_host::Error) -> Self {
-        Self::Host(error)
     }
 }

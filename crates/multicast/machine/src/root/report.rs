@@ -40,11 +40,13 @@ pub struct Framed {
 
 /// Why a message was refused.
 #[non_exhaustive]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {
     /// `framing.send_queue_frames` frames are waiting. Try again when some have left.
+    #[error("the send queue is full; publish again when it has drained")]
     Full,
     /// The message does not fit in any datagram.
+    #[error("a message of {bytes} bytes does not fit; the most is {max}")]
     TooLarge {
         /// Length of the message.
         bytes: usize,
@@ -52,22 +54,9 @@ pub enum PublishError {
         max: usize,
     },
     /// The stream has been finished.
+    #[error("the stream has been finished")]
     Ended,
 }
-
-impl core::fmt::Display for PublishError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::Full => write!(f, "the send queue is full; publish again when it has drained"),
-            Self::TooLarge { bytes, max } => {
-                write!(f, "a message of {bytes} bytes does not fit; the most is {max}")
-            }
-            Self::Ended => write!(f, "the stream has been finished"),
-        }
-    }
-}
-
-impl std::error::Error for PublishError {}
 
 /// The state of the run as the root knows it.
 #[derive(Clone, Debug, Default, serde::Serialize)]

@@ -10,7 +10,6 @@ pub mod receiver;
 pub mod root;
 mod tree_threads;
 
-use std::fmt;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -42,15 +41,18 @@ use crate::runlog::{self, LogThread, RUN_FILE, Record, Role, RunLogHeader, Write
 use crate::settings::{Node, RoleName, Settings};
 
 /// Why a role ended early.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RoleError {
     /// The settings are wrong, or the operating system refused.
+    #[error(transparent)]
     Process(ProcessError),
     /// The feed is missing or damaged.
     #[cfg(feature = "publisher")]
-    Intake(IntakeError),
+    #[error(transparent)]
+    Intake(#[from] IntakeError),
     /// A message of the feed cannot be published.
+    #[error("message {index}: {why}")]
     Message {
         /// The message's number in the feed.
         index: u64,
@@ -59,23 +61,46 @@ pub enum RoleError {
     },
     /// The description of the run cannot be written.
     #[cfg(feature = "summary")]
-    RunInfo(RunInfoError),
+    #[error(transparent)]
+    RunInfo(#[from] RunInfoError),
     /// A part of the role that another service brings has failed, such as the store of a recorder.
+    #[error(transparent)]
     Part(Box<dyn std::error::Error + Send + Sync>),
     /// The feed of this root is not the feed of the root that leads, from this message on.
     #[cfg(feature = "publisher")]
+    #[error(
+        "message {0} of this node's feed is not the message that the root sent; the root and its \
+         standbys must read equal files with equal settings of [feed]"
+    )]
     OtherFeed(u64),
     /// This root was away for so long that the other roots have forgotten what it missed.
     #[cfg(feature = "publisher")]
+    #[error(
+        "this node was away for so long that the other roots have forgotten what it missed; the \
+         run goes on without it"
+    )]
     Forgotten,
     /// This root was started again, and the other roots go on without it.
     #[cfg(feature = "publisher")]
+    #[error(
+        "this root was started again, and has forgotten its votes; the run goes on without it. All \
+         roots have to be started again for another run"
+    )]
     Replaced,
     /// This root has heard no majority of the roots for the stated time.
     #[cfg(feature = "publisher")]
+    #[error(
+        "no majority of the roots was heard for {0:?} (multicast.membership.root_timeout), and no \
+         message leaves without one"
+    )]
     NoMajority(Duration),
     /// Messages of an author have no number, because no root answered for the stated time.
     #[cfg(feature = "publisher")]
+    #[error(
+        "no root has answered for {waited:?} (multicast.membership.root_timeout), and {messages} \
+         messages have no number: they may be in the feed or not. Start this author again when a \
+         root leads, and it goes on behind what is in the feed"
+    )]
     Unanswered {
         /// Messages without a number.
         messages: usize,
@@ -84,22 +109,44 @@ pub enum RoleError {
     },
     /// Another process publishes under the name of this author.
     #[cfg(feature = "publisher")]
+    #[error(
+        "another process publishes under the name of this author, and has taken over; run one \
+         process under each name"
+    )]
     NameTaken,
     /// The run has this many lines of authors, which is the limit.
     #[cfg(feature = "publisher")]
+    #[error("the roots take no further author: a run has {0} starts of authors at most")]
     TooManyAuthors(usize),
     /// The root was silent for the stated time.
+    #[error(
+        "the root has been silent for {0:?} (multicast.membership.root_timeout); start it again \
+         and then this node"
+    )]
     RootLost(Duration),
     /// The root started again. The next run has a log of its own.
+    #[error(
+        "the root started again (epoch {epoch}): what was not released of its last run is lost; \
+         start this node again to follow the new one"
+    )]
     RootRestarted {
         /// The new run.
         epoch: u32,
     },
     /// A frame of the feed is not what the root signed.
+    #[error(
+        "{0}; the feed ends here. Somebody who holds the shared key wrote it, or its signature was \
+         lost, or the root signs by a key that is not in trust.signers"
+    )]
     Broken(ChainBreak),
     /// The root took this node out.
+    #[error("{}", explain_eviction(*.0))]
     Evicted(DepartureReason),
     /// Some receivers did not finish before the time limit.
+    #[error(
+        "{finished} of {receivers} receivers had everything {waited:?} after the end \
+         (run.finish_timeout); see their logs"
+    )]
     Unfinished {
         /// Receivers that finished.
         finished: u32,
@@ -110,111 +157,14 @@ pub enum RoleError {
     },
 }
 
-impl fmt::Display for RoleError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Process(error) => write!(f, "{error}"),
-            #[cfg(feature = "publisher")]
-            Self::Intake(error) => write!(f, "{error}"),
-            #[cfg(feature = "summary")]
-            Self::RunInfo(error) => write!(f, "{error}"),
-            Self::Part(error) => write!(f, "{error}"),
-            Self::Message { index, why } => write!(f, "message {index}: {why}"),
-            #[cfg(feature = "publisher")]
-            Self::OtherFeed(number) => write!(
-                f,
-                "message {number} of this node's feed is not the message that the root sent; the \
-                 root and its standbys must read equal files with equal settings of [feed]"
-            ),
-            #[cfg(feature = "publisher")]
-            Self::Forgotten => write!(
-                f,
-                "this node was away for so long that the other roots have forgotten what it \
-                 missed; the run goes on without it"
-            ),
-            #[cfg(feature = "publisher")]
-            Self::Replaced => write!(
-                f,
-                "this root was started again, and has forgotten its votes; the run goes on without \
-                 it. All roots have to be started again for another run"
-            ),
-            #[cfg(feature = "publisher")]
-            Self::NoMajority(silence) => write!(
-                f,
-                "no majority of the roots was heard for {silence:?} \
-                 (multicast.membership.root_timeout), and no message leaves without one"
-            ),
-            #[cfg(feature = "publisher")]
-            Self::Unanswered { .. } | Self::NameTaken | Self::TooManyAuthors(_) => {
-                self.of_author(f)
-            }
-            Self::RootLost(silence) => write!(
-                f,
-                "the root has been silent for {silence:?} (multicast.membership.root_timeout); \
-                 start it again and then this node"
-            ),
-            Self::RootRestarted { epoch } => write!(
-                f,
-                "the root started again (epoch {epoch}): what was not released of its last run is \
-                 lost; start this node again to follow the new one"
-            ),
-            Self::Broken(broken) => write!(
-                f,
-                "{broken}; the feed ends here. Somebody who holds the shared key wrote it, or its \
-                 signature was lost, or the root signs by a key that is not in trust.signers"
-            ),
-            Self::Evicted(DepartureReason::TooSlow) => write!(
-                f,
-                "the root evicted this node: it asked for more repair than its queue holds \
-                 (multicast.repair.child_queue_max); give it more CPU or a faster link"
-            ),
-            Self::Evicted(reason) => write!(f, "the root took this node out: {reason:?}"),
-            Self::Unfinished { finished, receivers, waited } => write!(
-                f,
-                "{finished} of {receivers} receivers had everything {waited:?} after the end \
-                 (run.finish_timeout); see their logs"
-            ),
-        }
+/// Why the root took this node out, and what helps.
+fn explain_eviction(reason: DepartureReason) -> String {
+    if reason == DepartureReason::TooSlow {
+        return "the root evicted this node: it asked for more repair than its queue holds \
+                (multicast.repair.child_queue_max); give it more CPU or a faster link"
+            .into();
     }
-}
-
-#[cfg(feature = "publisher")]
-impl RoleError {
-    /// Writes why an author ended early.
-    fn of_author(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unanswered { messages, waited } => write!(
-                f,
-                "no root has answered for {waited:?} (multicast.membership.root_timeout), and \
-                 {messages} messages have no number: they may be in the feed or not. Start this \
-                 author again when a root leads, and it goes on behind what is in the feed"
-            ),
-            Self::NameTaken => write!(
-                f,
-                "another process publishes under the name of this author, and has taken over; run \
-                 one process under each name"
-            ),
-            Self::TooManyAuthors(most) => write!(
-                f,
-                "the roots take no further author: a run has {most} starts of authors at most"
-            ),
-            _ => Ok(()),
-        }
-    }
-}
-
-impl std::error::Error for RoleError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Process(error) => std::error::Error::source(error),
-            #[cfg(feature = "publisher")]
-            Self::Intake(error) => std::error::Error::source(error),
-            #[cfg(feature = "summary")]
-            Self::RunInfo(error) => std::error::Error::source(error),
-            Self::Part(error) => std::error::Error::source(&**error),
-            _ => None,
-        }
-    }
+    format!("the root took this node out: {reason:?}")
 }
 
 macro_rules! of_process {
@@ -227,20 +177,6 @@ macro_rules! of_process {
     };
 }
 of_process!(ProcessError, SettingsError, evenfall_host::Error);
-
-#[cfg(feature = "publisher")]
-impl From<IntakeError> for RoleError {
-    fn from(error: IntakeError) -> Self {
-        Self::Intake(error)
-    }
-}
-
-#[cfg(feature = "summary")]
-impl From<RunInfoError> for RoleError {
-    fn from(error: RunInfoError) -> Self {
-        Self::RunInfo(error)
-    }
-}
 
 /// Random bytes of the system.
 #[cfg(feature = "publisher")]

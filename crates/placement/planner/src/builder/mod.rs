@@ -111,15 +111,25 @@ pub enum BuilderStep {
 }
 
 /// Reasons why no tree can be built.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
     /// A tree of no depth or no fan-out, or of more places than a pool may have hosts.
+    #[error(
+        "depth {} and fan-out {}: both must be 1 or more, and the tree no larger than {} places",
+        .shape.depth,
+        .shape.fanout,
+        crate::delays::HOSTS_MAX
+    )]
     NoShape {
         /// The requested shape.
         shape: TreeShape,
     },
     /// Fewer candidates than children.
+    #[error(
+        "{candidates} candidates per parent for {fanout} children: let candidates be {fanout} or \
+         more"
+    )]
     TooFewCandidates {
         /// K.
         candidates: usize,
@@ -127,6 +137,10 @@ pub enum BuildError {
         fanout: u16,
     },
     /// The pool is too small, perhaps after hosts failed.
+    #[error(
+        "the tree has {places} places and the pool {hosts} usable hosts: {} are missing",
+        .places.saturating_sub(*.hosts)
+    )]
     PoolTooSmall {
         /// Places of the tree.
         places: usize,
@@ -134,6 +148,7 @@ pub enum BuildError {
         hosts: usize,
     },
     /// The root is not in the pool, or it failed.
+    #[error("{}: {reason}", name_root(*.host))]
     NoRoot {
         /// The host that was named as root, if there was one.
         host: Option<usize>,
@@ -142,28 +157,10 @@ pub enum BuildError {
     },
 }
 
-impl fmt::Display for BuildError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoShape { shape: TreeShape { depth, fanout } } => {
-                write!(f, "depth {depth} and fan-out {fanout}: both must be 1 or more")?;
-                write!(f, ", and the tree no larger than {} places", crate::delays::HOSTS_MAX)
-            }
-            Self::TooFewCandidates { candidates, fanout } => {
-                write!(f, "{candidates} candidates per parent for {fanout} children: ")?;
-                write!(f, "let candidates be {fanout} or more")
-            }
-            Self::PoolTooSmall { places, hosts } => {
-                write!(f, "the tree has {places} places and the pool {hosts} usable hosts: ")?;
-                write!(f, "{} are missing", places.saturating_sub(*hosts))
-            }
-            Self::NoRoot { host: Some(host), reason } => write!(f, "root (host {host}): {reason}"),
-            Self::NoRoot { host: None, reason } => write!(f, "no host can be the root: {reason}"),
-        }
-    }
+/// What is said of the host that was named as root, or of all hosts.
+fn name_root(host: Option<usize>) -> String {
+    host.map_or("no host can be the root".into(), |host| format!("root (host {host})"))
 }
-
-impl core::error::Error for BuildError {}
 
 /// The part of a tree that is built again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

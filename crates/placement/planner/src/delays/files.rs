@@ -11,7 +11,6 @@
 //! and a gap in it is reported as a mistake. A list of pairs holds the measured pairs. Pairs that
 //! are missing from it are edges that cannot be used.
 
-use core::fmt;
 use std::collections::BTreeMap;
 
 use super::{DelayMatrix, EdgeStats, HOSTS_MAX};
@@ -23,21 +22,14 @@ pub const SKIPPED_MAX: usize = 1_000;
 const FORMS: &str = "; give a square matrix, or a list with columns parent, child, p50";
 
 /// The mistake in a file that cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {what}")]
 pub struct BadFile {
     /// Line, from 1.
     pub line: usize,
     /// What is wrong, and what to do.
     pub what: String,
 }
-
-impl fmt::Display for BadFile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}", self.line, self.what)
-    }
-}
-
-impl core::error::Error for BadFile {}
 
 /// A row of a list that was left out.
 pub type SkippedRow = BadFile;

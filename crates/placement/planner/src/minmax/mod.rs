@@ -36,8 +36,6 @@ mod proof;
 mod refine;
 mod search;
 
-use core::fmt;
-
 use evenfall_core::{Hedging, Prng};
 
 use crate::delays::{DelayMatrix, HostPool};
@@ -105,12 +103,20 @@ impl MinMaxPlan {
 }
 
 /// Reasons why min-max has no plan.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MinMaxError {
     /// A tree of no depth or no fan-out, or of too many places.
+    #[error(
+        "depth and fan-out must be 1 or more, and the tree has {} places at most",
+        crate::delays::HOSTS_MAX
+    )]
     NoShape,
     /// Fewer hosts than places.
+    #[error(
+        "the tree has {places} places and the pool {hosts} hosts: {} are missing",
+        .places.saturating_sub(*.hosts)
+    )]
     PoolTooSmall {
         /// Places of the tree.
         places: usize,
@@ -118,43 +124,24 @@ pub enum MinMaxError {
         hosts: usize,
     },
     /// The root is not in the pool.
+    #[error("the root is not in the pool")]
     NoRoot,
     /// The percentile is outside 50 to 99.9.
+    #[error("the percentile must be 50 to 99.9")]
     NoPercentile,
     /// No tree was found whose edges can all be used.
+    #[error(
+        "{}; measure more pairs",
+        match .proven {
+            true => "the usable edges do not make a tree",
+            false => "no tree of usable edges was found",
+        }
+    )]
     NoTree {
         /// Whether it is certain that there is none.
         proven: bool,
     },
 }
-
-impl fmt::Display for MinMaxError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoShape => {
-                let most = crate::delays::HOSTS_MAX;
-                write!(
-                    f,
-                    "depth and fan-out must be 1 or more, and the tree has {most} places at most"
-                )
-            }
-            Self::PoolTooSmall { places, hosts } => {
-                write!(f, "the tree has {places} places and the pool {hosts} hosts: ")?;
-                write!(f, "{} are missing", places.saturating_sub(*hosts))
-            }
-            Self::NoRoot => f.write_str("the root is not in the pool"),
-            Self::NoPercentile => f.write_str("the percentile must be 50 to 99.9"),
-            Self::NoTree { proven: true } => {
-                f.write_str("the usable edges do not make a tree; measure more pairs")
-            }
-            Self::NoTree { proven: false } => {
-                f.write_str("no tree of usable edges was found; measure more pairs")
-            }
-        }
-    }
-}
-
-impl core::error::Error for MinMaxError {}
 
 /// Largest pool that is searched exhaustively. Behind a root, nine hosts have 362,880 orders.
 const EXHAUSTED_HOSTS: usize = 10;

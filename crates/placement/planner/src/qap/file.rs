@@ -14,16 +14,16 @@
 //! library" (1997), section 2.
 
 use super::{CELL_MAX, Instance, InstanceError, SIZE_MAX, inverse};
-use core::fmt;
 
 /// Bytes of a word that an error repeats.
 const SHOWN_MAX: usize = 24;
 
 /// Why a text is no instance or solution. Lines count from 1.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {
     /// The text ends too early.
+    #[error("the text ends after {found} of {needed} numbers of {wanted}")]
     Ended {
         /// The kind of number that is missing.
         wanted: &'static str,
@@ -33,6 +33,7 @@ pub enum FileError {
         found: usize,
     },
     /// A word is no number of the kind that belongs there.
+    #[error("line {line}: {word}: not {wanted}")]
     Word {
         /// Where.
         line: usize,
@@ -42,11 +43,13 @@ pub enum FileError {
         wanted: &'static str,
     },
     /// Numbers behind the last that belongs there.
+    #[error("line {line}: more numbers than the size on the first line asks for")]
     Trailing {
         /// Line of the first of these numbers.
         line: usize,
     },
     /// A host of a permutation is named twice.
+    #[error("line {line}: {host} is named twice in the permutation")]
     Repeated {
         /// Line of the second mention.
         line: usize,
@@ -54,6 +57,7 @@ pub enum FileError {
         host: usize,
     },
     /// A solution is for another size.
+    #[error("the solution is of size {solution}, the instance of {instance}")]
     OtherSize {
         /// Size of the solution.
         solution: usize,
@@ -61,28 +65,6 @@ pub enum FileError {
         instance: usize,
     },
 }
-
-impl fmt::Display for FileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ended { wanted, needed, found } => {
-                write!(f, "the text ends after {found} of {needed} numbers of {wanted}")
-            }
-            Self::Word { line, word, wanted } => write!(f, "line {line}: {word}: not {wanted}"),
-            Self::Trailing { line } => {
-                write!(f, "line {line}: more numbers than the size on the first line asks for")
-            }
-            Self::Repeated { line, host } => {
-                write!(f, "line {line}: {host} is named twice in the permutation")
-            }
-            Self::OtherSize { solution, instance } => {
-                write!(f, "the solution is of size {solution}, the instance of {instance}")
-            }
-        }
-    }
-}
-
-impl core::error::Error for FileError {}
 
 /// Words of a text with their lines.
 struct Words<'a> {

@@ -33,8 +33,6 @@
 //! assert_eq!((solution.cost, solution.permutation[1]), (4.0, 1));
 //! ```
 
-use core::fmt;
-
 /// Share of cells below which a matrix counts as sparse.
 const SPARSE_SHARE: f64 = 0.15;
 
@@ -68,12 +66,14 @@ pub struct Instance {
 }
 
 /// Reasons why two matrices are not an instance.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InstanceError {
     /// The size is 0 or above [`SIZE_MAX`].
+    #[error("size {0}: must be 1 to {SIZE_MAX}")]
     Size(usize),
     /// A matrix has not n x n cells.
+    #[error("matrix {matrix} has {found} cells; its size asks for {needed}")]
     Cells {
         /// `'A'` or `'B'`.
         matrix: char,
@@ -83,6 +83,11 @@ pub enum InstanceError {
         found: usize,
     },
     /// A cell is not a number, or beyond +-[`CELL_MAX`].
+    #[error(
+        "matrix {matrix}, row {}, column {}: not a number within +-{CELL_MAX:e}",
+        .row + 1,
+        .column + 1
+    )]
     Cell {
         /// `'A'` or `'B'`.
         matrix: char,
@@ -92,25 +97,6 @@ pub enum InstanceError {
         column: usize,
     },
 }
-
-impl fmt::Display for InstanceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::Size(size) => write!(f, "size {size}: must be 1 to {SIZE_MAX}"),
-            Self::Cells { matrix, needed, found } => {
-                write!(f, "matrix {matrix} has {found} cells; its size asks for {needed}")
-            }
-            Self::Cell { matrix, row, column } => write!(
-                f,
-                "matrix {matrix}, row {}, column {}: not a number within +-{CELL_MAX:e}",
-                row + 1,
-                column + 1
-            ),
-        }
-    }
-}
-
-impl core::error::Error for InstanceError {}
 
 impl Instance {
     /// Takes the two matrices, row by row.

@@ -26,7 +26,6 @@ pub mod plain;
 pub mod recent;
 pub mod reprice;
 
-use core::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -151,20 +150,23 @@ pub struct TimedQuestion {
 }
 
 /// Why a worker takes no part in a question of a desk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeskRefusal {
     /// The question has another length.
+    #[error("a question of {bytes} bytes, and not {}", TimedQuestion::BYTES)]
     Length {
         /// Its bytes.
         bytes: usize,
     },
     /// Nothing is known of this kind of a question.
+    #[error("question {kind} is not known: there are reprice and nbbo")]
     Kind {
         /// The kind.
         kind: u8,
     },
     /// The worker holds less than the window.
+    #[error("holds the last {} s, not {} s", .keep.as_secs_f64(), .asked.as_secs_f64())]
     Window {
         /// What it holds.
         keep: Duration,
@@ -172,41 +174,21 @@ pub enum DeskRefusal {
         asked: Duration,
     },
     /// Rows of the window left because of a limit.
+    #[error(
+        "the oldest {:.3} s left, because its limit of rows was reached",
+        .short.as_secs_f64()
+    )]
     Limit {
         /// The part of the window that is gone.
         short: Duration,
     },
     /// Rows of the window left while the question was under way.
+    #[error("the oldest {:.3} s have left since", .short.as_secs_f64())]
     Late {
         /// The part of the window that is gone.
         short: Duration,
     },
 }
-
-impl fmt::Display for DeskRefusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Length { bytes } => {
-                write!(f, "a question of {bytes} bytes, and not {}", TimedQuestion::BYTES)
-            }
-            Self::Kind { kind } => {
-                write!(f, "question {kind} is not known: there are reprice and nbbo")
-            }
-            Self::Window { keep, asked } => {
-                write!(f, "holds the last {} s, not {} s", keep.as_secs_f64(), asked.as_secs_f64())
-            }
-            Self::Limit { short } => {
-                let short = short.as_secs_f64();
-                write!(f, "the oldest {short:.3} s left, because its limit of rows was reached")
-            }
-            Self::Late { short } => {
-                write!(f, "the oldest {:.3} s have left since", short.as_secs_f64())
-            }
-        }
-    }
-}
-
-impl std::error::Error for DeskRefusal {}
 
 impl TimedQuestion {
     /// Bytes of a question.

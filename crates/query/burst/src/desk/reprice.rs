@@ -9,7 +9,6 @@
 //! which is twice the middle. A sum's unit is 1/20,000 dollar.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use evenfall_collectives_machine::group::MergeRule;
@@ -68,21 +67,14 @@ pub struct RepriceAnswer {
 }
 
 /// A line of a file of positions or fills that cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {what}")]
 pub struct DeskFileError {
     /// Number of the line, from 1.
     pub line: usize,
     /// What is wrong.
     pub what: String,
 }
-
-impl fmt::Display for DeskFileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}", self.line, self.what)
-    }
-}
-
-impl std::error::Error for DeskFileError {}
 
 /// A name of at most `N` bytes, padded with spaces.
 pub(super) fn pad_name<const N: usize>(what: &str, text: &str) -> Result<[u8; N], String> {

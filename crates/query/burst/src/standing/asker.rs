@@ -72,22 +72,13 @@ pub enum AskerEvent<O> {
 }
 
 /// Why a question was not asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AskError {
     /// An earlier question has no answer yet.
+    #[error("an earlier question has no answer yet")]
     Busy,
 }
-
-impl fmt::Display for AskError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Busy => f.write_str("an earlier question has no answer yet"),
-        }
-    }
-}
-
-impl std::error::Error for AskError {}
 
 /// A worker as the asker sees it.
 #[derive(Debug)]
