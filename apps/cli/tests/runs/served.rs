@@ -49,6 +49,40 @@ fn the_bench_measures_a_server_in_a_process_of_its_own() {
     assert!(all["polls_over_subscription"]["p50"].as_f64() > Some(1.0), "{all}");
 }
 
+#[test]
+fn the_figures_of_full_stages_end_with_all_records_in_the_objects() {
+    let _turn = Scratch::new();
+    let brief = ["bench", "store", "--duration", "100ms", "--batch", "100", "--json", "--figure"];
+    for figure in ["5.8", "5.9"] {
+        let said = say(&[&brief[..], &[figure]].concat());
+        assert!(said.ok, "{figure}: {}", said.err);
+        let all: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
+        assert!(all["records"].as_u64() > Some(0), "{figure}: {all}");
+        assert!(all["back_after_s"].as_f64() > Some(0.0), "{figure}: {all}");
+        assert!(all["curve"][0]["resident_bytes"].as_u64() > Some(0), "{figure}: {all}");
+        // The run is too short for a limit.
+        assert_eq!(all["refused"], 0, "{figure}: {all}");
+    }
+}
+
+#[test]
+fn connections_of_the_mix_and_a_limit_of_the_disk_are_taken() {
+    let _turn = Scratch::new();
+    let brief = ["bench", "store", "--no-objects", "--duration", "50ms", "--json"];
+    let mix = ["--figure", "5.11", "--connections", "6", "--streams", "6"];
+    let said = say(&[&brief[..], &mix].concat());
+    assert!(said.ok, "{}", said.err);
+    let all: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
+    assert_eq!(all["connections"], 6, "{all}");
+    let rows = all["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 4, "{all}");
+    assert!(rows.iter().all(|row| row["p99_us"].as_f64() > Some(0.0)), "{all}");
+    assert!(rows[0]["read_us"]["p50"].is_null(), "all requests of the first row are appends");
+    let said = say(&[&brief[..], &["--disk-bytes-per-s", "250000000"]].concat());
+    // A limit needs root, and a machine that has groups for it.
+    assert!(said.ok || said.err.contains("control groups"), "{}", said.err);
+}
+
 /// Appends until the server is gone. Returns the acknowledged batches.
 fn append_until_killed(client: &mut Client, kill_after: u64, kill: &dyn Fn()) -> u64 {
     let file = client.create("a", &Schema::opaque(16)).expect("a file");

@@ -1,5 +1,6 @@
 //! `evenfall bench store`: how fast the store takes and gives records, over loopback or embedded.
 
+mod disk_limit;
 mod embedded;
 mod figures;
 mod raw;
@@ -76,6 +77,26 @@ pub struct Args {
     /// Bytes of each file that are kept, so that a long run does not fill the disk.
     #[arg(long)]
     keep_bytes: Option<u64>,
+    /// Limit of the bytes of chunks on the server's local disk.
+    #[arg(long, conflicts_with_all = ["embedded", "scan"])]
+    local_bytes: Option<u64>,
+    /// Bytes of chunks that the server uploads in a second.
+    #[arg(long, value_name = "BYTES", conflicts_with_all = ["no_objects", "embedded", "scan"])]
+    upload_bytes_per_s: Option<u64>,
+    /// Bytes that the server writes to its disk in a second: a control group of block IO, as root.
+    /// In version 1 of control groups the limit holds for journals, and not for chunks, which the
+    /// kernel writes.
+    #[arg(long, value_name = "BYTES", conflicts_with_all = ["embedded", "scan"])]
+    disk_bytes_per_s: Option<u64>,
+    /// Bytes of objects at which the bucket of `--figure full-bucket` takes no more; by default 80
+    /// MiB.
+    #[arg(long, value_name = "BYTES", requires = "figure")]
+    bucket_bytes: Option<u64>,
+    /// Connections of `--figure mix`, each with a thread and at least one file of its own; by
+    /// default 4.
+    #[arg(long, value_name = "COUNT", requires = "figure",
+          value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    connections: Option<u16>,
     /// Beside each run, also measure the rate of a raw file on the same disk, for this long per
     /// way, such as 5s.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
@@ -92,7 +113,8 @@ pub struct Args {
     /// long the store takes to open again, beside a plain read of its journals.
     #[arg(long, conflicts_with_all = ["scan", "subscribe", "embedded", "raw", "sealed", "figure"])]
     open: bool,
-    /// Measure a figure of the thesis on Kawkab, and print the figure as a table.
+    /// Measure a figure of the thesis on Kawkab, by its name or its number, and print the figure as
+    /// a table.
     #[arg(long)]
     figure: Option<figures::Figure>,
     /// Number of runs. The medians are printed, with the least and the greatest rate.

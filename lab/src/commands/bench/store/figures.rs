@@ -2,40 +2,60 @@
 //!
 //! | figure | ours |
 //! |---|---|
-//! | 5.8 bursts, and how full each stage is | `burst` |
+//! | 5.8 bursts, and how full each stage is, until bucket and disk are full | `full-bucket` |
+//! | 5.9 the same with uploads that are slower than the appends | `slow-uploads` |
 //! | 5.10 batch sizes | `batch` |
 //! | 5.11 reads and writes mixed | `mix` |
 //! | 5.12 history beside an ingest | `history` |
 //! | 5.13 nodes | `nodes`, one process each on this machine |
+//! | 5.15 a limited disk | `disk` |
 //!
-//! The figure `second` is not in the thesis.
+//! The figures `burst`, with many files and with or without objects, and `second` are not in the
+//! thesis.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use evenfall_core::Prng;
-use evenfall_store_engine::{Client, RemoteFile, StoreAckLevel};
 use serde_json::Value;
 
-use super::remote::{self, Served};
-use super::{Args, Failure, median, percentile};
+use super::remote;
+use super::{Args, Failure, median};
 use evenfall_runtime::program::Outcome;
 
+mod disk;
 mod history;
+mod mix;
 mod second;
+mod stages;
+
+use stages::Cause;
 
 /// A figure to measure.
 #[derive(clap::ValueEnum, Clone, Copy, Debug)]
 pub enum Figure {
+    /// Bursts until the bucket takes no more and the local disk is full, and back: rates, times
+    /// and the stages in each second.
+    #[value(alias = "5.8")]
+    FullBucket,
+    /// Bursts until the local disk is full because uploads are slower, and back.
+    #[value(alias = "5.9")]
+    SlowUploads,
     /// Throughput and append times by batch size.
+    #[value(alias = "5.10")]
     Batch,
-    /// Throughput and times by share of writes.
+    /// Throughput and times by share of writes, with --connections.
+    #[value(alias = "5.11")]
     Mix,
+    /// Append times while history is read at another node of the cluster, and at the primary.
+    #[value(alias = "5.12")]
+    History,
+    /// Throughput by nodes.
+    #[value(alias = "5.13")]
+    Nodes,
+    /// Throughput and append times by length of the records, on a disk that takes 250 MB/s.
+    #[value(alias = "5.15")]
+    Disk,
     /// Bursts over 10,000 streams.
     Burst,
-    /// Throughput by nodes.
-    Nodes,
-    /// Append times while history is read at another node of the cluster, and at the primary.
-    History,
     /// The load that a scan of history on a second node puts on the primary.
     Second,
 }
@@ -44,25 +64,20 @@ pub enum Figure {
 const BATCHES: [usize; 6] = [100, 500, 1_000, 10_000, 20_000, 30_000];
 /// Share of the greatest rate that is offered where times are measured, as in the thesis.
 const LOAD: f64 = 0.7;
-/// Percent of writes in figure 5.11.
-const WRITES: [u64; 4] = [100, 80, 50, 20];
-/// Clients of the read mix. Each client waits for each of its requests.
-const CLIENTS: usize = 4;
-/// Records from which reads choose: the last of a stream.
-const RECENT: u64 = 50_000;
-/// Pause before a failed append is tried again.
-const PAUSE: Duration = Duration::from_millis(50);
 /// Nodes of figure 5.13.
 const NODES: [usize; 4] = [1, 2, 3, 4];
 
 /// Prints the table of a figure.
 pub(super) fn main(args: &Args, figure: Figure) -> Outcome {
     match figure {
+        Figure::FullBucket => stages::main(args, Cause::FullBucket),
+        Figure::SlowUploads => stages::main(args, Cause::SlowUploads),
         Figure::Batch => batch(args),
-        Figure::Mix => mix(args),
-        Figure::Burst => burst(args),
-        Figure::Nodes => nodes(args),
+        Figure::Mix => mix::main(args),
         Figure::History => history::main(args),
+        Figure::Nodes => nodes(args),
+        Figure::Disk => disk::main(args),
+        Figure::Burst => burst(args),
         Figure::Second => second::main(args),
     }
 }
@@ -122,134 +137,27 @@ fn burst(args: &Args) -> Outcome {
     Ok(())
 }
 
-/// The counts and times of one client of the mix.
-#[derive(Default)]
-struct Mixed {
-    records: u64,
-    writes_ns: Vec<u64>,
-    reads_ns: Vec<u64>,
-    /// Appends that the server gave up. Each was tried again.
-    failed: u64,
+/// A column of a table.
+struct Column {
+    head: &'static str,
+    /// Where its number is in a row.
+    path: &'static str,
+    /// What its number is divided by.
+    unit: f64,
+    digits: usize,
 }
 
-fn mix(args: &Args) -> Outcome {
-    println!("| writes | M records/s | mean us | write p50, p99 us | read p50, p99 us | failed |");
-    println!("|---|---|---|---|---|---|");
-    for writes in WRITES {
-        let mut rates = Vec::new();
-        let mut all = Mixed::default();
-        for run in 0..args.runs.max(1) {
-            let dir = args.fresh(run);
-            let served = Served::start(args, &dir, args.streams)?;
-            let mixed = clients(args, &served, writes)?;
-            drop(served);
-            std::fs::remove_dir_all(&dir)?;
-            rates.push(mixed.records as f64 / args.duration.as_secs_f64());
-            all.failed += mixed.failed;
-            all.writes_ns.extend(mixed.writes_ns);
-            all.reads_ns.extend(mixed.reads_ns);
-        }
-        let times = all.writes_ns.iter().chain(&all.reads_ns);
-        let (sum, count) = times.fold((0u64, 0u64), |(sum, count), ns| (sum + ns, count + 1));
-        let of = |times: &mut Vec<u64>| {
-            times.sort_unstable();
-            match times.is_empty() {
-                true => "-".to_owned(),
-                false => format!("{:.0}, {:.0}", percentile(times, 0.5), percentile(times, 0.99)),
-            }
+fn print_table(columns: &[Column], rows: &[Value]) {
+    let heads: Vec<&str> = columns.iter().map(|column| column.head).collect();
+    println!("| {} |\n|{}", heads.join(" | "), "---|".repeat(columns.len()));
+    for row in rows {
+        let cell = |column: &Column| match row.pointer(column.path).and_then(Value::as_f64) {
+            Some(number) => format!("{:.*}", column.digits, number / column.unit),
+            None => "-".to_owned(),
         };
-        println!(
-            "| {writes} % | {:.1} | {:.0} | {} | {} | {} |",
-            median(rates) / 1e6,
-            sum as f64 / count.max(1) as f64 / 1e3,
-            of(&mut all.writes_ns),
-            of(&mut all.reads_ns),
-            all.failed
-        );
+        let cells: Vec<String> = columns.iter().map(cell).collect();
+        println!("| {} |", cells.join(" | "));
     }
-    Ok(())
-}
-
-fn clients(args: &Args, served: &Served, writes: u64) -> Result<Mixed, Failure> {
-    let mut all = Mixed::default();
-    std::thread::scope(|scope| -> Result<(), Failure> {
-        let mut threads = Vec::new();
-        for client in 0..CLIENTS {
-            let connection = served.connect()?;
-            threads.push(scope.spawn(move || {
-                client_of_mix(args, connection, client, writes).map_err(|error| error.to_string())
-            }));
-        }
-        for thread in threads {
-            let mixed = thread.join().map_err(|_| "a client of the mix ended early")??;
-            all.records += mixed.records;
-            all.failed += mixed.failed;
-            all.writes_ns.extend(mixed.writes_ns);
-            all.reads_ns.extend(mixed.reads_ns);
-        }
-        Ok(())
-    })?;
-    Ok(all)
-}
-
-/// Appends and reads in a random order, each waited for. Times are record numbers, so a range of
-/// times is a range of records.
-fn client_of_mix(
-    args: &Args,
-    mut connection: Client,
-    client: usize,
-    writes: u64,
-) -> Result<Mixed, Failure> {
-    let mut prng = Prng::new(client as u64 + 1);
-    let own = (0..args.streams).filter(|stream| stream % CLIENTS == client);
-    let open = |stream| connection.open(&format!("s{stream}"));
-    let files: Vec<RemoteFile> = own.map(open).collect::<Result<_, _>>()?;
-    let mut ends = vec![0i64; files.len()];
-    let mut mixed = Mixed::default();
-    let size = usize::from(args.record_bytes);
-    let mut batch = vec![0u8; args.batch * size];
-    let started = Instant::now();
-    // Every file has records to read before anything is counted.
-    let fill = RECENT.div_ceil(args.batch as u64) as usize * files.len();
-    let (mut turn, mut counted_at) = (0, started);
-    while turn < fill || counted_at.elapsed() < args.duration {
-        let at = turn % files.len();
-        turn += 1;
-        let is_write = turn <= fill || prng.below(100) < writes;
-        let begun = Instant::now();
-        if is_write {
-            for record in batch.chunks_exact_mut(size) {
-                record[..8].copy_from_slice(&ends[at].to_le_bytes());
-                ends[at] += 1;
-            }
-            loop {
-                connection.append(&files[at], &batch, StoreAckLevel::Memory)?;
-                match connection.completion()?.ok_or("no completion")?.first {
-                    Err(error) if remote::is_refusal(&error) => {
-                        mixed.failed += 1;
-                        std::thread::sleep(PAUSE);
-                        connection.open(&format!("s{}", at * CLIENTS + client))?;
-                    }
-                    done => {
-                        done?;
-                        break;
-                    }
-                }
-            }
-        } else {
-            let back = prng.below(RECENT - args.batch as u64) as i64 + args.batch as i64;
-            let from = ends[at] - back;
-            connection.between(&files[at], from, from + args.batch as i64 - 1)?;
-        }
-        if turn <= fill {
-            counted_at = Instant::now();
-            continue;
-        }
-        let took = begun.elapsed().as_nanos() as u64;
-        if is_write { &mut mixed.writes_ns } else { &mut mixed.reads_ns }.push(took);
-        mixed.records += args.batch as u64;
-    }
-    Ok(mixed)
 }
 
 fn nodes(args: &Args) -> Outcome {

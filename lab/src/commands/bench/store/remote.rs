@@ -5,17 +5,18 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use evenfall_host::process;
 use evenfall_host::procstat::number_after;
 use evenfall_store_engine::{
-    AppendCompletion, Client, ConnectOptions, RemoteFile, Store, StoreConfig, StoreError,
-    read_user_key,
+    AppendCompletion, Client, ConnectOptions, RemoteFile, Store, StoreAckLevel, StoreConfig,
+    StoreError, read_user_key,
 };
 use evenfall_store_format::Schema;
 use serde_json::{Value, json};
 
+use super::disk_limit::DiskLimit;
 use super::ticks::Ticks;
 use super::{Args, Failure, median, percentile, times_us};
 use crate::product;
@@ -46,6 +47,8 @@ pub(super) struct Served {
     samples: Arc<Mutex<Vec<Sample>>>,
     /// The second node, for which `replica` waits.
     copy: Option<Box<Served>>,
+    /// Dropped after the process has ended.
+    disk_limit: Option<DiskLimit>,
 }
 
 impl Served {
@@ -91,8 +94,15 @@ impl Served {
         command.args(["--occupancy-every", SAMPLE_EVERY]).args(more);
         command.args(["--memory-bytes", &args.memory_bytes.to_string()]);
         command.args(["--cache-bytes", &args.cache_bytes.to_string()]);
-        if let Some(bytes) = args.keep_bytes {
-            command.args(["--keep-bytes", &bytes.to_string()]);
+        let limits = [
+            ("--keep-bytes", args.keep_bytes),
+            ("--local-bytes", args.local_bytes),
+            ("--upload-bytes-per-s", args.upload_bytes_per_s),
+        ];
+        for (name, bytes) in limits {
+            bytes.iter().for_each(|bytes| {
+                command.args([name, &bytes.to_string()]);
+            });
         }
         if let Some(place) = &args.objects {
             command.args(["--objects", place]);
@@ -123,7 +133,13 @@ impl Served {
                 }
             }
         });
-        Ok(Self { child, address, key, samples, copy: copy.map(Box::new) })
+        let copy = copy.map(Box::new);
+        let mut served = Self { child, address, key, samples, copy, disk_limit: None };
+        if let Some(bytes_per_s) = args.disk_bytes_per_s {
+            let limit = DiskLimit::put_on(served.child.id(), dir, bytes_per_s)?;
+            served.disk_limit = Some(limit);
+        }
+        Ok(served)
     }
 
     pub(super) fn connect(&self) -> Result<Client, Failure> {
@@ -194,9 +210,12 @@ impl Drop for Served {
 
 /// The appends under way, and the results of finished ones.
 struct Flow {
+    started: Instant,
     /// When each append was due, and its file.
     starts: Vec<(Instant, usize)>,
     times_ns: Vec<u64>,
+    /// Milliseconds of the run at which each of these appends was acknowledged.
+    done_ms: Vec<u32>,
     /// Bytes under way.
     bytes: u64,
     records: u64,
@@ -222,7 +241,11 @@ impl Flow {
         let (begun, file) = self.starts[completion.request as usize % STARTS];
         self.bytes -= bytes;
         match completion.first {
-            Ok(_) => self.times_ns.push(begun.elapsed().as_nanos() as u64),
+            Ok(_) => {
+                let now = Instant::now();
+                self.times_ns.push(now.saturating_duration_since(begun).as_nanos() as u64);
+                self.done_ms.push(now.duration_since(self.started).as_millis() as u32);
+            }
             Err(error) if is_refusal(&error) => {
                 self.failed += 1;
                 self.stopped.insert(file);
@@ -252,6 +275,39 @@ impl Appended {
     pub(super) fn records(&self, args: &Args) -> u64 {
         self.flow.taken(args.batch)
     }
+
+    /// Appends that the server gave up, and the appends behind them.
+    pub(super) fn failed_appends(&self) -> u64 {
+        self.flow.failed
+    }
+
+    /// The nanoseconds of the appends that were acknowledged in each second of the run.
+    pub(super) fn times_by_second(&self) -> Vec<Vec<u64>> {
+        let mut seconds = Vec::<Vec<u64>>::new();
+        for (time_ns, done_ms) in self.flow.times_ns.iter().zip(&self.flow.done_ms) {
+            let second = *done_ms as usize / 1_000;
+            seconds.resize_with(seconds.len().max(second + 1), Vec::new);
+            seconds[second].push(*time_ns);
+        }
+        seconds
+    }
+
+    /// Appends one more record to each file, and waits until these records are objects. All
+    /// records before them are objects then.
+    pub(super) fn publish_all(&mut self, args: &Args) -> Result<(), Failure> {
+        let now_ns = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos() as i64;
+        let mut record = vec![0; usize::from(args.record_bytes)];
+        record[..8].copy_from_slice(&now_ns.to_le_bytes());
+        for (n, file) in self.files.iter().enumerate() {
+            // A file with a failed append takes no other before it is opened again.
+            self.client.open(&format!("s{n}"))?;
+            self.client.append(file, &record, StoreAckLevel::Object)?;
+        }
+        while let Some(completion) = self.client.completion()? {
+            completion.first?;
+        }
+        Ok(())
+    }
 }
 
 /// Appends to the files of a server for the duration of the arguments.
@@ -261,8 +317,10 @@ pub(super) fn append_all(args: &Args, served: &Served) -> Result<Appended, Failu
     let files: Vec<RemoteFile> = (0..args.streams).map(open).collect::<Result<_, _>>()?;
     let started = Instant::now();
     let mut flow = Flow {
+        started,
         starts: vec![(started, 0); STARTS],
         times_ns: Vec::new(),
+        done_ms: Vec::new(),
         bytes: 0,
         records: 0,
         offered: 0,
