@@ -36,7 +36,7 @@ use evenfall_core::{
 use evenfall_host::clock::{MonotonicClock, thread_cpu};
 use evenfall_host::lab::Lab;
 use evenfall_host::procstat::ksoftirqd_cpu;
-use evenfall_port::{Answer, Kind, Options, Port};
+use evenfall_port::{Answer, Options, Port, PortKind};
 
 const ROUNDS: usize = 7;
 const SECONDS: f64 = 1.0;
@@ -50,8 +50,11 @@ const TABLE: ForwardId = ForwardId(1);
 const KEY: [u8; 16] = [9; 16];
 const QUIET: Duration = Duration::from_millis(100);
 const REST: Duration = Duration::from_millis(2);
-const ROWS: [(&str, Kind, bool); 3] =
-    [("udp", Kind::Udp, false), ("tc", Kind::Tc, false), ("tc, resting", Kind::Tc, true)];
+const ROWS: [(&str, PortKind, bool); 3] = [
+    ("udp", PortKind::Udp, false),
+    ("tc", PortKind::Tc, false),
+    ("tc, resting", PortKind::Tc, true),
+];
 
 fn table(source: SocketAddr) -> Forward {
     Forward {
@@ -176,7 +179,7 @@ struct Measured {
 const FIELDS: [fn(&Measured) -> f64; 4] =
     [|m| m.cpu_ns, |m| m.p50_us, |m| m.p99_us, |m| m.by_kernel];
 
-fn measure(lab: &Lab, kind: Kind, rests: bool, rate: f64) -> Measured {
+fn measure(lab: &Lab, kind: PortKind, rests: bool, rate: f64) -> Measured {
     let moderation = if rests { REST } else { Duration::ZERO };
     let plain = Options { segmentation: false, coalescing: false, ..Options::default().keyed() };
     let open = |host: usize, options: Options| {

@@ -15,7 +15,7 @@ use evenfall_store_format::layout::{
     CHUNK_BYTES, DataChunk, SEGMENT_BYTES, SEGMENT_HEADER_BYTES, SEGMENTS_PER_CHUNK,
 };
 use evenfall_store_format::segment::{self, SegmentHeader};
-use evenfall_store_format::{FieldType, FileId, Kind, Schema};
+use evenfall_store_format::{FieldType, FileId, Schema, SegmentKind};
 
 /// Chunks of each measurement: some two to four million rows.
 const CHUNKS: u32 = 12;
@@ -88,7 +88,7 @@ fn chunk(schema: &Schema, number: u32, fill: &mut Fill<'_>) -> Result<Bytes, Fai
         let payload = SEGMENT_HEADER_BYTES..SEGMENT_HEADER_BYTES + rows * size;
         part[payload].chunks_exact_mut(size).for_each(&mut *fill);
         let header = SegmentHeader {
-            kind: Kind::Data,
+            kind: SegmentKind::Data,
             entry_bytes: schema.record_bytes,
             file: FileId(1),
             number: number * SEGMENTS_PER_CHUNK + slot,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 use evenfall_host::check::{self, FactVerdict, HostFacts, HostFinding, HostWants};
-use evenfall_port::Kind;
+use evenfall_port::PortKind;
 use evenfall_runtime::settings::Io;
 use serde_json::json;
 
@@ -49,7 +49,7 @@ pub fn main(args: &Args) -> Outcome {
     let wants = HostWants {
         receive_buffer_bytes: io.receive_buffer_bytes as u64,
         // A node that chooses can choose this kind where it has the rights.
-        kernel_forwards: io.kind().is_ok_and(|kind| kind.is_none_or(Kind::forwards)),
+        kernel_forwards: io.kind().is_ok_and(|kind| kind.is_none_or(PortKind::forwards)),
         busy_poll_us: io.kernel_busy_poll.map(|time| time.as_micros() as u64),
         real_time: io.real_time.is_some(),
     };

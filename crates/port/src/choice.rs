@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 
 use evenfall_host::Error;
 
-use crate::{Kind, Options, Port};
+use crate::{Options, Port, PortKind};
 
 /// What a node does with the datagrams of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub enum TrialOutcome {
 #[derive(Clone, Debug, PartialEq)]
 pub struct KindTrial {
     /// The kind.
-    pub kind: Kind,
+    pub kind: PortKind,
     /// What was found.
     pub outcome: TrialOutcome,
 }
@@ -66,7 +66,7 @@ pub struct KindTrial {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortChoice {
     /// The kind.
-    pub kind: Kind,
+    pub kind: PortKind,
     /// The reason, in words for people.
     pub why: String,
 }
@@ -109,7 +109,7 @@ pub fn choose_quickest(trials: &[KindTrial]) -> PortChoice {
     let quickest = sound.min_by(|(_, one), (_, other)| one.total_cmp(other));
     let (kind, reason) = match quickest {
         Some((kind, _)) => (kind, "the quickest that carried every frame"),
-        None => (Kind::default(), "no kind carried every frame in the trial"),
+        None => (PortKind::default(), "no kind carried every frame in the trial"),
     };
     PortChoice { kind, why: list_reasons(reason, trials) }
 }
@@ -124,9 +124,9 @@ fn list_reasons(reason: &str, trials: &[KindTrial]) -> String {
 }
 
 /// The kinds that this process can open, and why it cannot open the others.
-pub fn list_kinds() -> (Vec<Kind>, Vec<KindTrial>) {
+pub fn list_kinds() -> (Vec<PortKind>, Vec<KindTrial>) {
     let (mut can, mut cannot) = (Vec::new(), Vec::new());
-    for (_, kind) in Kind::NAMED {
+    for (_, kind) in PortKind::NAMED {
         match kind.lacks() {
             None => can.push(*kind),
             Some(lacks) => {
@@ -151,7 +151,7 @@ pub fn choose_kind(options: &Options, load: TrialLoad) -> PortChoice {
 }
 
 #[cfg(feature = "trial")]
-fn try_kinds(kinds: &[Kind], options: &Options, load: TrialLoad) -> Vec<KindTrial> {
+fn try_kinds(kinds: &[PortKind], options: &Options, load: TrialLoad) -> Vec<KindTrial> {
     match load.part {
         TrialPart::Proxy => crate::trial::try_at_start(kinds, options, load),
         TrialPart::Root => crate::trial::root::try_at_start(kinds, options, load),
@@ -160,7 +160,7 @@ fn try_kinds(kinds: &[Kind], options: &Options, load: TrialLoad) -> Vec<KindTria
 
 /// Without the feature there is one kind, which needs no trial.
 #[cfg(not(feature = "trial"))]
-fn try_kinds(_: &[Kind], _: &Options, _: TrialLoad) -> Vec<KindTrial> {
+fn try_kinds(_: &[PortKind], _: &Options, _: TrialLoad) -> Vec<KindTrial> {
     Vec::new()
 }
 
@@ -177,10 +177,10 @@ pub fn open_chosen(
     let asked = Options { kind: choice.kind, ..options.clone() };
     let refused = match crate::open(address, asked) {
         Ok(port) => return Ok((port, choice)),
-        Err(error) if choice.kind == Kind::default() => return Err(error),
+        Err(error) if choice.kind == PortKind::default() => return Err(error),
         Err(error) => error,
     };
-    let kind = Kind::default();
+    let kind = PortKind::default();
     let port = crate::open(address, Options { kind, ..options })?;
     let name = choice.kind.settings_name();
     let why =
@@ -192,54 +192,60 @@ pub fn open_chosen(
 mod tests {
     use super::*;
 
-    fn measured(kind: Kind, cpu_ns_per_copy: f64, lost: u64, damaged: u64) -> KindTrial {
+    fn measured(kind: PortKind, cpu_ns_per_copy: f64, lost: u64, damaged: u64) -> KindTrial {
         let outcome = TrialOutcome::Measured { cpu_ns_per_copy, copies: 100, lost, damaged };
         KindTrial { kind, outcome }
     }
 
     #[test]
     fn the_quickest_kind_that_carried_every_frame_unharmed_is_taken() {
-        let quick = [measured(Kind::Udp, 900.0, 0, 0), measured(Kind::Tc, 400.0, 0, 0)];
+        let quick = [measured(PortKind::Udp, 900.0, 0, 0), measured(PortKind::Tc, 400.0, 0, 0)];
         let choice = choose_quickest(&quick);
-        assert_eq!(choice.kind, Kind::Tc);
+        assert_eq!(choice.kind, PortKind::Tc);
         assert_eq!(
             choice.why,
             "the quickest that carried every frame; udp: 900 ns a copy, 0 of 100 lost; tc: 400 ns \
              a copy, 0 of 100 lost"
         );
         for (lost, damaged) in [(1, 0), (0, 1)] {
-            let harmed =
-                [measured(Kind::Udp, 900.0, 0, 0), measured(Kind::Tc, 400.0, lost, damaged)];
-            assert_eq!(choose_quickest(&harmed).kind, Kind::Udp, "{lost} lost, {damaged} damaged");
+            let harmed = [
+                measured(PortKind::Udp, 900.0, 0, 0),
+                measured(PortKind::Tc, 400.0, lost, damaged),
+            ];
+            assert_eq!(
+                choose_quickest(&harmed).kind,
+                PortKind::Udp,
+                "{lost} lost, {damaged} damaged"
+            );
         }
-        let slow = [measured(Kind::Udp, 300.0, 0, 0), measured(Kind::Tc, 400.0, 0, 0)];
-        assert_eq!(choose_quickest(&slow).kind, Kind::Udp);
+        let slow = [measured(PortKind::Udp, 300.0, 0, 0), measured(PortKind::Tc, 400.0, 0, 0)];
+        assert_eq!(choose_quickest(&slow).kind, PortKind::Udp);
     }
 
     #[test]
     fn a_kind_that_could_not_be_tried_is_named_with_its_reason_and_udp_stands_in() {
         let outcome = TrialOutcome::Untried("needs the capability CAP_BPF".into());
-        let untried = KindTrial { kind: Kind::Tc, outcome };
-        let harmed = measured(Kind::Udp, 900.0, 3, 0);
+        let untried = KindTrial { kind: PortKind::Tc, outcome };
+        let harmed = measured(PortKind::Udp, 900.0, 3, 0);
         let choice = choose_quickest(&[harmed, untried]);
-        assert_eq!(choice.kind, Kind::Udp);
+        assert_eq!(choice.kind, PortKind::Udp);
         assert!(choice.why.starts_with("no kind carried every frame"), "{}", choice.why);
         assert!(choice.why.contains("3 of 100 lost"), "{}", choice.why);
         assert!(choice.why.ends_with("tc: needs the capability CAP_BPF"), "{}", choice.why);
         let nothing =
             TrialOutcome::Measured { cpu_ns_per_copy: 0.0, copies: 0, lost: 0, damaged: 0 };
-        let none = [KindTrial { kind: Kind::Tc, outcome: nothing }];
-        assert_eq!(choose_quickest(&none).kind, Kind::Udp, "a kind that carried nothing");
+        let none = [KindTrial { kind: PortKind::Tc, outcome: nothing }];
+        assert_eq!(choose_quickest(&none).kind, PortKind::Udp, "a kind that carried nothing");
     }
 
     #[test]
     fn a_kind_that_does_not_open_at_the_address_is_replaced_by_udp() {
-        let choice = PortChoice { kind: Kind::Tc, why: "planted".into() };
+        let choice = PortChoice { kind: PortKind::Tc, why: "planted".into() };
         // Without rights or the feature the kind is missing; with both it forwards IPv4 alone.
         let (port, taken) =
             open_chosen("[::1]:0".parse().unwrap(), Options::default(), choice.clone()).unwrap();
         assert!(port.local_addr().is_ipv6());
-        assert_eq!(taken.kind, Kind::Udp);
+        assert_eq!(taken.kind, PortKind::Udp);
         assert!(taken.why.starts_with("tc was chosen and did not open: "), "{}", taken.why);
         assert!(taken.why.ends_with("planted"), "{}", taken.why);
         // An address that no kind may have is refused as without a choice.

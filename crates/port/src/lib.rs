@@ -15,7 +15,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`Port`], [`Kind`], [`open`] | the trait of all ports, and all that knows their kinds |
+//! | [`Port`], [`PortKind`], [`open`] | the trait of all ports, and all that knows their kinds |
 //! | [`udp`] | [`UdpDriver`](udp::UdpDriver): queues, batched send and receive |
 //! | [`memory`] | [`Switch`](memory::Switch): ports of one process, without sockets |
 //! | [`run`] | [`Loop`](run::Loop): machines on a port, by the rule of the contract |
@@ -31,8 +31,8 @@
 //! Two source files and a row of a page carry a kind whose ports have no options of their own:
 //!
 //! 1. This file: a row of `kinds!` and an arm of [`open`]. The compiler asks for the answers of
-//!    [`Kind`]. Settings (`io.port`), their errors and both conformance suites go over
-//!    [`Kind::NAMED`]. The row of `port` in `docs/configuration.md` names the kinds for people.
+//!    [`PortKind`]. Settings (`io.port`), their errors and both conformance suites go over
+//!    [`PortKind::NAMED`]. The row of `port` in `docs/configuration.md` names the kinds for people.
 //! 2. The module: a type that implements [`Port`], whose page says what each call promises.
 //!    `src/memory.rs` is a whole port to copy, with the parts that all ports share: `Groups` keeps
 //!    the groups of machines and gives the refusals of [`Port::send`], `Answers` bounds the
@@ -43,9 +43,9 @@
 //!      send the classes in their order.
 //!    - Answer every token once, with the best time stamp that there is.
 //!    - Answer `Installed::Ignored` to installs that the port cannot carry out, and let
-//!      [`Kind::forwards`] say so. Offer arrivals to [`Forwarder`](evenfall_core::Forwarder) for
-//!      the others, or translate the table. Hand in every arrival, and mark each arrival that was
-//!      forwarded.
+//!      [`PortKind::forwards`] say so. Offer arrivals to [`Forwarder`](evenfall_core::Forwarder)
+//!      for the others, or translate the table. Hand in every arrival, and mark each arrival that
+//!      was forwarded.
 //!    - Note ([`Port::notes`]) each of the [`Options`] that is asked for and not carried out.
 //!      `Options::lacks_in_memory` names all fields, so that the compiler points at a new option.
 //!
@@ -54,16 +54,17 @@
 //! A kind **with dependencies of its own** has a feature of that name in `Cargo.toml`, which
 //! `apps/cli/Cargo.toml` hands on (`afxdp = ["evenfall-port/afxdp"]`). The module and its arm in
 //! [`open`] are behind the feature; the row of `kinds!` is not, so that settings mean the same in
-//! every build. [`Kind::lacks`] names the feature where it is missing, and `open` refuses by it:
+//! every build. [`PortKind::lacks`] names the feature where it is missing, and `open` refuses by
+//! it:
 //!
 //! ```text
-//!     // In `Kind::lacks`:
+//!     // In `PortKind::lacks`:
 //!     Self::AfXdp if !cfg!(feature = "afxdp") => Some("the feature afxdp"),
 //!     // In `open`:
 //!     #[cfg(feature = "afxdp")]
-//!     Kind::AfXdp => Ok(Box::new(afxdp::AfXdpPort::bind(address, options)?)),
+//!     PortKind::AfXdp => Ok(Box::new(afxdp::AfXdpPort::bind(address, options)?)),
 //!     #[cfg(not(feature = "afxdp"))]
-//!     Kind::AfXdp => Err(lacking(options.kind, "the feature afxdp")),
+//!     PortKind::AfXdp => Err(lacking(options.kind, "the feature afxdp")),
 //! ```
 //!
 //! A kind that forwards enables the feature `trial`, so that `io.port = "auto"` tries the kind too.
@@ -83,15 +84,16 @@
 //!
 //! **The conformance suites**, `tests/conformance` here and `lab/campaigns/tests/conformance`, run
 //! without a change over every kind that this process can open, and skip a kind by name with the
-//! words of [`Kind::lacks`]. The suites open several ports of the kind at once, which reach each
-//! other: on loopback, and each in a host of its own (`evenfall_host::lab`) where the tests run as
-//! root, since nothing leaves loopback within one network namespace. The suites open every port
-//! with the default [`Options`] and the kind, so a port finds its interface and queue by its
+//! words of [`PortKind::lacks`]. The suites open several ports of the kind at once, which reach
+//! each other: on loopback, and each in a host of its own (`evenfall_host::lab`) where the tests
+//! run as root, since nothing leaves loopback within one network namespace. The suites open every
+//! port with the default [`Options`] and the kind, so a port finds its interface and queue by its
 //! address where the options name none. A kind whose ports cannot all share 127.0.0.1, because each
-//! takes a queue or an interface for itself, gives each its own address in [`Kind::test_address`].
-//! [`open`] refuses by `lacks` too, so `lacks` names what every host needs, and never what only
-//! these test addresses need. The longest datagram of the suites is [`Kind::datagram_bytes_max`],
-//! so a kind whose frames have a page says so there, and `Groups` refuses longer datagrams by it.
+//! takes a queue or an interface for itself, gives each its own address in
+//! [`PortKind::test_address`]. [`open`] refuses by `lacks` too, so `lacks` names what every host
+//! needs, and never what only these test addresses need. The longest datagram of the suites is
+//! [`PortKind::datagram_bytes_max`], so a kind whose frames have a page says so there, and `Groups`
+//! refuses longer datagrams by it.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!(
@@ -135,11 +137,11 @@ macro_rules! kinds {
         /// The kind of a port.
         #[non_exhaustive]
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub enum Kind {
+        pub enum PortKind {
             $($(#[$about])* $kind,)*
         }
 
-        impl Kind {
+        impl PortKind {
             /// All kinds with their names in settings.
             pub const NAMED: &[(&str, Self)] = &[$(($name, Self::$kind)),*];
         }
@@ -154,7 +156,7 @@ kinds! {
     Tc: "tc",
 }
 
-impl Kind {
+impl PortKind {
     /// Whether ports of this kind carry out forwarding installs; a port that does not ignores them.
     pub fn forwards(self) -> bool {
         match self {
@@ -217,18 +219,18 @@ impl Kind {
 /// Opens the port that these options ask for.
 ///
 /// # Errors
-/// [`Error::Unkeyed`] beyond loopback without a key, what [`Kind::lacks`] names, else what the
+/// [`Error::Unkeyed`] beyond loopback without a key, what [`PortKind::lacks`] names, else what the
 /// kernel refused.
 pub fn open(address: SocketAddr, options: Options) -> Result<Box<dyn Port>, Error> {
     if let Some(lacks) = options.kind.lacks() {
         return Err(lacking(options.kind, lacks));
     }
     match options.kind {
-        Kind::Udp => Ok(Box::new(udp::UdpDriver::bind(address, options)?)),
+        PortKind::Udp => Ok(Box::new(udp::UdpDriver::bind(address, options)?)),
         #[cfg(feature = "ebpf")]
-        Kind::Tc => Ok(Box::new(tc::open(address, options)?)),
+        PortKind::Tc => Ok(Box::new(tc::open(address, options)?)),
         #[cfg(not(feature = "ebpf"))]
-        Kind::Tc => Err(lacking(options.kind, "the feature ebpf")),
+        PortKind::Tc => Err(lacking(options.kind, "the feature ebpf")),
     }
 }
 
@@ -275,7 +277,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn lacking(kind: Kind, what: &str) -> Error {
+fn lacking(kind: PortKind, what: &str) -> Error {
     let name = kind.settings_name();
     let what = format!("open a port of kind {name}, which lacks {what}");
     Error::Os { what, source: io::ErrorKind::Unsupported.into(), advice: "choose another io.port" }

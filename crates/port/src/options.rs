@@ -3,13 +3,13 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use crate::{Inject, Kind};
+use crate::{Inject, PortKind};
 
 /// The options of a port. A port notes the options that it was asked for and does not support.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The kind of port that [`open`](crate::open) opens.
-    pub kind: Kind,
+    pub kind: PortKind,
     /// Whether every datagram is authenticated with a shared key. Without a key the driver binds
     /// and sends to loopback only.
     pub keyed: bool,
@@ -85,7 +85,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            kind: Kind::Udp,
+            kind: PortKind::Udp,
             keyed: false,
             // Memory for 100 ms of a feed of 35,000 messages a second, at 1 KiB of kernel memory
             // each.

@@ -125,7 +125,8 @@ pub enum Refusal {
     /// The transmit goes beyond loopback without a key.
     #[error("{}", Error::Unkeyed { address: *.0, verb: "send to" })]
     Unkeyed(SocketAddr),
-    /// The transmit is longer than [`Kind::datagram_bytes_max`](crate::Kind::datagram_bytes_max).
+    /// The transmit is longer than
+    /// [`PortKind::datagram_bytes_max`](crate::PortKind::datagram_bytes_max).
     #[error("longer than the longest datagram of this kind of port")]
     TooLong,
 }

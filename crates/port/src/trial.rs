@@ -39,7 +39,7 @@ use evenfall_host::clock::MonotonicClock;
 
 use crate::choice::{KindTrial, TrialLoad, TrialOutcome};
 use crate::sys::RawAddress;
-use crate::{Answer, Kind, Options, Port};
+use crate::{Answer, Options, Port, PortKind};
 
 /// The longest time of the rounds at the start of a node. Opening the ports of the trial, and
 /// loading the program of a kernel that forwards, comes before and takes some tenths of a second on
@@ -76,7 +76,7 @@ pub enum Contestant {
     /// Bare calls of the kernel: `recv` and `sendmmsg`.
     Bare,
     /// A port of this kind.
-    Port(Kind),
+    Port(PortKind),
 }
 
 /// How long a trial lasts.
@@ -97,7 +97,11 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// Tries the kinds at the start of a node.
-pub(crate) fn try_at_start(kinds: &[Kind], options: &Options, load: TrialLoad) -> Vec<KindTrial> {
+pub(crate) fn try_at_start(
+    kinds: &[PortKind],
+    options: &Options,
+    load: TrialLoad,
+) -> Vec<KindTrial> {
     let (rounds, datagrams, time) = (START_ROUNDS, START_DATAGRAMS, START_TIME);
     let plan = TrialPlan { rounds, datagrams, time };
     let contestants: Vec<_> = kinds.iter().map(|kind| Contestant::Port(*kind)).collect();
@@ -484,7 +488,7 @@ mod tests {
     }
 
     fn udp_hop() -> Hop {
-        Hop::open(Contestant::Port(Kind::Udp), &Options::default(), LOAD).unwrap()
+        Hop::open(Contestant::Port(PortKind::Udp), &Options::default(), LOAD).unwrap()
     }
 
     /// Copies, lost ones and damaged ones.
@@ -498,7 +502,7 @@ mod tests {
     #[test]
     fn every_kind_that_this_process_can_open_carries_every_copy_unharmed() {
         let skip = |name: &str, lacks: &str| println!("skipped: ports of kind {name}: {lacks}");
-        let ports = Kind::available(skip).map(Contestant::Port);
+        let ports = PortKind::available(skip).map(Contestant::Port);
         let contestants: Vec<_> = [Contestant::Bare].into_iter().chain(ports).collect();
         let time = plan(Duration::from_secs(60));
         let outcomes = try_contestants(&contestants, &Options::default(), LOAD, time);
@@ -542,7 +546,7 @@ mod tests {
 
     #[test]
     fn a_trial_without_time_says_so() {
-        let contestants = [Contestant::Port(Kind::Udp)];
+        let contestants = [Contestant::Port(PortKind::Udp)];
         let outcomes =
             try_contestants(&contestants, &Options::default(), LOAD, plan(Duration::ZERO));
         assert_eq!(outcomes, [TrialOutcome::Untried("the time for the trial was up".into())]);

@@ -20,7 +20,7 @@ use evenfall_core::{
 };
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::lab::Lab;
-use evenfall_port::{Answer, Kind, Options, Port, Wake};
+use evenfall_port::{Answer, Options, Port, PortKind, Wake};
 
 const GROUP: GroupId = GroupId(1);
 const LIVE: usize = TrafficClass::Live as usize;
@@ -32,14 +32,14 @@ const HEADERS_BYTES: usize = 42;
 const DATAGRAM_BYTES_MAX: u64 = 1_472;
 
 fn new_lab() -> Option<Lab> {
-    if let Some(lacks) = Kind::Tc.lacks() {
+    if let Some(lacks) = PortKind::Tc.lacks() {
         println!("skipped: ports of kind tc: {lacks}");
         return None;
     }
     Lab::new(4).inspect_err(|error| println!("skipped: hosts: {error}")).ok()
 }
 
-fn open(lab: &Lab, host: usize, kind: Kind) -> Box<dyn Port> {
+fn open(lab: &Lab, host: usize, kind: PortKind) -> Box<dyn Port> {
     open_with(lab, host, Options { kind, segmentation: false, ..Options::default() })
 }
 
@@ -50,7 +50,7 @@ fn open_with(lab: &Lab, host: usize, options: Options) -> Box<dyn Port> {
 }
 
 /// A root at host 0 with the other hosts as members of its group.
-fn open_root(lab: &Lab, kind: Kind) -> Box<dyn Port> {
+fn open_root(lab: &Lab, kind: PortKind) -> Box<dyn Port> {
     let mut root = open(lab, 0, kind);
     install_members(lab, root.as_mut());
     root
@@ -150,10 +150,11 @@ fn without_number(mut packet: Vec<u8>) -> Vec<u8> {
 }
 
 /// The packets that each child gets of drawn datagrams.
-fn packets_of(lab: &Lab, kind: Kind, seed: u64, count: u64) -> Vec<Vec<u8>> {
+fn packets_of(lab: &Lab, kind: PortKind, seed: u64, count: u64) -> Vec<Vec<u8>> {
     let mut root = open_root(lab, kind);
-    let mut children: Vec<_> = (1..lab.hosts()).map(|host| open(lab, host, Kind::Udp)).collect();
-    if kind == Kind::Tc {
+    let mut children: Vec<_> =
+        (1..lab.hosts()).map(|host| open(lab, host, PortKind::Udp)).collect();
+    if kind == PortKind::Tc {
         wait_for_ways(root.as_mut(), &mut children);
     }
     let captures: Vec<_> =
@@ -170,7 +171,7 @@ fn packets_of(lab: &Lab, kind: Kind, seed: u64, count: u64) -> Vec<Vec<u8>> {
         packets.extend(captures.iter().map(|capture| capture.next_packet(lab.address(0))));
     }
     let copies = count * children.len() as u64;
-    let by_kernel = if kind == Kind::Tc { copies } else { 0 };
+    let by_kernel = if kind == PortKind::Tc { copies } else { 0 };
     let counters = root.counters();
     assert_eq!(counters.sent_by_kernel[LIVE] - before.sent_by_kernel[LIVE], by_kernel);
     assert_eq!((counters.sent[LIVE] - before.sent[LIVE], counters.failed), (copies, 0));
@@ -186,7 +187,7 @@ fn the_kernel_copies_drawn_datagrams_to_the_bytes_that_the_socket_sends() {
             (0..lab.hosts()).for_each(|host| lab.turn_off_checksums(host).unwrap());
         }
         let [by_socket, by_kernel] =
-            [Kind::Udp, Kind::Tc].map(|kind| packets_of(&lab, kind, 7, count));
+            [PortKind::Udp, PortKind::Tc].map(|kind| packets_of(&lab, kind, 7, count));
         for (number, (one, other)) in by_socket.iter().zip(&by_kernel).enumerate() {
             assert_eq!(one, other, "packet {number}, sums {sums}");
         }
@@ -196,8 +197,9 @@ fn the_kernel_copies_drawn_datagrams_to_the_bytes_that_the_socket_sends() {
 #[test]
 fn a_buffer_of_several_datagrams_is_copied_as_a_whole() {
     let Some(lab) = new_lab() else { return };
-    let mut children: Vec<_> = (1..lab.hosts()).map(|host| open(&lab, host, Kind::Udp)).collect();
-    let mut root = open_with(&lab, 0, Options { kind: Kind::Tc, ..Options::default() });
+    let mut children: Vec<_> =
+        (1..lab.hosts()).map(|host| open(&lab, host, PortKind::Udp)).collect();
+    let mut root = open_with(&lab, 0, Options { kind: PortKind::Tc, ..Options::default() });
     install_members(&lab, root.as_mut());
     for sums in ["made by the card", "made by the host"] {
         if sums == "made by the host" {
@@ -256,8 +258,9 @@ fn sends_by_kernel(root: &mut dyn Port, children: &mut [Box<dyn Port>], len: usi
 #[test]
 fn what_no_link_takes_in_one_piece_leaves_by_hand() {
     let Some(lab) = new_lab() else { return };
-    let mut children: Vec<_> = (1..lab.hosts()).map(|host| open(&lab, host, Kind::Udp)).collect();
-    let mut root = open_root(&lab, Kind::Tc);
+    let mut children: Vec<_> =
+        (1..lab.hosts()).map(|host| open(&lab, host, PortKind::Udp)).collect();
+    let mut root = open_root(&lab, PortKind::Tc);
     wait_for_ways(root.as_mut(), &mut children);
     sends_by_kernel(root.as_mut(), &mut children, 1_472, true);
     sends_by_kernel(root.as_mut(), &mut children, 1_473, false);
@@ -272,8 +275,9 @@ fn what_no_link_takes_in_one_piece_leaves_by_hand() {
 #[test]
 fn a_rule_of_the_host_that_refuses_marks_costs_no_copy() {
     let Some(lab) = new_lab() else { return };
-    let mut children: Vec<_> = (1..lab.hosts()).map(|host| open(&lab, host, Kind::Udp)).collect();
-    let mut root = open_root(&lab, Kind::Tc);
+    let mut children: Vec<_> =
+        (1..lab.hosts()).map(|host| open(&lab, host, PortKind::Udp)).collect();
+    let mut root = open_root(&lab, PortKind::Tc);
     wait_for_ways(root.as_mut(), &mut children);
     run_in(&lab, 0, "rule add fwmark 0xef000000/0xff000000 unreachable");
     for _ in 0..10 {
@@ -285,8 +289,9 @@ fn a_rule_of_the_host_that_refuses_marks_costs_no_copy() {
 #[test]
 fn datagrams_that_do_not_come_to_the_program_end_its_use() {
     let Some(lab) = new_lab() else { return };
-    let mut children: Vec<_> = (1..lab.hosts()).map(|host| open(&lab, host, Kind::Udp)).collect();
-    let mut root = open_root(&lab, Kind::Tc);
+    let mut children: Vec<_> =
+        (1..lab.hosts()).map(|host| open(&lab, host, PortKind::Udp)).collect();
+    let mut root = open_root(&lab, PortKind::Tc);
     wait_for_ways(root.as_mut(), &mut children);
     run_in(&lab, 0, "route add default dev lo table 100");
     run_in(&lab, 0, "rule add fwmark 0xef000000/0xff000000 lookup 100");
@@ -310,8 +315,9 @@ fn datagrams_that_do_not_come_to_the_program_end_its_use() {
 #[test]
 fn a_member_whose_hardware_address_is_forgotten_gets_its_copies_by_hand() {
     let Some(lab) = new_lab() else { return };
-    let mut children: Vec<_> = (1..lab.hosts()).map(|host| open(&lab, host, Kind::Udp)).collect();
-    let mut root = open_root(&lab, Kind::Tc);
+    let mut children: Vec<_> =
+        (1..lab.hosts()).map(|host| open(&lab, host, PortKind::Udp)).collect();
+    let mut root = open_root(&lab, PortKind::Tc);
     wait_for_ways(root.as_mut(), &mut children);
     run_in(&lab, 0, &format!("neigh del {} dev eth0", lab.address(2)));
     // A port that has not looked yet still sends to the last known address, which is right.
@@ -377,9 +383,10 @@ impl Foreign {
 #[test]
 fn a_program_of_others_before_ours_costs_no_feed_of_a_root() {
     let Some(lab) = new_lab() else { return };
-    let mut children: Vec<_> = (1..lab.hosts()).map(|host| open(&lab, host, Kind::Udp)).collect();
+    let mut children: Vec<_> =
+        (1..lab.hosts()).map(|host| open(&lab, host, PortKind::Udp)).collect();
     let foreign = lab.within(0, || Foreign::attach(EGRESS)).unwrap();
-    let mut root = open_root(&lab, Kind::Tc);
+    let mut root = open_root(&lab, PortKind::Tc);
     let (end, mut before) = (MonotonicClock::now() + PATIENCE, u64::MAX);
     while root.counters().sent_by_kernel[LIVE] != before {
         assert!(MonotonicClock::now() < end, "the port notices that copies are missed");
@@ -404,10 +411,10 @@ fn a_program_of_others_before_ours_costs_no_feed_of_a_root() {
 fn a_program_of_others_before_ours_leaves_the_stream_to_the_process_of_a_proxy() {
     const TABLE: ForwardId = ForwardId(1);
     let Some(lab) = new_lab() else { return };
-    let mut publisher = open(&lab, 1, Kind::Udp);
-    let mut children: Vec<_> = [2, 3].map(|host| open(&lab, host, Kind::Udp)).into();
+    let mut publisher = open(&lab, 1, PortKind::Udp);
+    let mut children: Vec<_> = [2, 3].map(|host| open(&lab, host, PortKind::Udp)).into();
     let foreign = lab.within(0, || Foreign::attach(INGRESS)).unwrap();
-    let mut proxy = open(&lab, 0, Kind::Tc);
+    let mut proxy = open(&lab, 0, PortKind::Tc);
     let members = children.iter().map(|child| child.local_addr()).collect();
     proxy.install(0, &Install::Group(GROUP, members)).unwrap();
     let rules = Forward {
@@ -445,8 +452,9 @@ fn a_program_of_others_before_ours_leaves_the_stream_to_the_process_of_a_proxy()
 #[test]
 fn a_root_whose_interface_went_down_copies_by_its_kernel_again() {
     let Some(lab) = new_lab() else { return };
-    let mut children: Vec<_> = (1..lab.hosts()).map(|host| open(&lab, host, Kind::Udp)).collect();
-    let mut root = open_root(&lab, Kind::Tc);
+    let mut children: Vec<_> =
+        (1..lab.hosts()).map(|host| open(&lab, host, PortKind::Udp)).collect();
+    let mut root = open_root(&lab, PortKind::Tc);
     wait_for_ways(root.as_mut(), &mut children);
     run_in(&lab, 0, "link set eth0 down");
     std::thread::sleep(Duration::from_millis(25));
@@ -477,8 +485,9 @@ fn a_root_whose_interface_went_down_copies_by_its_kernel_again() {
 #[test]
 fn an_interface_with_another_name_and_other_offloads_goes_on() {
     let Some(lab) = new_lab() else { return };
-    let mut children: Vec<_> = (1..lab.hosts()).map(|host| open(&lab, host, Kind::Udp)).collect();
-    let mut root = open_root(&lab, Kind::Tc);
+    let mut children: Vec<_> =
+        (1..lab.hosts()).map(|host| open(&lab, host, PortKind::Udp)).collect();
+    let mut root = open_root(&lab, PortKind::Tc);
     wait_for_ways(root.as_mut(), &mut children);
     (0..lab.hosts()).for_each(|host| lab.turn_off_checksums(host).unwrap());
     sends_by_kernel(root.as_mut(), &mut children, 200, true);

@@ -18,7 +18,7 @@ use evenfall_core::{
 };
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::lab::Lab;
-use evenfall_port::{Answer, Kind, Options, Port, Wake};
+use evenfall_port::{Answer, Options, Port, PortKind, Wake};
 
 const TABLE: ForwardId = ForwardId(1);
 const GROUPS: [GroupId; 2] = [GroupId(1), GroupId(2)];
@@ -52,14 +52,14 @@ struct Line {
 
 impl Line {
     fn new() -> Option<Self> {
-        if let Some(lacks) = Kind::Tc.lacks() {
+        if let Some(lacks) = PortKind::Tc.lacks() {
             println!("skipped: ports of kind tc: {lacks}");
             return None;
         }
         let lab = Lab::new(4).inspect_err(|error| println!("skipped: hosts: {error}")).ok()?;
         let open = |host: usize| {
             lab.turn_off_checksums(host).unwrap();
-            let kind = if host == 1 { Kind::Tc } else { Kind::Udp };
+            let kind = if host == 1 { PortKind::Tc } else { PortKind::Udp };
             let options = Options { kind, ..Options::default().keyed() };
             let address = (lab.address(host), 0).into();
             lab.within(host, || evenfall_port::open(address, options)).unwrap().unwrap()

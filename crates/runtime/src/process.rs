@@ -10,7 +10,7 @@ use evenfall_host::clock::{ClockWatch, MonotonicClock, SyncSource, auto, clockbo
 use evenfall_host::{interrupt, pin, quota};
 use evenfall_port::choice::{self, PortChoice, TrialLoad};
 use evenfall_port::run::{Dispatch, Loop};
-use evenfall_port::{Kind, Options, Port, StreamField};
+use evenfall_port::{Options, Port, PortKind, StreamField};
 use serde::Serialize;
 
 use crate::memory::{MemoryLog, MemoryWatch};
@@ -241,7 +241,7 @@ fn open_stated(
     let (threads, is_crowded) = (process.io.threads, process.is_crowded);
     let streams = process.streams.filter(|streams| streams.are_threaded(threads, is_crowded));
     match streams {
-        Some(RoleStreams { field, count, work }) if options.kind == Kind::Udp => {
+        Some(RoleStreams { field, count, work }) if options.kind == PortKind::Udp => {
             tracing::debug!("{}: a socket and a thread for each of {count} trees", node.name);
             Ok(match work {
                 StreamWork::Machine => {

@@ -58,8 +58,8 @@ use evenfall_store_format::pack::PackedEnd;
 use evenfall_store_format::reader::resume;
 use evenfall_store_format::volume::RecoveredFile;
 use evenfall_store_format::{
-    Appender, ColumnDisk, Error, FileId, Kind, Result, Schema, Sealed, Snapshot, TailRecords,
-    Volume, VolumeConfig,
+    Appender, ColumnDisk, Error, FileEndSnapshot, FileId, Result, Schema, SealedSegment,
+    SegmentKind, TailRecords, Volume, VolumeConfig,
 };
 
 use self::hand::Hand;
@@ -286,7 +286,7 @@ struct Scene {
     mutant: Option<Mutant>,
     lies: bool,
     volume: Volume<ColumnDisk<Hand>>,
-    waiting: VecDeque<Sealed>,
+    waiting: VecDeque<SealedSegment>,
     streams: Vec<Stream>,
     outcome: Outcome,
     config: VolumeConfig,
@@ -550,8 +550,8 @@ impl Scene {
         }
     }
 
-    fn release(streams: &mut [Stream], flushed: Vec<Sealed>) {
-        for sealed in flushed.into_iter().filter(|sealed| sealed.kind == Kind::Data) {
+    fn release(streams: &mut [Stream], flushed: Vec<SealedSegment>) {
+        for sealed in flushed.into_iter().filter(|sealed| sealed.kind == SegmentKind::Data) {
             streams[sealed.file.0 as usize].appender.release(sealed.number);
         }
     }
@@ -602,7 +602,7 @@ impl Scene {
     fn read(&mut self) -> Result<(), Broken> {
         let at = self.prng.below(self.streams.len() as u64) as usize;
         let stream = &self.streams[at];
-        let snapshot = Snapshot::of(&stream.appender, 0);
+        let snapshot = FileEndSnapshot::of(&stream.appender, 0);
         let appender = Some(&stream.appender);
         let (volume, waiting, objects) = (&self.volume, &self.waiting, &self.objects);
         let mut local = Local { appender, volume, waiting, objects };
@@ -699,7 +699,7 @@ impl Scene {
         self.waiting.extend(rebuilt);
         let (volume, waiting, objects) = (&self.volume, &self.waiting, &self.objects);
         let mut local = Local { appender: None, volume, waiting, objects };
-        let snapshot = Snapshot::of(&stream.appender, 0);
+        let snapshot = FileEndSnapshot::of(&stream.appender, 0);
         let found = match everything(&snapshot, &mut local, &stream.lost, &stream.missing) {
             Ok(found) => found,
             Err(_) if lies => return Ok(()),
@@ -731,7 +731,7 @@ impl Scene {
         stream.clock = stream.clock.max(stream.appender.last_ns());
         self.volume.register(stream.origin());
         let nodes = full / geometry.entries_per_node();
-        let wiped = self.volume.truncate(Kind::Index, file, nodes);
+        let wiped = self.volume.truncate(SegmentKind::Index, file, nodes);
         wiped.and_then(|()| self.volume.flush()).map_err(works)?;
         self.waiting.extend(sealed);
         Ok(())

@@ -88,7 +88,8 @@ impl<N: Network> Observer<Node, N> for Log {
             let kind = datagram[KIND_OFFSET];
             assert!(datagram.len() <= bytes_max, "kind {kind}: {} bytes", datagram.len());
         }
-        if packet.class == TrafficClass::Control && datagram[KIND_OFFSET] == wire::Kind::Nack as u8
+        if packet.class == TrafficClass::Control
+            && datagram[KIND_OFFSET] == wire::DatagramKind::Nack as u8
         {
             self.asked.push((packet.at, packet.from));
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::{BufMut, Bytes, BytesMut};
 use evenfall_core::{MasterKey, NodeId, SyncTime};
 use evenfall_multicast_machine::forging::{forge, forge_all};
-use evenfall_multicast_machine::wire::{HEADER_BYTES, Hop, Kind, OriginHeader};
+use evenfall_multicast_machine::wire::{DatagramKind, HEADER_BYTES, Hop, OriginHeader};
 use evenfall_multicast_machine::{ReceiverEvent, ReleaseAfter, SharedKey};
 use evenfall_multicast_sessions::producer::ingress::LeadStanding;
 use evenfall_multicast_sessions::producer::wire::{
@@ -108,7 +108,7 @@ impl Scene {
     }
 
     /// All datagrams of this kind that the attacker can make for a victim in the name of a node.
-    fn forge_datagrams(&self, kind: Kind, of: u32, victim: u32, body: &[u8]) -> Vec<Bytes> {
+    fn forge_datagrams(&self, kind: DatagramKind, of: u32, victim: u32, body: &[u8]) -> Vec<Bytes> {
         let run_id = u64::from_le_bytes([7; 8]);
         let fixed = OriginHeader { run_id, ..OriginHeader::control(kind, 0, EPOCH, NEWEST) };
         let sent = SyncTime::from_nanos(3_000_000_000);
@@ -122,13 +122,13 @@ impl Scene {
         }
     }
 
-    fn attack_victim(&mut self, kind: Kind, body: &[u8]) {
+    fn attack_victim(&mut self, kind: DatagramKind, body: &[u8]) {
         for datagram in self.forge_datagrams(kind, 0, VICTIM, body) {
             self.feed.inject(VICTIM as usize - 1, 0, datagram);
         }
     }
 
-    fn attack_root(&mut self, kind: Kind, of: u32, body: &[u8]) {
+    fn attack_root(&mut self, kind: DatagramKind, of: u32, body: &[u8]) {
         for datagram in self.forge_datagrams(kind, of, 0, body) {
             self.feed.inject_at_root(of, datagram);
         }
@@ -143,11 +143,11 @@ impl Scene {
             body.put_u64_le(cookie);
             body
         };
-        self.attack_root(Kind::Join, NOBODY, &join(0));
+        self.attack_root(DatagramKind::Join, NOBODY, &join(0));
         let challenge = self.feed.last_stray(NOBODY).unwrap_or_default();
         let cookie = challenge.get(HEADER_BYTES + 8..).and_then(|body| body.first_chunk());
         let cookie = cookie.map_or(1, |cookie| u64::from_le_bytes(*cookie));
-        self.attack_root(Kind::Join, NOBODY, &join(cookie));
+        self.attack_root(DatagramKind::Join, NOBODY, &join(cookie));
     }
 
     /// Forges, and returns whether that had an effect.
@@ -155,19 +155,19 @@ impl Scene {
         let out = |reason: u8| [&VICTIM.to_le_bytes()[..], &[reason]].concat();
         match kind {
             Forgery::Order => {
-                self.attack_victim(Kind::Evict, &out(1));
+                self.attack_victim(DatagramKind::Evict, &out(1));
                 self.feed.receiver(0).place().is_none()
             }
             Forgery::Beacon => {
                 let numbers = [self.published, 1 << 30, self.published, self.published];
                 let body: Vec<u8> = numbers.iter().flat_map(|word| word.to_le_bytes()).collect();
-                self.attack_victim(Kind::Beacon, &body);
+                self.attack_victim(DatagramKind::Beacon, &body);
                 self.publish();
                 let events = self.feed.take_events(0);
                 events.iter().any(|event| matches!(event, ReceiverEvent::Finished))
             }
             Forgery::GoodBye => {
-                self.attack_root(Kind::Leave, VICTIM, &out(0));
+                self.attack_root(DatagramKind::Leave, VICTIM, &out(0));
                 !self.feed.root().has_member(NodeId(VICTIM))
             }
             Forgery::Report => {
@@ -177,7 +177,7 @@ impl Scene {
                 body.put_u32_le(0);
                 [0, 0, LOST, 0, 0, 0].iter().for_each(|word| body.put_u64_le(*word));
                 body.put_bytes(0, 15);
-                self.attack_root(Kind::Report, VICTIM, &body);
+                self.attack_root(DatagramKind::Report, VICTIM, &body);
                 self.feed.root().status().tally.lost >= LOST
             }
             Forgery::Join => {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use evenfall_core::{Format, NodeId, SyncTime, TrafficClass};
 use evenfall_multicast_machine::forging::forge;
-use evenfall_multicast_machine::wire::{Hop, Kind, OriginHeader};
+use evenfall_multicast_machine::wire::{DatagramKind, Hop, OriginHeader};
 use evenfall_multicast_machine::{ReceiverEvent, ReleaseAfter, SharedKey};
 use serde::Serialize;
 
@@ -74,16 +74,22 @@ fn words(kind: Attack) -> &'static str {
 }
 
 /// The datagram of an attack in place of frame `number`.
-fn forged_datagram(key: &SharedKey, kind: Kind, number: u64, message: u64, body: &[u8]) -> Bytes {
+fn forged_datagram(
+    key: &SharedKey,
+    kind: DatagramKind,
+    number: u64,
+    message: u64,
+    body: &[u8],
+) -> Bytes {
     let is_frame = kind.is_frame();
     let now = SyncTime::from_nanos(3_000_000_000);
     let fixed = OriginHeader {
         class: if is_frame { TrafficClass::Live } else { TrafficClass::Control },
-        count: u16::from(kind == Kind::Data),
+        count: u16::from(kind == DatagramKind::Data),
         run_id: u64::from_le_bytes([7; 8]),
         first_message: message,
         origin: if is_frame { now } else { SyncTime::ZERO },
-        deadline: (kind == Kind::Data).then_some(now),
+        deadline: (kind == DatagramKind::Data).then_some(now),
         format: Format::OPAQUE,
         ..OriginHeader::control(kind, 0, EPOCH, number)
     };
@@ -136,17 +142,17 @@ fn play(kind: Attack, checked: Checked) -> AttackResult {
             feed.inject(VICTIM, 0, forged_datagram(&key, kind, number, first, body));
         };
         match kind {
-            Attack::Data | Attack::Tail => send(Kind::Data, frame, first, &framed(FALSE)),
-            Attack::Replay => send(Kind::Data, frame, first, &framed(&message(3))),
+            Attack::Data | Attack::Tail => send(DatagramKind::Data, frame, first, &framed(FALSE)),
+            Attack::Replay => send(DatagramKind::Data, frame, first, &framed(&message(3))),
             Attack::Signature => {
-                send(Kind::Data, frame, first, &framed(FALSE));
+                send(DatagramKind::Data, frame, first, &framed(FALSE));
                 // The body of a signature of one frame.
                 let body = [&[1, 0, 0, 0][..], &[9; 112]].concat();
-                send(Kind::Signature, frame + 1, first + 1, &body);
+                send(DatagramKind::Signature, frame + 1, first + 1, &body);
             }
             Attack::Order => {
                 let body = [1u32.to_le_bytes().to_vec(), vec![1]].concat();
-                send(Kind::Evict, 1 << 40, 0, &body);
+                send(DatagramKind::Evict, 1 << 40, 0, &body);
             }
         }
     };

@@ -7,7 +7,7 @@ use std::fs;
 use evenfall_host::lab::Lab;
 use evenfall_multicast_service::Settings;
 use evenfall_multicast_service::settings::RoleName;
-use evenfall_port::Kind;
+use evenfall_port::PortKind;
 use evenfall_runtime::settings::AUTO;
 use serde::Serialize;
 use serde_json::Value;
@@ -41,7 +41,7 @@ pub struct Forwarded {
 /// otherwise take the sums of each other on trust.
 pub fn check_sums(settings: &Settings, lab: Option<&Lab>) -> Result<(), String> {
     let port = settings.io.port.as_str();
-    let forwards = port == AUTO || Kind::named(port).is_some_and(Kind::forwards);
+    let forwards = port == AUTO || PortKind::named(port).is_some_and(PortKind::forwards);
     let Some(lab) = lab.filter(|_| forwards) else { return Ok(()) };
     (0..lab.hosts()).try_for_each(|host| lab.turn_off_checksums(host)).map_err(|e| e.to_string())
 }

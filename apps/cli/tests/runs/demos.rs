@@ -114,7 +114,7 @@ fn lab_delivers_everything_and_leaves_no_namespace() {
 
 #[test]
 fn the_kernel_forwards_a_keyed_feed_and_every_receiver_gets_all() {
-    if let Some(lacks) = evenfall_port::Kind::Tc.lacks() {
+    if let Some(lacks) = evenfall_port::PortKind::Tc.lacks() {
         println!("skipped: ports of kind tc: {lacks}");
         return;
     }
@@ -165,7 +165,7 @@ fn start_demo_without_net_admin(scratch: &Scratch) -> Child {
 
 #[test]
 fn nodes_that_lack_a_right_choose_udp_and_name_the_right_and_every_receiver_gets_all() {
-    if let Some(lacks) = evenfall_port::Kind::Tc.lacks() {
+    if let Some(lacks) = evenfall_port::PortKind::Tc.lacks() {
         println!("skipped: ports of kind tc: {lacks}");
         return;
     }

@@ -286,7 +286,7 @@ fn join_as_the_sixth(hosts: &Hosts) -> Option<Vec<u8>> {
     let refused = || hosts.root_status()["refusals"]["forged"].as_u64().unwrap_or(0);
     let before = refused();
     for sequence in 1.. {
-        let fixed = wire::OriginHeader::control(wire::Kind::Join, 0, 0, sequence);
+        let fixed = wire::OriginHeader::control(wire::DatagramKind::Join, 0, 0, sequence);
         let join = forge(Some(&shared), &fixed, &hop, &body);
         own.send_to(&join, hosts.nodes[0].2).expect("loopback");
         let mut answer = vec![0; 2_048];
@@ -317,7 +317,7 @@ fn is_joined_falsely(hosts: &Hosts) -> Option<Vec<u8>> {
 #[test]
 fn a_participant_joins_under_another_name_where_all_have_one_key() {
     let answer = is_joined_falsely(&Hosts::new(true, 2_000)).expect("a challenge");
-    assert_eq!(answer[3], wire::Kind::Challenge as u8);
+    assert_eq!(answer[3], wire::DatagramKind::Challenge as u8);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! its name and one command. The first bytes in hex help nobody.
 
 use crate::error::Fault;
-use crate::itch::Kind;
+use crate::itch::ItchKind;
 
 /// A kind of file that is known and not read.
 struct ForeignFile {
@@ -177,7 +177,9 @@ pub(crate) fn fault_of(head: &[u8], is_structure_asked: bool) -> Option<Fault> {
 
 /// A message of this type and length of ITCH 5.0.
 fn is_itch(letter: Option<&u8>, length: usize) -> bool {
-    letter.and_then(|letter| Kind::from_letter(*letter)).is_some_and(|kind| kind.length() == length)
+    letter
+        .and_then(|letter| ItchKind::from_letter(*letter))
+        .is_some_and(|kind| kind.length() == length)
 }
 
 /// Files of ITCH 4 begin with the time of their first second: type T, four bytes of seconds.
@@ -218,7 +220,7 @@ fn is_itch_without_lengths(head: &[u8]) -> bool {
     }
     let mut rest = head;
     let mut messages = 0;
-    while let Some(kind) = rest.first().and_then(|letter| Kind::from_letter(*letter)) {
+    while let Some(kind) = rest.first().and_then(|letter| ItchKind::from_letter(*letter)) {
         let Some(message) = rest.get(..kind.length()) else { break };
         if message[5] > TIME_HIGH_MAX {
             return false;
@@ -227,7 +229,7 @@ fn is_itch_without_lengths(head: &[u8]) -> bool {
         rest = &rest[kind.length()..];
     }
     // The last message may be cut by the end of the bytes that are looked at.
-    let is_cut = rest.first().is_none_or(|letter| Kind::from_letter(*letter).is_some());
+    let is_cut = rest.first().is_none_or(|letter| ItchKind::from_letter(*letter).is_some());
     is_cut && messages > 1
 }
 

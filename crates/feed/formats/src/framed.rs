@@ -20,7 +20,7 @@ use crate::error::{Fault, FeedError};
 use crate::event::{EVENT_COLUMNS, Event};
 use crate::input::Input;
 use crate::itch::codec::Header;
-use crate::itch::{self, ItchError, Kind, Symbols, View};
+use crate::itch::{self, ItchError, ItchKind, Symbols, View};
 use crate::pcap::Skipped;
 use crate::source::{DayWatch, FeedMessage, MessageSource};
 use bytes::Bytes;
@@ -113,8 +113,8 @@ impl<R: Read> FramedMessageReader<R> {
             (LengthPlace::Stated, _) => Ok(stated),
             (LengthPlace::OfType, None | Some(0)) if stated == 0 => Ok(0),
             (LengthPlace::OfType, Some(letter)) => {
-                let kind = Kind::from_letter(letter).filter(|_| stated == 0);
-                kind.map(Kind::length).ok_or_else(|| {
+                let kind = ItchKind::from_letter(letter).filter(|_| stated == 0);
+                kind.map(ItchKind::length).ok_or_else(|| {
                     let found = format!(
                         "length {stated} and type '{}' in a file whose lengths are zero",
                         letter.escape_ascii()
@@ -196,7 +196,7 @@ const HEAD_BYTES: usize = 2 * itch::MESSAGE_BYTES_MAX + 3 * LENGTH_BYTES;
 fn begins_with_message(head: &[u8]) -> bool {
     let [high, low, letter, ..] = head else { return false };
     let length = usize::from(u16::from_be_bytes([*high, *low]));
-    Kind::from_letter(*letter).is_some_and(|kind| kind.length() == length)
+    ItchKind::from_letter(*letter).is_some_and(|kind| kind.length() == length)
 }
 
 /// Whether a file begins with messages behind lengths of zero, each as long as its type says.
@@ -204,7 +204,7 @@ fn are_zero_lengths(head: &[u8]) -> bool {
     let mut rest = head;
     let mut messages = 0;
     while let [0, 0, letter, ..] = rest {
-        let Some(kind) = Kind::from_letter(*letter) else { break };
+        let Some(kind) = ItchKind::from_letter(*letter) else { break };
         messages += 1;
         rest = rest.get(LENGTH_BYTES + kind.length()..).unwrap_or_default();
     }

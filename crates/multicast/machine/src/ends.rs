@@ -23,7 +23,7 @@ use evenfall_core::cipher::TAG_BYTES;
 use evenfall_core::node_keys::NODE_KEY_ID;
 use evenfall_core::{Cipher, EndKeys, MacKey, Malformed, NodeId, NodeKey};
 
-use crate::wire::{HEADER_BYTES, Kind, OriginHeader};
+use crate::wire::{DatagramKind, HEADER_BYTES, OriginHeader};
 
 /// Bytes of a key that a place gives.
 pub(crate) const GIVEN_BYTES: usize = 16;
@@ -75,7 +75,7 @@ impl Ends {
     }
 
     /// The key of a datagram of this kind that goes to this end.
-    pub(crate) fn key_to(&self, to: End, kind: Kind) -> MacKey {
+    pub(crate) fn key_to(&self, to: End, kind: DatagramKind) -> MacKey {
         let bytes = match (&self.own, to) {
             (EndKeys::Root(master), End::Node(id)) => code_key(&master.node(id), OF_ROOTS, &[]),
             // Roots send each other no control datagrams of the tree.
@@ -90,7 +90,7 @@ impl Ends {
     }
 
     /// The key of a datagram of this kind that names this sender.
-    pub(crate) fn key_from(&self, from: NodeId, kind: Kind) -> MacKey {
+    pub(crate) fn key_from(&self, from: NodeId, kind: DatagramKind) -> MacKey {
         let bytes = match &self.own {
             EndKeys::Root(master) => code_key(&master.node(from), OF_ROOTS, &[]),
             EndKeys::Node(own) if goes_up(kind) => key_below(own, from),
@@ -161,13 +161,13 @@ impl Ends {
 }
 
 /// Whether an upper node sends this kind to a lower node.
-fn goes_down(kind: Kind) -> bool {
-    matches!(kind, Kind::Beacon | Kind::Located)
+fn goes_down(kind: DatagramKind) -> bool {
+    matches!(kind, DatagramKind::Beacon | DatagramKind::Located)
 }
 
 /// Whether a lower node sends this kind to an upper node.
-fn goes_up(kind: Kind) -> bool {
-    matches!(kind, Kind::Report | Kind::Nack | Kind::Locate)
+fn goes_up(kind: DatagramKind) -> bool {
+    matches!(kind, DatagramKind::Report | DatagramKind::Nack | DatagramKind::Locate)
 }
 
 #[cfg(test)]
@@ -175,8 +175,8 @@ mod tests {
     use super::*;
     use evenfall_core::MasterKey;
 
-    fn control_kinds() -> impl Iterator<Item = Kind> {
-        Kind::ALL.into_iter().filter(|kind| !kind.is_frame())
+    fn control_kinds() -> impl Iterator<Item = DatagramKind> {
+        DatagramKind::ALL.into_iter().filter(|kind| !kind.is_frame())
     }
 
     fn code(key: &MacKey) -> u64 {
@@ -216,15 +216,19 @@ mod tests {
     fn a_lower_node_speaks_to_its_upper_node_under_the_key_that_a_root_gave() {
         let (root, node) = ends();
         let (upper, mut lower, other) = (node(5), node(6), node(7));
-        let up = |lower: &Ends| code(&lower.key_to(End::Node(NodeId(5)), Kind::Report));
-        let down = || code(&upper.key_to(End::Node(NodeId(6)), Kind::Beacon));
-        let wanted = code(&upper.key_from(NodeId(6), Kind::Report));
+        let up = |lower: &Ends| code(&lower.key_to(End::Node(NodeId(5)), DatagramKind::Report));
+        let down = || code(&upper.key_to(End::Node(NodeId(6)), DatagramKind::Beacon));
+        let wanted = code(&upper.key_from(NodeId(6), DatagramKind::Report));
         assert_ne!(up(&lower), wanted, "before a place");
         let given = root.key_of_nodes(NodeId(5), NodeId(6));
         lower.take_given([(NodeId(5), given)].into());
         assert_eq!(up(&lower), wanted);
-        assert_eq!(code(&lower.key_from(NodeId(5), Kind::Beacon)), down());
-        assert_ne!(code(&lower.key_from(NodeId(5), Kind::Evict)), down(), "an upper node orders");
+        assert_eq!(code(&lower.key_from(NodeId(5), DatagramKind::Beacon)), down());
+        assert_ne!(
+            code(&lower.key_from(NodeId(5), DatagramKind::Evict)),
+            down(),
+            "an upper node orders"
+        );
         lower.take_given(GivenKeys::new());
         assert_eq!(up(&lower), wanted, "the place before");
         lower.take_given(GivenKeys::new());
@@ -240,7 +244,7 @@ mod tests {
     #[test]
     fn a_place_opens_for_its_node_alone() {
         let (root, node) = ends();
-        let mut fixed = OriginHeader::control(Kind::Assign, 1, 2, 3);
+        let mut fixed = OriginHeader::control(DatagramKind::Assign, 1, 2, 3);
         fixed.run_id = 4;
         let sealed = root.seal_place(NodeId(0), NodeId(5), &fixed, Bytes::from_static(b"place"));
         assert_eq!(node(5).open_place(NodeId(0), &fixed, &sealed).unwrap(), b"place"[..]);

@@ -9,7 +9,7 @@ use evenfall_core::{EndKeys, NodeId, NodeKey, Timestamp};
 use crate::ends::End;
 use crate::seal::{Seal, SharedKey};
 use crate::signing::{CHAIN_BYTES, FrameHasher, SIGNATURE_BYTES, SigningChain};
-use crate::wire::{self, Hop, Kind, OriginHeader, put_message};
+use crate::wire::{self, DatagramKind, Hop, OriginHeader, put_message};
 use crate::{Archived, FrameSigner, SignatureVerifier};
 
 /// Signs by a hash that everybody can make, for tests alone.
@@ -52,7 +52,7 @@ pub fn sign_frames(
             origin: frame.origin,
             deadline: frame.deadline,
             format: frame.format,
-            ..OriginHeader::control(Kind::Data, stream, 0, frame.sequence)
+            ..OriginHeader::control(DatagramKind::Data, stream, 0, frame.sequence)
         };
         chain.add(Timestamp::ZERO, &fixed, &body);
         let number = frame.sequence + 1;
@@ -89,7 +89,7 @@ pub fn forge_all(
     let fixed = OriginHeader { key_id: seal.control_key_id(), ..*fixed };
     // All kinds that go down have one key, that of this node and the victim below it.
     let ends = seal.ends.as_ref().expect("has keys");
-    let as_upper = ends.key_to(End::Node(victim), Kind::Beacon);
+    let as_upper = ends.key_to(End::Node(victim), DatagramKind::Beacon);
     let mut header = wire::encode_header(&fixed, hop);
     let mac = as_upper.mac(&[&header[..wire::MAC_OFFSET], body]);
     header[wire::MAC_OFFSET..].copy_from_slice(&mac.to_le_bytes());

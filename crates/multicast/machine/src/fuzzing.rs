@@ -21,7 +21,7 @@ use crate::forging::{ToySigner, ToyVerifier};
 use crate::seal::{Seal, SharedKey};
 use crate::signing::SignedBatch;
 use crate::uplink::Identity;
-use crate::wire::{self, Hop, Kind, Messages, OriginHeader};
+use crate::wire::{self, DatagramKind, Hop, Messages, OriginHeader};
 use crate::{Archived, Receiver, Recorder, Relay, ReleaseAfter, Root, Run, Wanted};
 
 /// Takes a datagram, and its bytes as the body of every kind that has a body.
@@ -397,12 +397,12 @@ impl Stage {
     /// A well-formed header whose numbers may have a meaning, and a body of any bytes.
     fn forge(&mut self, which: usize, script: &mut Script<'_>) {
         // The kinds behind these came later. Scripts of the corpus keep their meaning.
-        let kinds = &Kind::ALL[..12];
+        let kinds = &DatagramKind::ALL[..12];
         let kind = match script.byte() {
-            252 => Kind::Signature,
-            253 => Kind::Challenge,
-            254 => Kind::Locate,
-            255 => Kind::Located,
+            252 => DatagramKind::Signature,
+            253 => DatagramKind::Challenge,
+            254 => DatagramKind::Locate,
+            255 => DatagramKind::Located,
             other => kinds[usize::from(other) % kinds.len()],
         };
         let mut fixed = OriginHeader::control(kind, 0, 1, script.number());

@@ -27,7 +27,7 @@ use evenfall_core::{GroupId, SyncTime, TrafficClass};
 
 use crate::control::TreePosition;
 use crate::uplink::Uplink;
-use crate::wire::{HEADER_BYTES, Hop, Kind, MAC_OFFSET, OriginHeader, encode_header};
+use crate::wire::{DatagramKind, HEADER_BYTES, Hop, MAC_OFFSET, OriginHeader, encode_header};
 
 /// Offsets in the drawing that a table names.
 const RUN_AT: u16 = 8;
@@ -46,7 +46,7 @@ pub(crate) fn table(up: &Uplink, groups: (GroupId, GroupId)) -> Option<Forward> 
         return None;
     }
     let (epoch, run_id) = up.out.run;
-    let (kind, stream) = (Kind::Data, up.who.stream);
+    let (kind, stream) = (DatagramKind::Data, up.who.stream);
     let key_id = up.out.seal.key_id();
     let control = OriginHeader::control(kind, stream, epoch, 0);
     let fixed = OriginHeader { class: TrafficClass::Live, run_id, kind, key_id, ..control };

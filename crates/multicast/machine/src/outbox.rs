@@ -10,7 +10,7 @@ use crate::control::Peer;
 use crate::ends::End;
 use crate::ring::Frame;
 use crate::seal::Seal;
-use crate::wire::{Hop, Kind, OriginHeader};
+use crate::wire::{DatagramKind, Hop, OriginHeader};
 
 /// Control datagrams that may wait. Beyond this number the oldest is dropped, because a timer
 /// repeats every control datagram.
@@ -68,13 +68,13 @@ impl Outbox {
         }
     }
 
-    fn control(&mut self, to: Destination, end: End, kind: Kind, mut body: Bytes) {
+    fn control(&mut self, to: Destination, end: End, kind: DatagramKind, mut body: Bytes) {
         let (epoch, run_id) = self.run;
         let mut fixed = OriginHeader::control(kind, self.stream, epoch, self.control_next);
         fixed.run_id = run_id;
         fixed.key_id = self.seal.control_key_id();
         self.control_next += 1;
-        if let (Kind::Assign, End::Node(id), Some(ends)) = (kind, end, &self.seal.ends) {
+        if let (DatagramKind::Assign, End::Node(id), Some(ends)) = (kind, end, &self.seal.ends) {
             body = ends.seal_place(self.me, id, &fixed, body);
         }
         if self.control.len() >= CONTROL_MAX {
@@ -85,12 +85,12 @@ impl Outbox {
     }
 
     /// Queues a control datagram for one node, or for the root that is the parent of this node.
-    pub(crate) fn control_to(&mut self, to: Peer, kind: Kind, body: Bytes) {
+    pub(crate) fn control_to(&mut self, to: Peer, kind: DatagramKind, body: Bytes) {
         self.control(Destination::One(to.addr), End::Node(to.id), kind, body);
     }
 
     /// Queues a control datagram for a root.
-    pub(crate) fn control_to_root(&mut self, to: SocketAddr, kind: Kind, body: Bytes) {
+    pub(crate) fn control_to_root(&mut self, to: SocketAddr, kind: DatagramKind, body: Bytes) {
         self.control(Destination::One(to), End::Roots, kind, body);
     }
 
@@ -100,7 +100,7 @@ impl Outbox {
         &mut self,
         group: GroupId,
         peers: impl Iterator<Item = &'a Peer>,
-        kind: Kind,
+        kind: DatagramKind,
         body: Bytes,
     ) {
         if self.seal.ends.is_some() {

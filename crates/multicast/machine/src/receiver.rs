@@ -18,7 +18,7 @@ use crate::seal::SharedKey;
 use crate::signing::{ChainBreak, SignatureCheck, TrustCounts};
 use crate::uplink::{Identity, News, Refusals, Uplink};
 use crate::window::Seen;
-use crate::wire::{Datagram, Kind, Messages, SAMPLED, TIMED};
+use crate::wire::{Datagram, DatagramKind, Messages, SAMPLED, TIMED};
 
 mod checked;
 
@@ -487,7 +487,7 @@ impl Receiver {
         let body = opened.inspect_err(|_| self.up.refusals.forged += 1)?;
         let (signature, messages) = match datagram.fixed.kind {
             // A signature has no messages, whatever its header says.
-            Kind::Signature => (Some(body), Messages::of_signature(datagram.fixed.count)),
+            DatagramKind::Signature => (Some(body), Messages::of_signature(datagram.fixed.count)),
             _ => (None, Messages::new(body, datagram.fixed.count)),
         };
         let messages = messages.inspect_err(|_| self.up.refusals.malformed += 1)?;
@@ -738,7 +738,7 @@ impl Machine for Receiver {
             let body = report.encode(self.up.body_bytes_max());
             self.margins.put_back(report);
             if let Some(parent) = self.up.parent() {
-                self.up.out.control_to(parent, Kind::Report, body);
+                self.up.out.control_to(parent, DatagramKind::Report, body);
             }
         }
     }

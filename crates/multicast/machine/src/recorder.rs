@@ -3,10 +3,10 @@
 //!
 //! Rings are short. A node that was away for longer, or joined late, finds its frames in no ring. A
 //! recorder joins as a leaf like any other receiver, and the root names it in every place. Nodes
-//! ask the recorder last, with the same request as they ask other nodes ([`Kind::Nack`]). A replay
-//! from the beginning is therefore the repair of a very long gap. The window of the asking node
-//! limits the frames under way, and its de-duplication makes the step to the live feed without a
-//! hole and without a second copy.
+//! ask the recorder last, with the same request as they ask other nodes ([`DatagramKind::Nack`]). A
+//! replay from the beginning is therefore the repair of a very long gap. The window of the asking
+//! node limits the frames under way, and its de-duplication makes the step to the live feed without
+//! a hole and without a second copy.
 //!
 //! The owner decides where frames are kept, and may take its time to read them:
 //!
@@ -45,7 +45,7 @@ use crate::ring::Frame;
 use crate::seal::SharedKey;
 use crate::signing::{ReleaseAfter, SignatureVerifier};
 use crate::uplink::Identity;
-use crate::wire::{Datagram, Kind, OriginHeader, put_message};
+use crate::wire::{Datagram, DatagramKind, OriginHeader, put_message};
 
 /// Askers that are served at once. Further askers ask again later.
 const ASKERS_MAX: usize = 1_024;
@@ -320,7 +320,7 @@ impl Recorder {
             body.extend_from_slice(signature);
         }
         let fixed = OriginHeader {
-            kind: if signature.is_some() { Kind::Signature } else { Kind::Data },
+            kind: if signature.is_some() { DatagramKind::Signature } else { DatagramKind::Data },
             class: TrafficClass::Live,
             key_id: out.seal.key_id(),
             count: archived.messages.len() as u16,
@@ -342,7 +342,11 @@ impl Recorder {
         let Some(to) = self.answered(asker) else { return };
         self.status.located += 1;
         let body = Located { begin, at }.encode();
-        self.receiver.up().out.control_to(Peer { id: asker, addr: to }, Kind::Located, body);
+        self.receiver.up().out.control_to(
+            Peer { id: asker, addr: to },
+            DatagramKind::Located,
+            body,
+        );
     }
 
     fn asker(&mut self, id: NodeId, to: SocketAddr) -> Option<&mut Asker> {
@@ -403,8 +407,8 @@ impl Machine for Recorder {
     fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {
         let Some(datagram) = self.receiver.up().open(now, &arrival)? else { return Ok(()) };
         match datagram.fixed.kind {
-            Kind::Nack => self.on_nack(&datagram, arrival.from),
-            Kind::Locate => self.on_locate(&datagram, arrival.from),
+            DatagramKind::Nack => self.on_nack(&datagram, arrival.from),
+            DatagramKind::Locate => self.on_locate(&datagram, arrival.from),
             _ => self.receiver.take(now, datagram, arrival.received),
         }
     }

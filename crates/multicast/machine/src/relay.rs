@@ -26,7 +26,7 @@ use crate::ring::{Frame, RepairQueue, Ring, Stored};
 use crate::seal::SharedKey;
 use crate::uplink::{Identity, News, Refusals, Uplink};
 use crate::window::Seen;
-use crate::wire::{Datagram, Kind, SAMPLED};
+use crate::wire::{Datagram, DatagramKind, SAMPLED};
 
 /// An event of a proxy for its owner.
 #[non_exhaustive]
@@ -269,7 +269,7 @@ impl Relay {
         if self.repair_queue.ask(now, asker, &ranges, &self.ring, &self.up.config.repair) {
             self.repair_queue.forget(asker.0);
             let body = encode_verdict(asker.0, DepartureReason::TooSlow);
-            self.up.out.control_to_root(self.up.who.root, Kind::Suspect, body);
+            self.up.out.control_to_root(self.up.who.root, DatagramKind::Suspect, body);
         }
         Ok(())
     }
@@ -287,7 +287,7 @@ impl Relay {
         let body = Beacon { next, root_beat, end }.encode();
         let below =
             self.up.place.iter().flat_map(|place| place.children.iter().chain(&place.nieces));
-        self.up.out.control_to_group(self.groups.0, below, Kind::Beacon, body);
+        self.up.out.control_to_group(self.groups.0, below, DatagramKind::Beacon, body);
     }
 
     fn report(&mut self, now: Timestamp) {
@@ -300,7 +300,7 @@ impl Relay {
         let (tally, body) = (report.tally, report.encode(self.up.body_bytes_max()));
         self.merger.put_back(now, report);
         if let Some(parent) = self.up.parent() {
-            self.up.out.control_to(parent, Kind::Report, body);
+            self.up.out.control_to(parent, DatagramKind::Report, body);
         }
         // A spare has no node below it. The root may still need the spare until the root has
         // finished and falls silent.
@@ -332,11 +332,11 @@ impl Machine for Relay {
         let Some(datagram) = self.up.open(now, &arrival)? else { return Ok(()) };
         self.follow_keys();
         match datagram.fixed.kind {
-            Kind::Data | Kind::Signature => {
+            DatagramKind::Data | DatagramKind::Signature => {
                 self.on_data(now, datagram, (arrival.received, arrival.is_forwarded));
             }
-            Kind::Report => self.on_report(now, &datagram)?,
-            Kind::Nack => self.on_nack(now, &datagram, arrival.from)?,
+            DatagramKind::Report => self.on_report(now, &datagram)?,
+            DatagramKind::Nack => self.on_nack(now, &datagram, arrival.from)?,
             _ => {
                 if let Some(news) = self.up.on_control(now, &datagram)? {
                     self.up.has_turned = false;
@@ -362,7 +362,7 @@ impl Machine for Relay {
         if self.up.report_due(now) {
             for child in self.merger.silent(now, self.up.config.membership.silence) {
                 let body: Bytes = encode_verdict(child, DepartureReason::Silent);
-                self.up.out.control_to_root(self.up.who.root, Kind::Suspect, body);
+                self.up.out.control_to_root(self.up.who.root, DatagramKind::Suspect, body);
             }
             self.report(now);
         }

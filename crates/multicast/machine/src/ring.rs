@@ -222,10 +222,11 @@ impl RepairQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::Kind;
+    use crate::wire::DatagramKind;
 
     fn frame(sequence: u64, bytes: usize) -> Frame {
-        let fixed = OriginHeader { sequence, ..OriginHeader::control(Kind::Data, 0, 0, sequence) };
+        let fixed =
+            OriginHeader { sequence, ..OriginHeader::control(DatagramKind::Data, 0, 0, sequence) };
         Frame { fixed, flags: 0, body: vec![0; bytes].into() }
     }
 

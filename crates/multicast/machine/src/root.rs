@@ -30,8 +30,8 @@ use crate::seal::{Seal, SharedKey};
 use crate::signing::{CHAIN_BYTES, FrameHasher, FrameSigner, SigningChain};
 use crate::uplink::Refusals;
 use crate::wire::{
-    self, Datagram, EPOCH_OFFSET, HEADER_BYTES, Kind, MESSAGE_OVERHEAD, OriginHeader, SAMPLED,
-    SENDER_OFFSET, TIMED, put_message,
+    self, Datagram, DatagramKind, EPOCH_OFFSET, HEADER_BYTES, MESSAGE_OVERHEAD, OriginHeader,
+    SAMPLED, SENDER_OFFSET, TIMED, put_message,
 };
 
 mod digest;
@@ -366,7 +366,7 @@ impl Root {
         });
         let Open { mut body, count, format } = core::mem::take(&mut self.open);
         let fixed = OriginHeader {
-            kind: Kind::Data,
+            kind: DatagramKind::Data,
             class: TrafficClass::Live,
             key_id: self.out.seal.key_id(),
             count,
@@ -405,7 +405,8 @@ impl Root {
 
     /// Seals a frame and sends it to the children.
     fn send(&mut self, now: Timestamp, fixed: OriginHeader, body: &[u8], load: LoadClass) {
-        let flags = if fixed.kind == Kind::Data { self.sample(now, &fixed, load) } else { 0 };
+        let flags =
+            if fixed.kind == DatagramKind::Data { self.sample(now, &fixed, load) } else { 0 };
         let frame = self.keep(fixed, flags, body);
         if !self.view.children.is_empty() {
             if flags & SAMPLED != 0 {
@@ -452,7 +453,7 @@ impl Root {
         // own address move the entry on. Strangers can neither grow the table nor spoil it.
         let OriginHeader { kind, sequence, .. } = datagram.fixed;
         let from = datagram.hop.from;
-        if kind != Kind::Join
+        if kind != DatagramKind::Join
             && self.members.is(from, arrival.from)
             && let Some(next) = self.last_control.get_mut(&from)
         {
@@ -476,7 +477,7 @@ impl Root {
     /// the datagrams that it refuses.
     fn check_standing(&mut self, datagram: &Datagram, from: SocketAddr) -> Result<(), Malformed> {
         let (fixed, id) = (&datagram.fixed, datagram.hop.from);
-        if matches!(fixed.kind, Kind::Join | Kind::Suspect | Kind::Leave) {
+        if matches!(fixed.kind, DatagramKind::Join | DatagramKind::Suspect | DatagramKind::Leave) {
             return Ok(());
         }
         if !self.is_of_this_run(fixed) {
@@ -511,7 +512,7 @@ impl Root {
         if !self.admission.is_answered(now, from, id, &join) {
             let cookie = self.admission.cookie(now, from, id, &join);
             let body = encode_pair(join.incarnation, cookie);
-            self.out.control_to(Peer { id, addr: from }, Kind::Challenge, body);
+            self.out.control_to(Peer { id, addr: from }, DatagramKind::Challenge, body);
             return Ok(());
         }
         let joined = self.members.join(now, (id, from), join, &self.config);
@@ -542,7 +543,7 @@ impl Root {
         } else {
             // The node was taken out while it was away, or is in another run, and does not know.
             let body = encode_verdict(by, DepartureReason::Silent);
-            self.out.control_to(Peer { id: by, addr: from }, Kind::Evict, body);
+            self.out.control_to(Peer { id: by, addr: from }, DatagramKind::Evict, body);
         }
         Ok(())
     }
@@ -555,7 +556,7 @@ impl Root {
             self.members.remove(now, id, DepartureReason::Left, &self.config);
         } else {
             let body = encode_verdict(id, DepartureReason::Left);
-            self.out.control_to(Peer { id, addr: from }, Kind::Evict, body);
+            self.out.control_to(Peer { id, addr: from }, DatagramKind::Evict, body);
         }
     }
 
@@ -609,13 +610,13 @@ impl Root {
             (self.ended && next == self.next_frame).then_some((self.next_frame, self.next_message));
         let body = Beacon { next, root_beat: self.beat, end }.encode();
         for spare in &self.view.spares {
-            self.out.control_to(*spare, Kind::Beacon, body.clone());
+            self.out.control_to(*spare, DatagramKind::Beacon, body.clone());
         }
         // A frame that was just sent tells the children all that a beacon tells, except the end of
         // the stream.
         if !core::mem::take(&mut self.sent_since_beacon) || self.ended {
             let children = self.view.children.iter();
-            self.out.control_to_group(self.groups.0, children, Kind::Beacon, body);
+            self.out.control_to_group(self.groups.0, children, DatagramKind::Beacon, body);
         }
     }
 
@@ -627,7 +628,7 @@ impl Root {
                 }
                 Action::Probe(to) => {
                     let body = Bytes::copy_from_slice(&now.nanos().to_le_bytes());
-                    self.out.control_to(to, Kind::Probe, body);
+                    self.out.control_to(to, DatagramKind::Probe, body);
                 }
                 Action::Removed(peer, reason) => self.removed(peer, reason),
                 Action::View(view) => self.enter(now, *view),
@@ -646,7 +647,7 @@ impl Root {
             }
             None => split(place, bytes_max, None),
         };
-        parts.into_iter().for_each(|part| self.out.control_to(to, Kind::Assign, part));
+        parts.into_iter().for_each(|part| self.out.control_to(to, DatagramKind::Assign, part));
     }
 
     fn removed(&mut self, peer: Peer, reason: DepartureReason) {
@@ -654,7 +655,7 @@ impl Root {
         self.last_control.remove(&peer.id);
         self.directory.note_removal(peer.id, reason);
         if reason != DepartureReason::Restarted {
-            self.out.control_to(peer, Kind::Evict, encode_verdict(peer.id, reason));
+            self.out.control_to(peer, DatagramKind::Evict, encode_verdict(peer.id, reason));
         }
         self.events.push_back(RootEvent::Removed(peer.id, reason));
     }
@@ -683,8 +684,8 @@ impl Machine for Root {
         }
         let Some(datagram) = self.open_datagram(&arrival)? else { return Ok(()) };
         match datagram.fixed.kind {
-            Kind::Join => self.on_join(now, &datagram, arrival.from)?,
-            Kind::Assigned => {
+            DatagramKind::Join => self.on_join(now, &datagram, arrival.from)?,
+            DatagramKind::Assigned => {
                 let mut r = Reader::new(&datagram.body);
                 let view = r.u32()?;
                 let has_keys = self.rotation.is_none() || r.u8()? == self.out.seal.newest_key_id();
@@ -694,23 +695,23 @@ impl Machine for Root {
                 }
                 self.members.handle_timeout(now, &self.config, self.start());
             }
-            Kind::Report => self.on_report(now, &datagram)?,
-            Kind::Nack => self.on_nack(now, &datagram, arrival.from)?,
-            Kind::Suspect => self.on_suspect(now, &datagram, arrival.from)?,
-            Kind::Alive => {
+            DatagramKind::Report => self.on_report(now, &datagram)?,
+            DatagramKind::Nack => self.on_nack(now, &datagram, arrival.from)?,
+            DatagramKind::Suspect => self.on_suspect(now, &datagram, arrival.from)?,
+            DatagramKind::Alive => {
                 let (_, incarnation) = decode_pair(&datagram.body)?;
                 self.members.alive(now, datagram.hop.from, incarnation, &self.config);
             }
-            Kind::Leave => self.on_leave(now, &datagram, arrival.from),
-            Kind::Data
-            | Kind::Signature
-            | Kind::Beacon
-            | Kind::Assign
-            | Kind::Probe
-            | Kind::Evict
-            | Kind::Locate
-            | Kind::Located
-            | Kind::Challenge => {
+            DatagramKind::Leave => self.on_leave(now, &datagram, arrival.from),
+            DatagramKind::Data
+            | DatagramKind::Signature
+            | DatagramKind::Beacon
+            | DatagramKind::Assign
+            | DatagramKind::Probe
+            | DatagramKind::Evict
+            | DatagramKind::Locate
+            | DatagramKind::Located
+            | DatagramKind::Challenge => {
                 self.status.refusals.forged += 1;
                 return Err(Malformed { what: "a kind that no root is sent", offset: 3 });
             }

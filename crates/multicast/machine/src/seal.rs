@@ -26,7 +26,9 @@ use evenfall_core::node_keys::{NODE_KEY_ID, next_run_key_id};
 use evenfall_core::{Cipher, EndKeys, FrameMemory, MacKey, Malformed};
 
 use crate::ends::{End, Ends};
-use crate::wire::{Datagram, HEADER_BYTES, Hop, Kind, MAC_OFFSET, OriginHeader, encode_header};
+use crate::wire::{
+    Datagram, DatagramKind, HEADER_BYTES, Hop, MAC_OFFSET, OriginHeader, encode_header,
+};
 
 /// Bytes of a chunk of memory for opened bodies. A chunk has room for five full datagrams, and a
 /// simulated world has thousands of receivers.
@@ -221,7 +223,7 @@ impl Seal {
         Some(HopCode::new(&keyed.hop, MAC_OFFSET as u8, TAG_BYTES as u8, MAC_OFFSET as u8))
     }
 
-    fn mac(key: &MacKey, kind: Kind, header: &[u8], body: &[u8]) -> u64 {
+    fn mac(key: &MacKey, kind: DatagramKind, header: &[u8], body: &[u8]) -> u64 {
         // Only the bodies of the feed are sealed. The body of every other kind is covered whole.
         let from = if kind.is_frame() { body.len().saturating_sub(TAG_BYTES) } else { 0 };
         key.mac(&[&header[..MAC_OFFSET], &body[from..]])
@@ -279,12 +281,12 @@ impl Seal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::Kind;
+    use crate::wire::DatagramKind;
     use evenfall_core::{Format, SyncTime, TrafficClass};
 
     fn frame() -> OriginHeader {
         OriginHeader {
-            kind: Kind::Data,
+            kind: DatagramKind::Data,
             class: TrafficClass::Live,
             key_id: 1,
             count: 1,
@@ -333,7 +335,8 @@ mod tests {
         let key = SharedKey::new(1, [7; 32]);
         let mut seal = Seal::new(Some(&key));
         let sealed = seal.seal(&frame(), b"body");
-        let report = OriginHeader { kind: Kind::Report, class: TrafficClass::Control, ..frame() };
+        let report =
+            OriginHeader { kind: DatagramKind::Report, class: TrafficClass::Control, ..frame() };
         for (fixed, covered_from) in [(frame(), 4), (report, 0)] {
             let header = seal.header(End::Everybody, &fixed, &Hop::default(), &sealed);
             for at in 0..sealed.len() {
@@ -351,7 +354,7 @@ mod tests {
     #[test]
     fn a_header_from_another_key_is_refused() {
         let (ours, theirs) = (SharedKey::new(1, [7; 32]), SharedKey::new(1, [8; 32]));
-        let mut fixed = OriginHeader::control(Kind::Report, 1, 2, 3);
+        let mut fixed = OriginHeader::control(DatagramKind::Report, 1, 2, 3);
         fixed.key_id = 1;
         for (key, good) in [(&ours, true), (&theirs, false)] {
             let header =

@@ -21,7 +21,9 @@ use crate::outbox::Outbox;
 use crate::parts::{Assembly, AssignedPlace};
 use crate::seal::{RunKey, Seal, SharedKey};
 use crate::window::{Answer, Gaps, Seen, Window};
-use crate::wire::{self, Datagram, EPOCH_OFFSET, Kind, NUMBER_MAX, OriginHeader, SENDER_OFFSET};
+use crate::wire::{
+    self, Datagram, DatagramKind, EPOCH_OFFSET, NUMBER_MAX, OriginHeader, SENDER_OFFSET,
+};
 
 mod locate;
 mod roots;
@@ -259,7 +261,13 @@ impl Uplink {
         }
         self.out.seal.verify(datagram)?;
         let run = (fixed.epoch, fixed.run_id);
-        if matches!(fixed.kind, Kind::Assign | Kind::Evict | Kind::Probe | Kind::Challenge) {
+        if matches!(
+            fixed.kind,
+            DatagramKind::Assign
+                | DatagramKind::Evict
+                | DatagramKind::Probe
+                | DatagramKind::Challenge
+        ) {
             return self.authenticate_order(datagram.hop.from, from, run);
         }
         // A successor goes on with the run in a later epoch.
@@ -287,23 +295,23 @@ impl Uplink {
 
     fn obey(&mut self, now: Timestamp, datagram: &Datagram) -> Result<Option<News>, Malformed> {
         match datagram.fixed.kind {
-            Kind::Assign => self.on_assign(now, datagram),
-            Kind::Beacon => self.on_beacon(now, datagram),
-            Kind::Located => {
+            DatagramKind::Assign => self.on_assign(now, datagram),
+            DatagramKind::Beacon => self.on_beacon(now, datagram),
+            DatagramKind::Located => {
                 let located = Located::decode(&datagram.body)?;
                 Ok(self.on_located(datagram.hop.from, located))
             }
-            Kind::Probe if self.leaving => {
+            DatagramKind::Probe if self.leaving => {
                 self.say_good_bye();
                 Ok(None)
             }
-            Kind::Probe => {
+            DatagramKind::Probe => {
                 let probe = Reader::new(&datagram.body).u64()?;
                 let body = encode_pair(probe, self.incarnation());
-                self.out.control_to_root(self.who.root, Kind::Alive, body);
+                self.out.control_to_root(self.who.root, DatagramKind::Alive, body);
                 Ok(None)
             }
-            Kind::Challenge => {
+            DatagramKind::Challenge => {
                 let (incarnation, cookie) = decode_pair(&datagram.body)?;
                 let waits = self.join_at.is_some() && !self.leaving;
                 if waits && incarnation == self.incarnation() && self.cookie != cookie {
@@ -312,7 +320,7 @@ impl Uplink {
                 }
                 Ok(None)
             }
-            Kind::Evict => {
+            DatagramKind::Evict => {
                 let (node, reason) = decode_verdict(&datagram.body)?;
                 if node != self.who.id {
                     return Ok(None);
@@ -421,7 +429,7 @@ impl Uplink {
             self.has_turned = true;
             body.push(self.out.seal.newest_key_id());
         }
-        self.out.control_to_root(self.who.root, Kind::Assigned, body.into());
+        self.out.control_to_root(self.who.root, DatagramKind::Assigned, body.into());
     }
 
     /// This node must have all frames from this one on.
@@ -649,7 +657,7 @@ impl Uplink {
             }
             let (incarnation, cookie) = (self.incarnation(), self.cookie);
             let join = Join { role: self.role, incarnation, cookie };
-            self.tell_roots(Kind::Join, &join.encode());
+            self.tell_roots(DatagramKind::Join, &join.encode());
         }
         if self.gaps.next_ask().is_some_and(|at| at <= now) {
             self.ask(now);
@@ -658,7 +666,7 @@ impl Uplink {
             self.parent_heard = now;
             if let Some(parent) = self.place.as_ref().and_then(TreePosition::parent) {
                 let body = encode_verdict(parent.id, DepartureReason::Silent);
-                self.out.control_to_root(self.who.root, Kind::Suspect, body);
+                self.out.control_to_root(self.who.root, DatagramKind::Suspect, body);
             }
         }
         if let Some(news) = self.locate(now) {
@@ -712,7 +720,7 @@ impl Uplink {
             asks[ask.attempt as usize % targets.len()].push((ask.first, ask.count));
         }
         for (target, ranges) in targets.into_iter().zip(asks).filter(|(_, r)| !r.is_empty()) {
-            self.out.control_to(target, Kind::Nack, encode_ranges(&ranges));
+            self.out.control_to(target, DatagramKind::Nack, encode_ranges(&ranges));
         }
     }
 
@@ -794,6 +802,6 @@ impl Uplink {
 
     fn say_good_bye(&mut self) {
         let body = encode_verdict(self.who.id, DepartureReason::Left);
-        self.tell_roots(Kind::Leave, &body);
+        self.tell_roots(DatagramKind::Leave, &body);
     }
 }

@@ -57,7 +57,7 @@ pub const STREAM_OFFSET: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[repr(u8)]
-pub enum Kind {
+pub enum DatagramKind {
     /// Messages of the feed.
     Data = 1,
     /// A sign of life, with the end of the stream so far: parent to children.
@@ -92,7 +92,7 @@ pub enum Kind {
     Signature = 16,
 }
 
-impl Kind {
+impl DatagramKind {
     pub(crate) const ALL: [Self; 16] = [
         Self::Data,
         Self::Beacon,
@@ -123,7 +123,7 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OriginHeader {
     /// Kind of the datagram.
-    pub kind: Kind,
+    pub kind: DatagramKind,
     /// Priority of the datagram.
     pub class: TrafficClass,
     /// Id of the key that seals the body; 0 for none.
@@ -201,7 +201,7 @@ pub(crate) fn number(r: &mut Reader<'_>) -> Result<u64, Malformed> {
 
 impl OriginHeader {
     /// The fixed part of a control datagram.
-    pub fn control(kind: Kind, stream: u32, epoch: u32, sequence: u64) -> Self {
+    pub fn control(kind: DatagramKind, stream: u32, epoch: u32, sequence: u64) -> Self {
         Self {
             kind,
             class: TrafficClass::Control,
@@ -230,7 +230,7 @@ impl OriginHeader {
             });
         }
         let kind = r.u8()?;
-        let Some(&kind) = Kind::ALL.get(usize::from(kind).wrapping_sub(1)) else {
+        let Some(&kind) = DatagramKind::ALL.get(usize::from(kind).wrapping_sub(1)) else {
             return Err(Malformed { what: "unknown kind", offset: 3 });
         };
         let Some(class) = TrafficClass::from_wire(r.u8()?) else {
@@ -397,7 +397,7 @@ mod tests {
 
     fn sample() -> (OriginHeader, Hop) {
         let fixed = OriginHeader {
-            kind: Kind::Data,
+            kind: DatagramKind::Data,
             class: TrafficClass::Live,
             key_id: 3,
             count: 2,

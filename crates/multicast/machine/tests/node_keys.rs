@@ -10,7 +10,7 @@ use evenfall_core::{
     TrafficClass,
 };
 use evenfall_multicast_machine::forging::forge;
-use evenfall_multicast_machine::wire::{Hop, Kind, OriginHeader, parse};
+use evenfall_multicast_machine::wire::{DatagramKind, Hop, OriginHeader, parse};
 use evenfall_multicast_machine::{
     Config, Identity, Mode, Receiver, ReceiverEvent, Root, Run, SharedKey,
 };
@@ -125,7 +125,7 @@ impl Feed {
             count: 1,
             run_id,
             first_message: status.messages,
-            ..OriginHeader::control(Kind::Data, 0, 1, status.frames)
+            ..OriginHeader::control(DatagramKind::Data, 0, 1, status.frames)
         };
         let hop = Hop { from: NodeId(1), sent: SyncTime::ZERO, ..Hop::default() };
         forge(Some(&key), &fixed, &hop, b"\x05\0false")

@@ -4,7 +4,7 @@
 use std::io::Cursor;
 
 use crate::report::RunInfo;
-use crate::runlog::{Reader, Writer};
+use crate::runlog::{RunLogReader, RunLogWriter};
 use crate::settings::Settings;
 
 /// Reads a settings file whose last line is an override. The result is an error that names the
@@ -26,16 +26,16 @@ pub fn settings(data: &[u8]) {
 
 /// A run log that was read and written again reads the same.
 pub fn runlog(data: &[u8]) {
-    let Ok(mut reader) = Reader::new(Cursor::new(data)) else { return };
+    let Ok(mut reader) = RunLogReader::new(Cursor::new(data)) else { return };
     let header = reader.header().clone();
     let records: Vec<_> = reader.by_ref().collect();
     assert_eq!(reader.records(), records.len() as u64);
     let mut out = Vec::new();
-    let mut writer = Writer::new(&mut out, &header).expect("memory takes it");
+    let mut writer = RunLogWriter::new(&mut out, &header).expect("memory takes it");
     records.iter().for_each(|record| writer.append(record));
     writer.flush();
     drop(writer);
-    let again = Reader::new(Cursor::new(&out)).expect("what is written can be read");
+    let again = RunLogReader::new(Cursor::new(&out)).expect("what is written can be read");
     // A name that is no UTF-8 is shown with replacement characters, which are longer and may be
     // cut.
     if !header.name.contains('\u{fffd}') {

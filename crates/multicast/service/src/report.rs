@@ -32,7 +32,9 @@ use serde::Serialize;
 pub use self::clocks::ClockCurve;
 use self::clocks::ClockTrack;
 pub use crate::runinfo::{NodeInfo, RUN_FILE, ReceiverMembership, RunEvent, RunInfo, RunInfoError};
-use crate::runlog::{self, Reader, Record, Role, RunLogError, RunLogHeader, Tail};
+use crate::runlog::{
+    self, Role, RunLogError, RunLogHeader, RunLogReader, RunLogRecord, RunLogTail,
+};
 use evenfall_runtime::memory::{self, MemoryCurve};
 use evenfall_runtime::page::page;
 
@@ -191,7 +193,7 @@ pub(crate) fn ledger(info: &RunInfo, rows: bool) -> Ledger {
 
 struct Log {
     file: String,
-    reader: Reader<File>,
+    reader: RunLogReader<File>,
 }
 
 impl Log {
@@ -217,9 +219,9 @@ impl Log {
     }
 }
 
-fn open(path: &Path) -> Result<Reader<File>, ReportError> {
+fn open(path: &Path) -> Result<RunLogReader<File>, ReportError> {
     let file = File::open(path).map_err(|error| ReportError::Io(path.to_owned(), error))?;
-    Reader::new(file).map_err(|error| ReportError::Log(path.to_owned(), error))
+    RunLogReader::new(file).map_err(|error| ReportError::Log(path.to_owned(), error))
 }
 
 /// Whether a process took part in a run before that of the root that started at this time. No
@@ -227,8 +229,8 @@ fn open(path: &Path) -> Result<Reader<File>, ReportError> {
 /// started.
 fn is_earlier(path: &Path, root_started_ns: u64) -> Result<bool, ReportError> {
     let first = open(path)?.find_map(|record| match record {
-        Record::Released(released) => Some(released.release_ns),
-        Record::Sent(sent) => Some(sent.sent_ns),
+        RunLogRecord::Released(released) => Some(released.release_ns),
+        RunLogRecord::Sent(sent) => Some(sent.sent_ns),
         _ => None,
     });
     Ok(first.is_some_and(|at_ns| at_ns < root_started_ns))
@@ -281,7 +283,7 @@ fn join(
 ) -> ClockError {
     let mut clock = ClockError::SameClock;
     let mut heap = BinaryHeap::new();
-    let mut heads: Vec<Option<Record>> = Vec::new();
+    let mut heads: Vec<Option<RunLogRecord>> = Vec::new();
     let mut offsets = vec![0; logs.len()];
     let mut errors: Vec<ClockError> = logs.iter().map(|log| log.reader.header().clock).collect();
     // A root and its standbys log the same messages in the same order. A log ends where its process
@@ -299,29 +301,29 @@ fn join(
         let record = if is_planted { record.moved_back(offsets[at]) } else { record };
         let RunLogHeader { role, node: receiver, .. } = *logs[at].reader.header();
         match record {
-            Record::Sent(sent) => {
+            RunLogRecord::Sent(sent) => {
                 let next = next.entry(sent.stream).or_default();
                 if !has_standbys || sent.message >= *next {
                     *next = sent.message + 1;
                     ledger.sent(&sent);
                 }
             }
-            Record::Clock { at_ns, reading } => {
+            RunLogRecord::Clock { at_ns, reading } => {
                 courses[at].read(at_ns, reading);
                 (offsets[at], errors[at]) = (reading.offset_ns, reading.error);
                 clock = worse(clock, reading.error);
             }
             // Nobody trades on the messages that a recorder releases.
             _ if role == Role::Recorder => {}
-            Record::Released(released) => {
+            RunLogRecord::Released(released) => {
                 let error = if is_planted { ClockError::SameClock } else { errors[at] };
                 ledger.clock(receiver, error);
                 ledger.released(&released);
             }
-            Record::Lost(lost) => ledger.lost(&lost),
-            Record::Duplicates(count) => ledger.duplicates(receiver, count),
-            Record::Handed(handed) => ledger.count_handed(&handed),
-            Record::End(_) => {}
+            RunLogRecord::Lost(lost) => ledger.lost(&lost),
+            RunLogRecord::Duplicates(count) => ledger.duplicates(receiver, count),
+            RunLogRecord::Handed(handed) => ledger.count_handed(&handed),
+            RunLogRecord::End(_) => {}
         }
         drain(ledger, each_row);
         if let Some(next) = logs[at].reader.next() {
@@ -333,12 +335,12 @@ fn join(
 }
 
 /// The time at which a record is fed. A record without a time follows the record before it.
-fn turn(record: &Record, before: u64) -> u64 {
+fn turn(record: &RunLogRecord, before: u64) -> u64 {
     match record {
-        Record::Sent(sent) => sent.sent_ns.saturating_sub(READ_AHEAD_NS),
+        RunLogRecord::Sent(sent) => sent.sent_ns.saturating_sub(READ_AHEAD_NS),
         // A reading that waited for its time would hold up the sent records behind it, which are
         // read ahead.
-        Record::Clock { .. } => before,
+        RunLogRecord::Clock { .. } => before,
         other => other.at_ns().unwrap_or(before),
     }
 }
@@ -371,7 +373,7 @@ fn warnings(info: &RunInfo, logs: &[Log], outcome: &Outcome) -> Vec<String> {
         }
     }
     for log in logs {
-        if *log.reader.tail() != Tail::Clean {
+        if *log.reader.tail() != RunLogTail::Clean {
             warnings.push(format!("{}: {}", log.file, log.reader.tail()));
         }
         if log.reader.malformed() > 0 {

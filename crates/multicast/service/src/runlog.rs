@@ -147,7 +147,7 @@ pub struct RunLogHeader {
 
 /// A record of a run log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Record {
+pub enum RunLogRecord {
     /// The root sent a message.
     Sent(Sent),
     /// This receiver released a frame. The receiver's id is in the header and not repeated here.
@@ -169,7 +169,7 @@ pub enum Record {
     Handed(Handed),
 }
 
-impl Record {
+impl RunLogRecord {
     /// The record with each of its times moved back by this many nanoseconds.
     pub fn moved_back(mut self, by_ns: i64) -> Self {
         let back = |ns: &mut u64| *ns = ns.saturating_add_signed(by_ns.saturating_neg());
@@ -208,7 +208,7 @@ impl Record {
 
 /// Appends records to memory, and hands them to its output when the process is idle.
 #[derive(Debug)]
-pub struct Writer<W> {
+pub struct RunLogWriter<W> {
     out: W,
     pending: Vec<u8>,
     records: u64,
@@ -226,7 +226,7 @@ pub struct Written {
     pub in_a_hurry: u64,
 }
 
-impl Writer<LogThread> {
+impl RunLogWriter<LogThread> {
     /// Creates the log of this node in a run directory: `<name>.evlog`. A thread writes the file.
     ///
     /// # Errors
@@ -238,7 +238,7 @@ impl Writer<LogThread> {
     }
 }
 
-impl<W: LogOutput> Writer<W> {
+impl<W: LogOutput> RunLogWriter<W> {
     /// Writes the header. The writer has a buffer of its own, so `out` should have none.
     ///
     /// # Errors
@@ -257,7 +257,7 @@ impl<W: LogOutput> Writer<W> {
     /// [`Written::in_a_hurry`] counts. A log that cannot be written must not stop the feed. The
     /// first failure is therefore kept for [`finish`](Self::finish), and later records are dropped.
     #[inline]
-    pub fn append(&mut self, record: &Record) {
+    pub fn append(&mut self, record: &RunLogRecord) {
         if self.pending.len() + RECORD_BYTES > PENDING_BYTES_MAX {
             self.written_in_a_hurry += 1;
             self.hand_over();
@@ -293,7 +293,7 @@ impl<W: LogOutput> Writer<W> {
     /// The first failure since the log was created.
     pub fn finish(mut self) -> io::Result<Written> {
         let records = self.records;
-        self.append(&Record::End(records));
+        self.append(&RunLogRecord::End(records));
         self.flush();
         match self.failed {
             None => Ok(Written { records: self.records, in_a_hurry: self.written_in_a_hurry }),
@@ -316,7 +316,7 @@ impl<W: LogOutput> Writer<W> {
 /// How a log ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Tail {
+pub enum RunLogTail {
     /// The log was not read to its end yet.
     #[default]
     Unread,
@@ -329,7 +329,7 @@ pub enum Tail {
     Failed(String),
 }
 
-impl fmt::Display for Tail {
+impl fmt::Display for RunLogTail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unread => f.write_str("not read to its end"),
@@ -361,17 +361,17 @@ pub enum RunLogError {
 
 /// Reads a log record by record.
 #[derive(Debug)]
-pub struct Reader<R> {
+pub struct RunLogReader<R> {
     input: R,
     header: RunLogHeader,
     buffer: Vec<u8>,
     at: usize,
     records: u64,
     malformed: u64,
-    tail: Tail,
+    tail: RunLogTail,
 }
 
-impl<R: Read> Reader<R> {
+impl<R: Read> RunLogReader<R> {
     /// Reads the header. The reader has a buffer of its own, so `input` needs none.
     ///
     /// # Errors
@@ -383,7 +383,7 @@ impl<R: Read> Reader<R> {
             _ => RunLogError::Io(error),
         })?;
         let header = decode_header(&bytes)?;
-        let (buffer, tail) = (Vec::new(), Tail::Unread);
+        let (buffer, tail) = (Vec::new(), RunLogTail::Unread);
         Ok(Self { input, header, buffer, at: 0, records: 0, malformed: 0, tail })
     }
 
@@ -403,7 +403,7 @@ impl<R: Read> Reader<R> {
     }
 
     /// How the log ended, once it was read to its end.
-    pub fn tail(&self) -> &Tail {
+    pub fn tail(&self) -> &RunLogTail {
         &self.tail
     }
 
@@ -416,22 +416,22 @@ impl<R: Read> Reader<R> {
         self.at = 0;
         let missing = (READ_BYTES - self.buffer.len()) as u64;
         if let Err(error) = self.input.by_ref().take(missing).read_to_end(&mut self.buffer) {
-            self.tail = Tail::Failed(error.to_string());
+            self.tail = RunLogTail::Failed(error.to_string());
             return false;
         }
         if self.buffer.len() < RECORD_BYTES {
-            self.tail = Tail::Cut(self.buffer.len());
+            self.tail = RunLogTail::Cut(self.buffer.len());
             return false;
         }
         true
     }
 }
 
-impl<R: Read> Iterator for Reader<R> {
-    type Item = Record;
+impl<R: Read> Iterator for RunLogReader<R> {
+    type Item = RunLogRecord;
 
-    fn next(&mut self) -> Option<Record> {
-        while self.tail == Tail::Unread && self.fill() {
+    fn next(&mut self) -> Option<RunLogRecord> {
+        while self.tail == RunLogTail::Unread && self.fill() {
             let bytes = self.buffer[self.at..].first_chunk::<RECORD_BYTES>()?;
             let record = decode(bytes, self.header.node);
             self.at += RECORD_BYTES;
@@ -440,8 +440,8 @@ impl<R: Read> Iterator for Reader<R> {
                 continue;
             };
             self.records += 1;
-            if matches!(record, Record::End(_)) {
-                self.tail = Tail::Clean;
+            if matches!(record, RunLogRecord::End(_)) {
+                self.tail = RunLogTail::Clean;
             }
             return Some(record);
         }
@@ -513,27 +513,27 @@ fn word(bytes: &[u8], at: usize) -> u64 {
 }
 
 #[inline]
-fn encode(record: &Record) -> [u8; RECORD_BYTES] {
+fn encode(record: &RunLogRecord) -> [u8; RECORD_BYTES] {
     let (kind, flags, count, stream, words) = match record {
-        Record::Sent(s) => {
+        RunLogRecord::Sent(s) => {
             // Zero stands for no deadline.
             let deadline_ns = s.deadline_ns.unwrap_or(0);
             (1, 0, 0, s.stream, [s.message, s.scheduled_ns, s.sent_ns, deadline_ns])
         }
-        Record::Released(r) => {
+        RunLogRecord::Released(r) => {
             let waited = r.taken_ns.saturating_sub(r.arrival_ns).min(u32::MAX.into());
             let last = u64::from(r.via.0) | waited << 32;
             let words = [r.first_message, r.arrival_ns, r.release_ns, last];
             (2, r.flags.0, r.count, r.stream, words)
         }
-        Record::Lost(l) => (3, 0, 0, l.stream, [l.first_message, l.count, 0, 0]),
-        Record::Duplicates(count) => (4, 0, 0, 0, [0, *count, 0, 0]),
-        Record::Clock { at_ns, reading } => {
+        RunLogRecord::Lost(l) => (3, 0, 0, l.stream, [l.first_message, l.count, 0, 0]),
+        RunLogRecord::Duplicates(count) => (4, 0, 0, 0, [0, *count, 0, 0]),
+        RunLogRecord::Clock { at_ns, reading } => {
             let (source, error_ns) = clock_code(reading.error);
             (5, source, 0, 0, [0, *at_ns, error_ns, reading.offset_ns as u64])
         }
-        Record::End(records) => (6, 0, 0, 0, [0, *records, 0, 0]),
-        Record::Handed(h) => {
+        RunLogRecord::End(records) => (6, 0, 0, 0, [0, *records, 0, 0]),
+        RunLogRecord::Handed(h) => {
             (7, 0, h.count, h.stream, [h.first_message, h.released_ns, h.handed_ns, 0])
         }
     };
@@ -548,7 +548,7 @@ fn encode(record: &Record) -> [u8; RECORD_BYTES] {
     bytes
 }
 
-fn decode(bytes: &[u8; RECORD_BYTES], node: NodeId) -> Option<Record> {
+fn decode(bytes: &[u8; RECORD_BYTES], node: NodeId) -> Option<RunLogRecord> {
     let flags = bytes[1];
     let count = u16::from_le_bytes([bytes[2], bytes[3]]);
     let stream = word(bytes, 4) as u32;
@@ -556,9 +556,9 @@ fn decode(bytes: &[u8; RECORD_BYTES], node: NodeId) -> Option<Record> {
     Some(match bytes[0] {
         1 => {
             let deadline_ns = Some(c).filter(|deadline_ns| *deadline_ns > 0);
-            Record::Sent(Sent { stream, message, scheduled_ns: a, sent_ns: b, deadline_ns })
+            RunLogRecord::Sent(Sent { stream, message, scheduled_ns: a, sent_ns: b, deadline_ns })
         }
-        2 => Record::Released(Released {
+        2 => RunLogRecord::Released(Released {
             receiver: node,
             stream,
             first_message: message,
@@ -569,14 +569,14 @@ fn decode(bytes: &[u8; RECORD_BYTES], node: NodeId) -> Option<Record> {
             flags: Flags(flags),
             via: NodeId(c as u32),
         }),
-        3 => Record::Lost(Lost { receiver: node, stream, first_message: message, count: a }),
-        4 => Record::Duplicates(a),
+        3 => RunLogRecord::Lost(Lost { receiver: node, stream, first_message: message, count: a }),
+        4 => RunLogRecord::Duplicates(a),
         5 => {
             let reading = ClockReading { offset_ns: c as i64, error: clock_of(flags, b)? };
-            Record::Clock { at_ns: a, reading }
+            RunLogRecord::Clock { at_ns: a, reading }
         }
-        6 => Record::End(a),
-        7 => Record::Handed(Handed {
+        6 => RunLogRecord::End(a),
+        7 => RunLogRecord::Handed(Handed {
             stream,
             first_message: message,
             count,
@@ -601,7 +601,7 @@ mod tests {
         }
     }
 
-    fn records() -> Vec<Record> {
+    fn records() -> Vec<RunLogRecord> {
         let released = Released {
             receiver: NodeId(7),
             stream: 2,
@@ -614,21 +614,21 @@ mod tests {
             via: NodeId(u32::MAX),
         };
         vec![
-            Record::Sent(Sent {
+            RunLogRecord::Sent(Sent {
                 stream: 2,
                 message: 3,
                 scheduled_ns: 4,
                 sent_ns: 5,
                 deadline_ns: Some(6),
             }),
-            Record::Released(released),
-            Record::Lost(Lost { receiver: NodeId(7), stream: 1, first_message: 2, count: 3 }),
-            Record::Duplicates(12),
-            Record::Clock {
+            RunLogRecord::Released(released),
+            RunLogRecord::Lost(Lost { receiver: NodeId(7), stream: 1, first_message: 2, count: 3 }),
+            RunLogRecord::Duplicates(12),
+            RunLogRecord::Clock {
                 at_ns: 8,
                 reading: ClockReading { offset_ns: -7, error: ClockError::Unknown },
             },
-            Record::Handed(Handed {
+            RunLogRecord::Handed(Handed {
                 stream: 3,
                 first_message: 1 << 41,
                 count: u16::MAX,
@@ -638,9 +638,9 @@ mod tests {
         ]
     }
 
-    fn log(records: &[Record], finish: bool) -> Vec<u8> {
+    fn log(records: &[RunLogRecord], finish: bool) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let mut writer = Writer::new(&mut bytes, &header()).expect("memory");
+        let mut writer = RunLogWriter::new(&mut bytes, &header()).expect("memory");
         records.iter().for_each(|record| writer.append(record));
         if finish {
             writer.finish().expect("memory");
@@ -654,23 +654,23 @@ mod tests {
     fn what_is_written_is_read() {
         let bytes = log(&records(), true);
         assert_eq!(bytes.len(), HEADER_BYTES + 7 * RECORD_BYTES);
-        let mut reader = Reader::new(&bytes[..]).expect("a log");
+        let mut reader = RunLogReader::new(&bytes[..]).expect("a log");
         assert_eq!(*reader.header(), header());
-        let read: Vec<Record> = reader.by_ref().collect();
+        let read: Vec<RunLogRecord> = reader.by_ref().collect();
         assert_eq!(read[..6], records()[..]);
-        assert_eq!((read[6], reader.tail()), (Record::End(6), &Tail::Clean));
+        assert_eq!((read[6], reader.tail()), (RunLogRecord::End(6), &RunLogTail::Clean));
     }
 
     #[test]
     fn log_cut_anywhere_gives_its_whole_records_and_says_so() {
         let bytes = log(&records(), false);
         for end in HEADER_BYTES..bytes.len() {
-            let mut reader = Reader::new(&bytes[..end]).expect("a log");
+            let mut reader = RunLogReader::new(&bytes[..end]).expect("a log");
             let whole = (end - HEADER_BYTES) / RECORD_BYTES;
             assert_eq!(reader.by_ref().collect::<Vec<_>>(), records()[..whole]);
-            assert_eq!(*reader.tail(), Tail::Cut((end - HEADER_BYTES) % RECORD_BYTES));
+            assert_eq!(*reader.tail(), RunLogTail::Cut((end - HEADER_BYTES) % RECORD_BYTES));
         }
-        assert!(matches!(Reader::new(&bytes[..HEADER_BYTES - 1]), Err(RunLogError::Foreign)));
+        assert!(matches!(RunLogReader::new(&bytes[..HEADER_BYTES - 1]), Err(RunLogError::Foreign)));
     }
 
     #[test]
@@ -678,7 +678,7 @@ mod tests {
         let mut prng = evenfall_core::Prng::new(11);
         let mut bytes = log(&[], false);
         bytes.extend((0..RECORD_BYTES * 500).map(|_| prng.next_u64() as u8 & 7));
-        let mut reader = Reader::new(&bytes[..]).expect("a log");
+        let mut reader = RunLogReader::new(&bytes[..]).expect("a log");
         let read = reader.by_ref().count() as u64;
         assert_eq!(read, reader.records());
         assert!(read > 0 && reader.malformed() > 0);
@@ -688,24 +688,24 @@ mod tests {
     fn other_files_are_refused_by_name() {
         let mut bytes = log(&[], true);
         bytes[8] = 9;
-        let said = Reader::new(&bytes[..]).expect_err("another version").to_string();
+        let said = RunLogReader::new(&bytes[..]).expect_err("another version").to_string();
         assert!(said.contains("version 9"), "{said}");
-        assert!(matches!(Reader::new(&[0u8; 200][..]), Err(RunLogError::Foreign)));
+        assert!(matches!(RunLogReader::new(&[0u8; 200][..]), Err(RunLogError::Foreign)));
     }
 
     #[test]
     fn many_records_stream_through_bounded_memory() {
-        let sent = |message| Record::Sent(Sent { message, ..Sent::default() });
-        let all: Vec<Record> = (0..20_000).map(sent).collect();
+        let sent = |message| RunLogRecord::Sent(Sent { message, ..Sent::default() });
+        let all: Vec<RunLogRecord> = (0..20_000).map(sent).collect();
         let mut bytes = Vec::new();
-        let mut writer = Writer::new(&mut bytes, &header()).expect("memory");
+        let mut writer = RunLogWriter::new(&mut bytes, &header()).expect("memory");
         for record in &all {
             writer.append(record);
             assert!(writer.pending.len() <= PENDING_BYTES_MAX);
         }
         assert!(writer.idle() && !writer.idle());
         assert_eq!(writer.finish().expect("memory").in_a_hurry, 3);
-        let read: Vec<Record> = Reader::new(&bytes[..]).expect("a log").collect();
+        let read: Vec<RunLogRecord> = RunLogReader::new(&bytes[..]).expect("a log").collect();
         assert_eq!(read[..20_000], all[..]);
     }
 
@@ -723,8 +723,8 @@ mod tests {
         fn full() -> io::Error {
             io::Error::new(io::ErrorKind::StorageFull, "no space left")
         }
-        let mut writer = Writer::new(Full, &header()).expect("the header fits");
-        (0..20_000).for_each(|count| writer.append(&Record::Duplicates(count)));
+        let mut writer = RunLogWriter::new(Full, &header()).expect("the header fits");
+        (0..20_000).for_each(|count| writer.append(&RunLogRecord::Duplicates(count)));
         let said = writer.finish().expect_err("the disk is full").to_string();
         assert!(said.contains("no space left") && said.contains("records dropped"), "{said}");
     }

@@ -42,7 +42,7 @@ pub mod session;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use evenfall_core::{Malformed, NodeId, Reader, SyncTime};
-use evenfall_multicast_machine::wire::{FIXED_BYTES, Kind, Messages, OriginHeader};
+use evenfall_multicast_machine::wire::{DatagramKind, FIXED_BYTES, Messages, OriginHeader};
 use evenfall_multicast_machine::{Draft, ProducerMark};
 
 use crate::producer::{ProducerTable, SessionChange};
@@ -176,7 +176,7 @@ fn read_frame(
     marks: Vec<ProducerMark>,
 ) -> Result<Draft, Malformed> {
     let fixed = OriginHeader::read(r)?;
-    let is_signature = fixed.kind == Kind::Signature;
+    let is_signature = fixed.kind == DatagramKind::Signature;
     if !fixed.kind.is_frame() || is_signature && (fixed.count, marks.len()) != (0, 0) {
         return Err(r.malformed("a frame that is not of the feed"));
     }
@@ -340,7 +340,7 @@ mod tests {
             sequence,
             first_message: sequence,
             format: Format(3),
-            ..OriginHeader::control(Kind::Data, 0, epoch, 0)
+            ..OriginHeader::control(DatagramKind::Data, 0, epoch, 0)
         };
         FeedEntry::Frame(Draft::new(fixed, Bytes::from_static(b"\x03\0abc")))
     }

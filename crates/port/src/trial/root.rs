@@ -31,13 +31,13 @@ use super::{
 use crate::choice::{KindTrial, TrialLoad};
 use crate::sys::set_option;
 use crate::udp::plan::SEGMENTS_MAX;
-use crate::{Answer, Kind, Options, Port};
+use crate::{Answer, Options, Port, PortKind};
 
 /// How the copies of a root leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RootPath {
     /// The kind of the port.
-    pub kind: Kind,
+    pub kind: PortKind,
     /// Whether datagrams that wait together leave as one buffer, which the kernel cuts.
     pub segments: bool,
 }
@@ -100,14 +100,14 @@ impl RootSender {
         load: TrialLoad,
     ) -> Result<Self, Error> {
         let refused = |error| os("open a socket", error);
-        if path == (RootPath { kind: Kind::Udp, segments: false }) {
+        if path == (RootPath { kind: PortKind::Udp, segments: false }) {
             let bare = BareHop::open(at, members).map_err(refused)?;
             return Ok(Self::with_maker(CopyMaker::Messages(Box::new(bare)), load));
         }
         let socket = bind_socket(at).map_err(refused)?;
         let (targets, beside) = match path.kind {
-            Kind::Udp => (members.to_vec(), None),
-            Kind::Tc => {
+            PortKind::Udp => (members.to_vec(), None),
+            PortKind::Tc => {
                 let (lead, beside) = mark_sends(&socket, members)?;
                 (vec![lead], Some(beside))
             }
@@ -255,7 +255,7 @@ struct RootTrial {
 }
 
 impl RootTrial {
-    fn open(kind: Kind, options: &Options, load: TrialLoad) -> Result<Self, Error> {
+    fn open(kind: PortKind, options: &Options, load: TrialLoad) -> Result<Self, Error> {
         let no = |error| os("open a socket", error);
         let children = Children::open(load.fanout).map_err(no)?;
         let members = children.addresses().map_err(no)?;
@@ -285,9 +285,13 @@ impl TriedPath for RootTrial {
 }
 
 /// Tries the kinds at the start of a root.
-pub(crate) fn try_at_start(kinds: &[Kind], options: &Options, load: TrialLoad) -> Vec<KindTrial> {
+pub(crate) fn try_at_start(
+    kinds: &[PortKind],
+    options: &Options,
+    load: TrialLoad,
+) -> Vec<KindTrial> {
     let (rounds, datagrams, time) = (START_ROUNDS, START_DATAGRAMS, START_TIME);
-    let open = |kind: &Kind| {
+    let open = |kind: &PortKind| {
         RootTrial::open(*kind, options, load).map_err(|error| format!("did not open: {error}"))
     };
     let roots = kinds.iter().map(open).collect();
@@ -302,9 +306,9 @@ mod tests {
 
     const LOAD: TrialLoad = TrialLoad { part: TrialPart::Root, datagram_bytes: 300, fanout: 3 };
 
-    fn available() -> Vec<Kind> {
+    fn available() -> Vec<PortKind> {
         let skip = |name: &str, lacks: &str| println!("skipped: ports of kind {name}: {lacks}");
-        Kind::available(skip).collect()
+        PortKind::available(skip).collect()
     }
 
     #[test]
@@ -331,7 +335,7 @@ mod tests {
                     assert!(children.is_sound(), "{path:?}");
                     if let Some([all, by_kernel]) = sender.count_copies() {
                         assert_eq!(all, 30);
-                        assert_eq!(by_kernel, if kind == Kind::Tc { 30 } else { 0 });
+                        assert_eq!(by_kernel, if kind == PortKind::Tc { 30 } else { 0 });
                     }
                 }
             }

@@ -1,6 +1,6 @@
 //! One test body that runs over every kind of port.
 //!
-//! The row `opened` goes over [`Kind::NAMED`], so a new kind needs no change here. A kind that
+//! The row `opened` goes over [`PortKind::NAMED`], so a new kind needs no change here. A kind that
 //! lacks a privilege or a device is skipped by its name. Ports in memory, which a switch connects,
 //! have rows of their own.
 #![forbid(unsafe_code)]
@@ -18,7 +18,7 @@ use evenfall_host::Error;
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::lab::Lab;
 use evenfall_port::memory::Switch;
-use evenfall_port::{Answer, DATAGRAM_BYTES_MAX, Kind, Options, Port, Wake};
+use evenfall_port::{Answer, DATAGRAM_BYTES_MAX, Options, Port, PortKind, Wake};
 
 /// How long a test waits for an expected arrival. Nothing on this host takes that long.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -26,10 +26,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The source of a test's ports.
 #[derive(Debug)]
 enum Ports {
-    Opened(Kind),
+    Opened(PortKind),
     /// Ports of hosts of a lab, with a virtual link between any two hosts.
     Hosts {
-        kind: Kind,
+        kind: PortKind,
         lab: Lab,
     },
     Memory {
@@ -38,7 +38,7 @@ enum Ports {
 }
 
 /// Settings let ports of kinds that forward send single datagrams, which alone are forwarded.
-fn single(kind: Kind, options: Options) -> Options {
+fn single(kind: PortKind, options: Options) -> Options {
     Options { segmentation: options.segmentation && !kind.forwards(), ..options }
 }
 
@@ -46,13 +46,13 @@ impl Ports {
     /// Ports of every kind that this process can open.
     fn opened() -> impl Iterator<Item = Self> {
         let skip = |name: &str, lacks: &str| println!("skipped: ports of kind {name}: {lacks}");
-        Kind::available(skip).map(Self::Opened)
+        PortKind::available(skip).map(Self::Opened)
     }
 
     /// Ports of every kind in hosts, which compute and check all checksums.
     fn in_hosts() -> impl Iterator<Item = Self> {
         let skip = |name: &str, lacks: &str| println!("skipped: {name} in hosts: {lacks}");
-        Kind::available(skip).filter_map(|kind| {
+        PortKind::available(skip).filter_map(|kind| {
             let lab = Lab::new(4).and_then(|lab| {
                 (0..lab.hosts()).try_for_each(|host| lab.turn_off_checksums(host))?;
                 Ok(lab)
@@ -78,7 +78,7 @@ impl Ports {
     /// Whether the copies of a forwarded datagram wait in the queues of the port. The kernel's
     /// copies do not.
     fn queues_copies(&self) -> bool {
-        !matches!(self, Self::Opened(Kind::Tc) | Self::Hosts { kind: Kind::Tc, .. })
+        !matches!(self, Self::Opened(PortKind::Tc) | Self::Hosts { kind: PortKind::Tc, .. })
     }
 
     /// Bytes of the longest datagram that the ports carry.
@@ -98,7 +98,7 @@ impl Ports {
                 Self::Opened(kind) => self.open(kind.test_address(number), options).unwrap(),
                 Self::Hosts { kind, lab } => {
                     // The ports behind the second one only receive.
-                    let kind = if number < 2 { kind } else { &Kind::Udp };
+                    let kind = if number < 2 { kind } else { &PortKind::Udp };
                     let address = (lab.address(number), 0).into();
                     let options = Options { kind: *kind, ..single(*kind, options).keyed() };
                     lab.within(number, || evenfall_port::open(address, options)).unwrap().unwrap()

@@ -10,7 +10,7 @@ use std::time::Duration;
 use evenfall_core::{EndKeys, MasterKey, NodeId, NodeKey, SharedKey};
 use evenfall_host::clock::{SyncSource, clockbound};
 use evenfall_host::whole_file::{KEY_BYTES_MAX, read_secret_up_to};
-use evenfall_port::{Kind, Options};
+use evenfall_port::{Options, PortKind};
 use serde::{Deserialize, Serialize};
 
 use super::SettingsError;
@@ -246,7 +246,8 @@ pub enum TreeThreading {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Io {
-    /// The kind of port that moves the datagrams of roles, by name ([`Kind::NAMED`]), or [`AUTO`].
+    /// The kind of port that moves the datagrams of roles, by name ([`PortKind::NAMED`]), or
+    /// [`AUTO`].
     pub port: String,
     /// How long before a deadline a receiver stops sleeping and watches the clock. The default is
     /// 100 us where there are more cores than evenfall processes, else 40 us.
@@ -297,12 +298,12 @@ impl Io {
     ///
     /// # Errors
     /// The allowed kinds.
-    pub fn kind(&self) -> Result<Option<Kind>, SettingsMistake> {
+    pub fn kind(&self) -> Result<Option<PortKind>, SettingsMistake> {
         if self.port == AUTO {
             return Ok(None);
         }
-        Kind::named(&self.port).map(Some).ok_or_else(|| {
-            let names: Vec<_> = Kind::NAMED.iter().map(|(name, _)| *name).collect();
+        PortKind::named(&self.port).map(Some).ok_or_else(|| {
+            let names: Vec<_> = PortKind::NAMED.iter().map(|(name, _)| *name).collect();
             let names = names.join(", ");
             let why = format!("io.port = \"{}\": must be {names} or {AUTO}", self.port);
             SettingsMistake::new("io.port", why)
@@ -519,7 +520,7 @@ mod tests {
         assert!(stated.segmentation && stated.coalescing);
         assert!(!chosen.segmentation && chosen.coalescing);
         assert!(!options("tc").segmentation, "a kernel forwards behind the node");
-        assert_eq!(chosen.kind, Kind::Udp);
+        assert_eq!(chosen.kind, PortKind::Udp);
         let refused = Io { port: "quick".into(), ..Io::default() }.check().unwrap_err();
         assert!(refused.why.ends_with("must be udp, tc or auto"), "{}", refused.why);
     }

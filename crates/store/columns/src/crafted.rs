@@ -13,7 +13,7 @@ use evenfall_store_format::messages::{
     FieldPlace, FormatLayout, KindLayout, MessageField, MessageLayout, MessageLayouts,
 };
 use evenfall_store_format::segment::{self, SegmentHeader};
-use evenfall_store_format::{Error, Field, FieldType, FileId, Kind, Result, Schema};
+use evenfall_store_format::{Error, Field, FieldType, FileId, Result, Schema, SegmentKind};
 use parquet::file::metadata::{
     FileMetaData, ParquetMetaData, ParquetMetaDataBuilder, ParquetMetaDataReader,
     ParquetMetaDataWriter,
@@ -100,7 +100,7 @@ fn raw_chunk(schema: &Schema, mut fill: impl FnMut(&mut [u8])) -> Bytes {
             fill(row);
         }
         let header = SegmentHeader {
-            kind: Kind::Data,
+            kind: SegmentKind::Data,
             entry_bytes: schema.record_bytes,
             file: CHUNK.file,
             number: CHUNK.first_segment() + slot,

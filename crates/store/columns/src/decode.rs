@@ -9,7 +9,7 @@ use evenfall_store_format::layout::{
     Layout, SEGMENT_BYTES, SEGMENT_HEADER_BYTES, SEGMENTS_PER_CHUNK,
 };
 use evenfall_store_format::segment::{self, SegmentHeader};
-use evenfall_store_format::{Error, Field, FileId, Kind, Result, Schema};
+use evenfall_store_format::{Error, Field, FileId, Result, Schema, SegmentKind};
 use parquet::basic::Type as Physical;
 use parquet::column::reader::ColumnReader;
 use parquet::data_type::FixedLenByteArray;
@@ -98,7 +98,7 @@ impl Segments {
             let after = about.tokens.partition_point(|(from, _)| *from <= slot);
             let token = after.checked_sub(1).map_or(0, |at| about.tokens[at].1);
             let header = SegmentHeader {
-                kind: Kind::Data,
+                kind: SegmentKind::Data,
                 entry_bytes: self.size as u16,
                 file: FileId(about.file),
                 number: about.chunk * SEGMENTS_PER_CHUNK + slot,

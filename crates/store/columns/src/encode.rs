@@ -14,7 +14,7 @@ use evenfall_store_format::layout::{
     CHUNK_BYTES, DataChunk, SEGMENT_BYTES, SEGMENT_HEADER_BYTES, SEGMENTS_PER_CHUNK,
 };
 use evenfall_store_format::messages::{FormatLayout, InstalledLayouts};
-use evenfall_store_format::{FieldType, Kind, Result, Schema, segment};
+use evenfall_store_format::{FieldType, Result, Schema, SegmentKind, segment};
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::column::writer::{ColumnWriter, get_column_writer};
 use parquet::data_type::{ByteArray, FixedLenByteArray};
@@ -308,7 +308,7 @@ fn tokens_of(schema: &Schema, chunk: DataChunk, bytes: &[u8]) -> Result<Option<V
     let mut tokens: Vec<(u32, u32)> = Vec::new();
     for (slot, part) in (0..SEGMENTS_PER_CHUNK).zip(bytes.chunks_exact(SEGMENT_BYTES)) {
         let number = chunk.first_segment() + slot;
-        let header = segment::expect(part, Kind::Data, chunk.file, number)?;
+        let header = segment::expect(part, SegmentKind::Data, chunk.file, number)?;
         let is_whole = u64::from(header.count) == layout.records_per_segment()
             && header.entry_bytes == schema.record_bytes
             && part[SEGMENT_HEADER_BYTES + payload..].iter().all(|byte| *byte == 0);

@@ -5,13 +5,14 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use evenfall_core::Objects as _;
-use evenfall_store_format::index::Summary;
+use evenfall_store_format::index::IndexSummary;
 use evenfall_store_format::layout::{SEGMENT_BYTES, SEGMENTS_PER_CHUNK, block_name};
 use evenfall_store_format::metadata::{MetadataNode, NODES_PER_BLOCK, decode_block};
 use evenfall_store_format::publication::Publication;
 use evenfall_store_format::reader::resume;
 use evenfall_store_format::{
-    Error, FileId, Kind, Reader, Resumption, Schema, Sealed, Segments, Snapshot,
+    Error, FileEndSnapshot, FileId, Reader, Resumption, Schema, SealedSegment, SegmentKind,
+    Segments,
 };
 
 use super::life_catalog::read_catalog;
@@ -84,7 +85,7 @@ pub(super) struct Taken {
     /// Records in full chunks, which stay objects.
     pub(super) first_written: u64,
     /// Full segments after those chunks.
-    pub(super) sealed: Vec<Sealed>,
+    pub(super) sealed: Vec<SealedSegment>,
 }
 
 pub(super) fn take_over(
@@ -100,10 +101,10 @@ pub(super) fn take_over(
     let start = resume(file, token, schema, node.records, tail, &mut publication, &mut sealed)?;
     let data = node.data_chunks * SEGMENTS_PER_CHUNK..snapshot.layout.full_segments(node.records);
     let index = node.index_chunks * SEGMENTS_PER_CHUNK..node.index_nodes;
-    for (kind, numbers) in [(Kind::Data, data.clone()), (Kind::Index, index)] {
+    for (kind, numbers) in [(SegmentKind::Data, data.clone()), (SegmentKind::Index, index)] {
         for number in numbers {
             let bytes = publication.segment(kind, file, number)?;
-            sealed.push(Sealed { kind, file, number, bytes });
+            sealed.push(SealedSegment { kind, file, number, bytes });
         }
     }
     let first_written = snapshot.layout.first_record(data.start);
@@ -114,13 +115,13 @@ pub(super) fn take_over(
 /// several parts at once. Any other segment comes by itself.
 pub struct ChunkReader<'a> {
     bucket: &'a Bucket,
-    tail: BTreeMap<(Kind, u32), Bytes>,
+    tail: BTreeMap<(SegmentKind, u32), Bytes>,
     parts: Parts,
 }
 
 impl<'a> ChunkReader<'a> {
     /// A reader over these chunks and these segments of an end.
-    pub fn new(bucket: &'a Bucket, tail: BTreeMap<(Kind, u32), Bytes>) -> Self {
+    pub fn new(bucket: &'a Bucket, tail: BTreeMap<(SegmentKind, u32), Bytes>) -> Self {
         Self { bucket, tail, parts: Parts::default() }
     }
 }
@@ -128,7 +129,7 @@ impl<'a> ChunkReader<'a> {
 impl Segments for ChunkReader<'_> {
     fn segment(
         &mut self,
-        kind: Kind,
+        kind: SegmentKind,
         file: FileId,
         number: u32,
     ) -> evenfall_store_format::Result<Bytes> {
@@ -136,7 +137,7 @@ impl Segments for ChunkReader<'_> {
             return Ok(bytes.clone());
         }
         let tail = &self.tail;
-        let is_object = |number| !tail.contains_key(&(Kind::Data, number));
+        let is_object = |number| !tail.contains_key(&(SegmentKind::Data, number));
         self.parts.segment(self.bucket, kind, file, number, &is_object)
     }
 
@@ -155,7 +156,7 @@ pub struct Archive {
 pub struct ArchivedFile<'a> {
     bucket: &'a Bucket,
     entry: Entry,
-    snapshot: Snapshot,
+    snapshot: FileEndSnapshot,
     last_ns: i64,
     segments: ChunkReader<'a>,
 }
@@ -248,9 +249,9 @@ impl<'a> ArchivedFile<'a> {
 #[derive(Debug)]
 pub(super) struct PublishedEnd {
     pub(super) node: MetadataNode,
-    pub(super) snapshot: Snapshot,
+    pub(super) snapshot: FileEndSnapshot,
     /// The segments that are in no chunk yet.
-    pub(super) tail: BTreeMap<(Kind, u32), Bytes>,
+    pub(super) tail: BTreeMap<(SegmentKind, u32), Bytes>,
 }
 
 impl PublishedEnd {
@@ -319,7 +320,7 @@ impl ArchivedFile<'_> {
     ///
     /// # Errors
     /// As [`read_numbers`](Self::read_numbers).
-    pub fn summary(&mut self, numbers: Range<u64>) -> Result<Option<Summary>, StoreError> {
+    pub fn summary(&mut self, numbers: Range<u64>) -> Result<Option<IndexSummary>, StoreError> {
         if numbers.is_empty() {
             return Ok(None);
         }

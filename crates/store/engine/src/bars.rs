@@ -8,7 +8,7 @@
 
 use std::ops::{Range, RangeInclusive};
 
-use evenfall_store_format::index::Summary;
+use evenfall_store_format::index::IndexSummary;
 use evenfall_store_format::layout::record_time;
 
 use super::{RecordSource, StoreError};
@@ -23,7 +23,7 @@ pub struct TimeBar {
     /// The last record.
     pub last: Vec<u8>,
     /// Count, times, and the aggregates of the schema's fields that have them.
-    pub summary: Summary,
+    pub summary: IndexSummary,
 }
 
 /// The bars of a file between two times, in order of time. An error ends them.

@@ -18,7 +18,7 @@ use evenfall_store_format::metadata::decode_block;
 use evenfall_store_format::pack::check_pack;
 use evenfall_store_format::publication::check_tail;
 use evenfall_store_format::volume::{Finding, Verification, verify};
-use evenfall_store_format::{FileId, Kind, segment};
+use evenfall_store_format::{FileId, SegmentKind, segment};
 
 use super::life_catalog::check_catalog;
 use super::{Bucket, BucketOptions, DiskDirectory, Entry, Names, StoreDisk, StoreError, names};
@@ -248,7 +248,7 @@ pub fn verify_objects(bucket: &Bucket, seen: &mut Verification) -> Result<(), St
 }
 
 fn check_chunk(name: &str, bytes: &[u8], segments: &mut u64) -> Result<(), String> {
-    let (kind, file, chunk): (Kind, _, u32) =
+    let (kind, file, chunk): (SegmentKind, _, u32) =
         parse_chunk_name(name).ok_or("not the name of a chunk")?;
     for (slot, part) in bytes.chunks(SEGMENT_BYTES).enumerate() {
         let number = chunk.saturating_mul(SEGMENTS_PER_CHUNK).saturating_add(slot as u32);

@@ -28,14 +28,14 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use evenfall_core::{Disk as _, StorageError};
 use evenfall_store_format::cache::{Cache, Interest};
-use evenfall_store_format::index::Summary;
+use evenfall_store_format::index::IndexSummary;
 use evenfall_store_format::journal::Origin;
 use evenfall_store_format::layout::{SEGMENT_BYTES, parse_chunk_name};
 use evenfall_store_format::retention::Retention;
 use evenfall_store_format::volume::{DiskLoss, Recovered};
 use evenfall_store_format::{
-    Appender, Error, FileId, Kind, Reader, Schema, Sealed, Snapshot, Stage, TailRecords, Volume,
-    VolumeConfig,
+    Appender, Error, FileEndSnapshot, FileId, Reader, Schema, SealedSegment, SegmentKind, Stage,
+    TailRecords, Volume, VolumeConfig,
 };
 
 use self::disposal::KeptAgeClock;
@@ -87,7 +87,7 @@ struct Queue {
     ticket: u64,
     /// Number of the last group commit that is done.
     committed: u64,
-    sealed: Vec<Sealed>,
+    sealed: Vec<SealedSegment>,
     /// Files with records that no append waits for, since the last look at them.
     lagging: BTreeSet<FileId>,
     /// Whether the disk thread has been woken and will look for work.
@@ -97,7 +97,7 @@ struct Queue {
 }
 
 /// A part of the cache of segments, by file, kind and number, with its own lock.
-type CacheShard = Mutex<Cache<(FileId, Kind, u32), Bytes>>;
+type CacheShard = Mutex<Cache<(FileId, SegmentKind, u32), Bytes>>;
 
 /// The state that all threads of a store share. Locks are taken in this order: `naming_turn` or
 /// `adoption_turn`, `flush_turn`, `volume`, the maps of files, a file's `appender`, `queue`.
@@ -541,7 +541,7 @@ impl Store {
         file: &StoreFile,
         from_ns: i64,
         to_ns: i64,
-    ) -> Result<Option<Summary>, StoreError> {
+    ) -> Result<Option<IndexSummary>, StoreError> {
         let (at, mut segments) = self.shared.reading(file, Interest::Recent);
         let mut reader = Reader::new(&at, &mut segments);
         let numbers = reader.between(from_ns, to_ns)?;
@@ -709,8 +709,8 @@ impl StoreEngine {
         self.now_ns().saturating_add(ahead)
     }
 
-    fn snapshot(&self, file: &StoreFile) -> Snapshot {
-        Snapshot::of(&lock(&file.appender), file.first())
+    fn snapshot(&self, file: &StoreFile) -> FileEndSnapshot {
+        FileEndSnapshot::of(&lock(&file.appender), file.first())
     }
 
     /// The files of which this node is the primary.
@@ -755,7 +755,12 @@ impl StoreEngine {
 
     /// Hands segments to the disk thread, and the file if an append waits for it. Returns the
     /// commit that will include them.
-    pub(super) fn queue(&self, file: &StoreFile, mut sealed: Vec<Sealed>, is_waiting: bool) -> u64 {
+    pub(super) fn queue(
+        &self,
+        file: &StoreFile,
+        mut sealed: Vec<SealedSegment>,
+        is_waiting: bool,
+    ) -> u64 {
         let begins_to_lag = !is_waiting && !file.is_lagging.swap(true, Relaxed);
         if begins_to_lag {
             lock(&self.queue).lagging.insert(file.id);

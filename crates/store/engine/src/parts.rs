@@ -17,7 +17,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use evenfall_core::Objects as _;
 use evenfall_store_format::layout::{SEGMENT_BYTES, SEGMENTS_PER_CHUNK, chunk_name, segment_place};
-use evenfall_store_format::{Error, FileId, Kind, segment};
+use evenfall_store_format::{Error, FileId, SegmentKind, segment};
 
 use super::Bucket;
 use super::bucket::{Fetch, Room};
@@ -69,23 +69,23 @@ impl Parts {
     pub(super) fn segment(
         &mut self,
         bucket: &Bucket,
-        kind: Kind,
+        kind: SegmentKind,
         file: FileId,
         number: u32,
         is_object: &dyn Fn(u32) -> bool,
     ) -> evenfall_store_format::Result<Bytes> {
-        if kind == Kind::Index {
+        if kind == SegmentKind::Index {
             return fetch_segment(bucket, kind, file, number);
         }
         if self.part.as_ref().is_none_or(|part| !part.numbers.contains(&number)) {
             self.turn_to(bucket, file, number, is_object)?;
         }
         let Some(Part { numbers, bytes, .. }) = &self.part else {
-            return fetch_segment(bucket, Kind::Data, file, number);
+            return fetch_segment(bucket, SegmentKind::Data, file, number);
         };
         let from = ((number - numbers.start) as usize * SEGMENT_BYTES).min(bytes.len());
         let bytes = bytes.slice(from..(from + SEGMENT_BYTES).min(bytes.len()));
-        segment::expect(&bytes, Kind::Data, file, number)?;
+        segment::expect(&bytes, SegmentKind::Data, file, number)?;
         Ok(bytes)
     }
 
@@ -127,7 +127,7 @@ impl Parts {
             }
             let end = self.expected.end.min((first / SEGMENTS_PER_CHUNK + 1) * SEGMENTS_PER_CHUNK);
             let (chunk, offset) = segment_place(first);
-            let (name, len) = (chunk_name(Kind::Data, file, chunk), (end - first) as usize);
+            let (name, len) = (chunk_name(SegmentKind::Data, file, chunk), (end - first) as usize);
             let Some(room) = bucket.room() else { return };
             let fetch = bucket.fetch(&name, offset, len * SEGMENT_BYTES);
             self.coming.push_back(Coming { numbers: first..end, fetch, room });
@@ -142,7 +142,7 @@ impl Parts {
 /// [`Error::Damaged`] when the segment is missing or not whole; the errors of the object store.
 fn fetch_segment(
     bucket: &Bucket,
-    kind: Kind,
+    kind: SegmentKind,
     file: FileId,
     number: u32,
 ) -> evenfall_store_format::Result<Bytes> {

@@ -26,7 +26,7 @@ use evenfall_store_format::layout::{DataChunk, blocks_prefix, pack_name, packs_p
 use evenfall_store_format::metadata::{MetadataNode, NODES_PER_BLOCK};
 use evenfall_store_format::pack::{PackPart, PackedEnd, PartDraft};
 use evenfall_store_format::publication::{End, publish_chunks};
-use evenfall_store_format::{FileId, Kind};
+use evenfall_store_format::{FileId, SegmentKind};
 
 use super::engine::{StoreEngine, StoreFile};
 use super::uploads::in_parallel;
@@ -319,7 +319,8 @@ impl StoreEngine {
         let done = MetadataNode { data_chunks: uploaded, ..*lock(&file.published) };
         let end = End::of(&lock(&file.appender), file.first());
         let mut segments = self.segments(file, Interest::Passing);
-        let form = |kind: Kind, of: DataChunk, raw: &Bytes| self.uploaded_form(file, kind, of, raw);
+        let form =
+            |kind: SegmentKind, of: DataChunk, raw: &Bytes| self.uploaded_form(file, kind, of, raw);
         let node = publish_chunks(bucket, &mut segments, &end, &done, &form)?;
         for chunk in uploaded..node.data_chunks {
             self.note_uploaded(file, chunk);

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use evenfall_store_format::Schema;
 use evenfall_store_format::appender::summary_of;
 use evenfall_store_format::columnar::ShreddedColumns;
-use evenfall_store_format::index::Summary;
+use evenfall_store_format::index::IndexSummary;
 use evenfall_store_format::messages::MessageField;
 
 use super::append_watch::{AppendSignal, AppendWatch};
@@ -125,13 +125,13 @@ pub trait RecordSource: Send + Sync {
     ///
     /// # Errors
     /// The errors of reading.
-    fn summary(&self, name: &str, numbers: Range<u64>) -> Result<Option<Summary>, StoreError> {
+    fn summary(&self, name: &str, numbers: Range<u64>) -> Result<Option<IndexSummary>, StoreError> {
         let listed = self.listed()?.into_iter().find(|file| file.name == name);
         let unknown = || evenfall_store_format::Error::UnknownFile { file: name.into() };
         let schema = listed.ok_or_else(unknown)?.schema;
         let fields: Vec<_> = schema.aggregates().cloned().collect();
         let layout = schema.layout()?;
-        let mut all: Option<Summary> = None;
+        let mut all: Option<IndexSummary> = None;
         self.read(name, numbers, &mut |part| {
             if part.is_empty() {
                 return Ok(());
@@ -217,7 +217,7 @@ impl RecordSource for Store {
         }
     }
 
-    fn summary(&self, name: &str, numbers: Range<u64>) -> Result<Option<Summary>, StoreError> {
+    fn summary(&self, name: &str, numbers: Range<u64>) -> Result<Option<IndexSummary>, StoreError> {
         self.summary_of_numbers(&*self.file(name)?, numbers)
     }
 }
@@ -240,7 +240,7 @@ impl RecordSource for Archive {
         self.file(name)?.read_numbers(numbers, each)
     }
 
-    fn summary(&self, name: &str, numbers: Range<u64>) -> Result<Option<Summary>, StoreError> {
+    fn summary(&self, name: &str, numbers: Range<u64>) -> Result<Option<IndexSummary>, StoreError> {
         self.file(name)?.summary(numbers)
     }
 }

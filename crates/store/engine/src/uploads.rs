@@ -14,7 +14,7 @@ use evenfall_store_format::layout::{
 };
 use evenfall_store_format::metadata::{MetadataNode, NODES_PER_BLOCK, decode_block, encode_block};
 use evenfall_store_format::publication::{gather_chunk, put_block, put_chunk};
-use evenfall_store_format::{Error, FileId, Kind};
+use evenfall_store_format::{Error, FileId, SegmentKind};
 
 use super::archive;
 use super::engine::{StoreEngine, StoreFile};
@@ -289,14 +289,14 @@ impl StoreEngine {
         }
         self.see_catalog()?;
         let mut segments = self.segments(&file, Interest::Passing);
-        let raw = gather_chunk(&mut segments, (Kind::Data, id, number))?;
+        let raw = gather_chunk(&mut segments, (SegmentKind::Data, id, number))?;
         let stored = AtomicU64::new(0);
-        let form = |kind: Kind, of: DataChunk, raw: &Bytes| {
+        let form = |kind: SegmentKind, of: DataChunk, raw: &Bytes| {
             let bytes = self.uploaded_form(&file, kind, of, raw);
             stored.store(bytes.len() as u64, Relaxed);
             bytes
         };
-        put_chunk(bucket, (Kind::Data, id, number), file.entry.token, &raw, &form)?;
+        put_chunk(bucket, (SegmentKind::Data, id, number), file.entry.token, &raw, &form)?;
         self.note_uploaded(&file, number);
         Ok(stored.load(Relaxed))
     }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use evenfall_store_format::Kind;
+use evenfall_store_format::SegmentKind;
 use evenfall_store_format::layout::{parse_chunk_name, parse_journal_name};
 
 /// Bytes that were written to a directory since it was opened, by what they are. The names of the
@@ -56,8 +56,8 @@ impl WriteCounters {
     pub(crate) fn count_write(&self, name: &str, bytes: usize) {
         let counters = &*self.0;
         let counter = match parse_chunk_name(name) {
-            Some((Kind::Data, ..)) => &counters.raw_chunks,
-            Some((Kind::Index, ..)) => &counters.index,
+            Some((SegmentKind::Data, ..)) => &counters.raw_chunks,
+            Some((SegmentKind::Index, ..)) => &counters.index,
             None if name.contains(".parquet") => &counters.columns,
             None if parse_journal_name(name).is_some() => &counters.journals,
             None => &counters.others,

@@ -10,12 +10,14 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 
 use crate::error::{Error, Result};
-use crate::index::{Aggregate, Builder, Summary};
+use crate::index::{Aggregate, Builder, IndexSummary};
 use crate::journal::Origin;
-use crate::layout::{FileId, Kind, Layout, SEGMENT_BYTES, SEGMENT_HEADER_BYTES, record_time};
+use crate::layout::{
+    FileId, Layout, SEGMENT_BYTES, SEGMENT_HEADER_BYTES, SegmentKind, record_time,
+};
 use crate::lost_records::{TailRecords, held_records, lost_ranges, seal_slots};
 use crate::schema::{Field, Schema};
-use crate::segment::{self, Sealed};
+use crate::segment::{self, SealedSegment};
 
 /// The writing end of one file.
 #[derive(Debug)]
@@ -149,7 +151,11 @@ impl Appender {
     ///
     /// # Errors
     /// [`Error::BatchLength`], [`Error::TimeWentBack`], [`Error::FileFull`]; nothing is taken then.
-    pub fn append(&mut self, records: &[u8], sealed: &mut Vec<Sealed>) -> Result<Range<u64>> {
+    pub fn append(
+        &mut self,
+        records: &[u8],
+        sealed: &mut Vec<SealedSegment>,
+    ) -> Result<Range<u64>> {
         let size = self.layout.record_bytes();
         if !records.len().is_multiple_of(size) {
             return Err(Error::BatchLength { bytes: records.len(), record_bytes: size });
@@ -277,7 +283,7 @@ impl Appender {
         Err(Error::TimeAhead { at, time_ns, limit_ns })
     }
 
-    fn seal(&mut self, sealed: &mut Vec<Sealed>) {
+    fn seal(&mut self, sealed: &mut Vec<SealedSegment>) {
         let entry = match self.lost.is_empty() {
             true => self.summary_of(self.tail()),
             false => {
@@ -290,21 +296,21 @@ impl Appender {
         let slots = self.layout.records_per_segment() as usize;
         self.seal_records(&mut bytes, slots);
         self.lost.clear();
-        let (kind, file) = (Kind::Data, self.file);
+        let (kind, file) = (SegmentKind::Data, self.file);
         let bytes = Bytes::from(bytes);
         self.unsynced.push_back(bytes.clone());
-        sealed.push(Sealed { kind, file, number, bytes });
+        sealed.push(SealedSegment { kind, file, number, bytes });
         let number = self.index.nodes();
         if let Some(bytes) = self.index.push(entry, file, self.token) {
             self.unsynced_nodes.push_back((number, bytes.clone()));
-            sealed.push(Sealed { kind: Kind::Index, file, number, bytes });
+            sealed.push(SealedSegment { kind: SegmentKind::Index, file, number, bytes });
         }
         self.open = Vec::with_capacity(SEGMENT_BYTES);
         self.open.resize(SEGMENT_HEADER_BYTES, 0);
     }
 
     /// Summary of records that lie one behind the other.
-    fn summary_of(&self, records: &[u8]) -> Summary {
+    fn summary_of(&self, records: &[u8]) -> IndexSummary {
         summary_of(records, self.layout, &self.fields)
     }
 
@@ -343,10 +349,10 @@ fn add_lost(lost: &mut Vec<Range<usize>>, of_segment: &[Range<usize>], slot: usi
 ///
 /// # Panics
 /// When there is no record.
-pub fn summary_of(records: &[u8], layout: Layout, fields: &[Field]) -> Summary {
+pub fn summary_of(records: &[u8], layout: Layout, fields: &[Field]) -> IndexSummary {
     let size = layout.record_bytes();
     let of = |field: &Field| -> Aggregate { field.aggregate_of(records, size) };
-    Summary {
+    IndexSummary {
         min_ns: record_time(records),
         max_ns: record_time(&records[records.len() - size..]),
         count: (records.len() / size) as u64,

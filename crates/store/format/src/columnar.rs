@@ -36,8 +36,8 @@ use evenfall_core::{Disk, StorageError};
 
 use crate::error::{Error, Result};
 use crate::layout::{
-    CHUNK_BYTES, DataChunk, FileId, Kind, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, parse_chunk_name,
-    segment_place,
+    CHUNK_BYTES, DataChunk, FileId, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, SegmentKind,
+    parse_chunk_name, segment_place,
 };
 use crate::messages::{InstalledLayouts, MessageField};
 use crate::schema::Schema;
@@ -223,8 +223,8 @@ fn parse_with(name: &str, suffix: &str) -> Option<DataChunk> {
 /// File and chunk of the name of a data chunk.
 fn parse_data(name: &str) -> Option<DataChunk> {
     match parse_chunk_name(name)? {
-        (Kind::Data, file, number) => Some(DataChunk { file, number }),
-        (Kind::Index, ..) => None,
+        (SegmentKind::Data, file, number) => Some(DataChunk { file, number }),
+        (SegmentKind::Index, ..) => None,
     }
 }
 

@@ -34,7 +34,7 @@ pub use search::{Bound, IndexView, NodeSource, partition, summarise};
 use bytes::Bytes;
 
 use crate::error::{Error, Result};
-use crate::layout::{FileId, Kind, PAYLOAD_BYTES, SEGMENT_BYTES, SEGMENT_HEADER_BYTES};
+use crate::layout::{FileId, PAYLOAD_BYTES, SEGMENT_BYTES, SEGMENT_HEADER_BYTES, SegmentKind};
 use crate::segment::{self, SegmentHeader};
 
 /// Children of an inner node. With 32, the summaries of children take a twentieth of a node, and
@@ -70,7 +70,7 @@ impl Aggregate {
 
 /// A summary of consecutive records, which can be used without reading the records.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Summary {
+pub struct IndexSummary {
     /// Time of the first record.
     pub min_ns: i64,
     /// Time of the last record.
@@ -81,7 +81,7 @@ pub struct Summary {
     pub aggregates: Vec<Aggregate>,
 }
 
-impl Summary {
+impl IndexSummary {
     /// The summary of no record, which stands behind records up to this time. To add it changes no
     /// other summary.
     pub fn of_nothing(at_ns: i64, aggregates: usize) -> Self {
@@ -136,7 +136,7 @@ pub struct Geometry {
 
 /// A tree of the forest: its root's number, its height and its number of nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Root {
+pub struct IndexRoot {
     /// Number of the root, which is the tree's last node.
     pub node: u32,
     /// Levels below the root.
@@ -179,7 +179,7 @@ impl Geometry {
     }
 
     /// The trees of the first `nodes` nodes, oldest first.
-    pub fn roots(self, nodes: u32) -> Vec<Root> {
+    pub fn roots(self, nodes: u32) -> Vec<IndexRoot> {
         let mut roots = Vec::new();
         let (mut done, mut left) = (0, nodes);
         let mut height = 0;
@@ -191,7 +191,7 @@ impl Geometry {
             while size <= left {
                 done += size;
                 left -= size;
-                roots.push(Root { node: done - 1, height, nodes: size });
+                roots.push(IndexRoot { node: done - 1, height, nodes: size });
             }
             height = height.saturating_sub(1);
         }
@@ -204,10 +204,10 @@ impl Geometry {
     }
 
     /// The children of a tree's root, oldest first.
-    pub fn children(self, root: Root) -> impl DoubleEndedIterator<Item = Root> {
+    pub fn children(self, root: IndexRoot) -> impl DoubleEndedIterator<Item = IndexRoot> {
         let size = if root.height == 0 { 0 } else { tree_nodes(root.height - 1) };
         let first = root.node + 1 - root.nodes;
-        (0..if root.height == 0 { 0 } else { FAN_OUT }).map(move |child| Root {
+        (0..if root.height == 0 { 0 } else { FAN_OUT }).map(move |child| IndexRoot {
             node: first + (child + 1) * size - 1,
             height: root.height - 1,
             nodes: size,
@@ -215,21 +215,21 @@ impl Geometry {
     }
 
     /// First segment below a tree's root.
-    pub fn first_segment(self, root: Root) -> u32 {
+    pub fn first_segment(self, root: IndexRoot) -> u32 {
         (root.node + 1 - root.nodes) * self.entries_per_node()
     }
 }
 
 /// A written node, read in place.
 #[derive(Clone, Debug)]
-pub struct Node {
+pub struct IndexNode {
     geometry: Geometry,
     height: u32,
     count: u32,
     bytes: Bytes,
 }
 
-impl Node {
+impl IndexNode {
     /// The node in this segment. The caller has [checked](segment::expect) the segment already,
     /// because a check reads all bytes, and a search opens the same nodes many times.
     ///
@@ -237,7 +237,7 @@ impl Node {
     /// [`Error::Damaged`] when it is not this node of this file.
     pub fn open(geometry: Geometry, file: FileId, number: u32, bytes: Bytes) -> Result<Self> {
         let found = segment::header(&bytes).filter(|header| {
-            (header.kind, header.file, header.number) == (Kind::Index, file, number)
+            (header.kind, header.file, header.number) == (SegmentKind::Index, file, number)
         });
         let header = found.ok_or_else(|| {
             Error::damaged(format!("index node {number} of {file}"), "it is another segment")
@@ -250,14 +250,14 @@ impl Node {
         Ok(Self { geometry, height: geometry.height(number), count: header.count, bytes })
     }
 
-    fn slot(&self, slot: u32) -> Summary {
+    fn slot(&self, slot: u32) -> IndexSummary {
         let size = self.geometry.entry_bytes();
         let at = SEGMENT_HEADER_BYTES + slot as usize * size;
-        Summary::read(&self.bytes[at..at + size], self.geometry.aggregates)
+        IndexSummary::read(&self.bytes[at..at + size], self.geometry.aggregates)
     }
 
     /// Summary of the tree of this child.
-    pub fn child(&self, child: u32) -> Option<Summary> {
+    pub fn child(&self, child: u32) -> Option<IndexSummary> {
         (self.height > 0 && child < FAN_OUT).then(|| self.slot(child))
     }
 
@@ -272,7 +272,7 @@ impl Node {
     }
 
     /// Summary of a segment, by its place in the node.
-    pub fn entry(&self, at: u32) -> Option<Summary> {
+    pub fn entry(&self, at: u32) -> Option<IndexSummary> {
         (at < self.count).then(|| self.slot(FAN_OUT + at))
     }
 
@@ -286,7 +286,7 @@ impl Node {
     }
 
     /// Summary of the whole tree of this node.
-    pub fn summary(&self) -> Option<Summary> {
+    pub fn summary(&self) -> Option<IndexSummary> {
         let parts = (0..FAN_OUT).filter_map(|child| self.child(child));
         let mut parts = parts.chain((0..self.count).filter_map(|at| self.entry(at)));
         let first = parts.next()?;
@@ -297,7 +297,7 @@ impl Node {
     }
 }
 
-fn begins(roots: &[(u32, Summary)]) -> Arc<Vec<i64>> {
+fn begins(roots: &[(u32, IndexSummary)]) -> Arc<Vec<i64>> {
     Arc::new(roots.iter().map(|(_, summary)| summary.min_ns).collect())
 }
 
@@ -307,11 +307,11 @@ pub struct Builder {
     geometry: Geometry,
     /// Nodes written.
     nodes: u32,
-    roots: Vec<(u32, Summary)>,
+    roots: Vec<(u32, IndexSummary)>,
     /// Times at which the trees of `roots` begin. Snapshots of readers share the list.
     begins_ns: Arc<Vec<i64>>,
     /// Shared with the snapshots of readers, so that a read copies none of it.
-    entries: Arc<Vec<Summary>>,
+    entries: Arc<Vec<IndexSummary>>,
 }
 
 impl Builder {
@@ -353,7 +353,7 @@ impl Builder {
     }
 
     /// Entries of the node being filled.
-    pub fn entries(&self) -> &Arc<Vec<Summary>> {
+    pub fn entries(&self) -> &Arc<Vec<IndexSummary>> {
         &self.entries
     }
 
@@ -363,7 +363,7 @@ impl Builder {
     }
 
     /// Adds the next segment. Returns the bytes of the node when the segment fills it.
-    pub fn push(&mut self, entry: Summary, file: FileId, token: u32) -> Option<Bytes> {
+    pub fn push(&mut self, entry: IndexSummary, file: FileId, token: u32) -> Option<Bytes> {
         Arc::make_mut(&mut self.entries).push(entry);
         if (self.entries.len() as u32) < self.geometry.entries_per_node() {
             return None;
@@ -400,7 +400,7 @@ impl Builder {
             summary.write(slot);
         }
         let header = SegmentHeader {
-            kind: Kind::Index,
+            kind: SegmentKind::Index,
             entry_bytes: size as u16,
             file,
             number: self.nodes,

@@ -57,14 +57,14 @@ impl core::fmt::Display for FileId {
 
 /// What a segment holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum SegmentKind {
     /// Records.
     Data,
     /// A node of the time index.
     Index,
 }
 
-impl Kind {
+impl SegmentKind {
     /// The letter of the kind in names and headers.
     pub fn letter(self) -> char {
         match self {
@@ -95,7 +95,7 @@ pub struct DataChunk {
 impl DataChunk {
     /// The name of the raw chunk.
     pub fn raw_name(self) -> String {
-        chunk_name(Kind::Data, self.file, self.number)
+        chunk_name(SegmentKind::Data, self.file, self.number)
     }
 
     /// Number of its first segment.
@@ -105,15 +105,15 @@ impl DataChunk {
 }
 
 /// The name of a chunk, on disk and in the object store alike.
-pub fn chunk_name(kind: Kind, file: FileId, chunk: u32) -> String {
+pub fn chunk_name(kind: SegmentKind, file: FileId, chunk: u32) -> String {
     format!("{}-{file}-{chunk:08x}", kind.letter())
 }
 
 /// The parts of a name by [`chunk_name`]; `None` for any other name.
-pub fn parse_chunk_name(name: &str) -> Option<(Kind, FileId, u32)> {
+pub fn parse_chunk_name(name: &str) -> Option<(SegmentKind, FileId, u32)> {
     let mut parts = name.split('-');
     let kind = parts.next().filter(|letter| letter.len() == 1)?;
-    let kind = Kind::from_letter(kind.as_bytes()[0])?;
+    let kind = SegmentKind::from_letter(kind.as_bytes()[0])?;
     let file = parts.next().filter(|part| part.len() == 16)?;
     let chunk = parts.next().filter(|part| part.len() == 8)?;
     let file = FileId(u64::from_str_radix(file, 16).ok()?);
@@ -323,8 +323,8 @@ mod tests {
 
     #[test]
     fn names_give_back_what_they_were_made_of() {
-        let name = chunk_name(Kind::Index, FileId(77), 3);
-        assert_eq!(parse_chunk_name(&name), Some((Kind::Index, FileId(77), 3)));
+        let name = chunk_name(SegmentKind::Index, FileId(77), 3);
+        assert_eq!(parse_chunk_name(&name), Some((SegmentKind::Index, FileId(77), 3)));
         for other in
             ["", "D", "D-1-2", "X-000000000000004d-00000003", "D-000000000000004D-00000003"]
         {

@@ -36,11 +36,13 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use evenfall_store_format::{Appender, FileId, Kind, Reader, Result, Schema, Segments, Snapshot};
+//! use evenfall_store_format::{
+//!     Appender, FileEndSnapshot, FileId, Reader, Result, Schema, SegmentKind, Segments,
+//! };
 //!
 //! struct Nowhere;
 //! impl Segments for Nowhere {
-//!     fn segment(&mut self, _: Kind, _: FileId, _: u32) -> Result<bytes::Bytes> {
+//!     fn segment(&mut self, _: SegmentKind, _: FileId, _: u32) -> Result<bytes::Bytes> {
 //!         unreachable!("three records fill no segment")
 //!     }
 //! }
@@ -52,7 +54,7 @@
 //!     let record = [time_ns.to_le_bytes(), 7i64.to_le_bytes()].concat();
 //!     appender.append(&record, &mut full)?;
 //! }
-//! let now = Snapshot::of(&appender, 0);
+//! let now = FileEndSnapshot::of(&appender, 0);
 //! let mut nowhere = Nowhere;
 //! let mut reader = Reader::new(&now, &mut nowhere);
 //! assert_eq!(reader.between(15, 30)?, 1..3);
@@ -84,9 +86,9 @@ pub mod volume;
 pub use appender::{Appender, Resumption};
 pub use columnar::ColumnDisk;
 pub use error::{Error, Result, Stage};
-pub use layout::{FileId, Kind, Layout};
+pub use layout::{FileId, Layout, SegmentKind};
 pub use lost_records::TailRecords;
-pub use reader::{Reader, Segments, Snapshot};
+pub use reader::{FileEndSnapshot, Reader, Segments};
 pub use schema::{Field, FieldType, Schema};
-pub use segment::Sealed;
+pub use segment::SealedSegment;
 pub use volume::{Volume, VolumeConfig};

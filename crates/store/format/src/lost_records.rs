@@ -19,8 +19,8 @@ use core::ops::Range;
 use bytes::{Bytes, BytesMut};
 
 use crate::journal::Origin;
-use crate::layout::{Kind, SEGMENT_BYTES, SEGMENT_HEADER_BYTES};
-use crate::segment::{self, Sealed, SegmentHeader};
+use crate::layout::{SEGMENT_BYTES, SEGMENT_HEADER_BYTES, SegmentKind};
+use crate::segment::{self, SealedSegment, SegmentHeader};
 
 /// The records of a file behind its last full segments, or a part of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -135,13 +135,18 @@ pub fn lost_ranges(payload: &[u8], record_bytes: usize, count: u32) -> Vec<Range
 }
 
 /// The full segment of this number, with records of which those at some places are lost.
-pub fn seal_segment(origin: Origin, number: u32, records: &[u8], lost: &[Range<usize>]) -> Sealed {
+pub fn seal_segment(
+    origin: Origin,
+    number: u32,
+    records: &[u8],
+    lost: &[Range<usize>],
+) -> SealedSegment {
     let slots = records.len() / usize::from(origin.record_bytes);
     let mut bytes = Vec::with_capacity(SEGMENT_BYTES);
     bytes.resize(SEGMENT_HEADER_BYTES, 0);
     bytes.extend_from_slice(records);
     seal_slots(&mut bytes, origin, number, slots, lost);
-    Sealed { kind: Kind::Data, file: origin.file, number, bytes: Bytes::from(bytes) }
+    SealedSegment { kind: SegmentKind::Data, file: origin.file, number, bytes: Bytes::from(bytes) }
 }
 
 /// Makes a segment of a blank header and the records behind it. `slots` is the number of records,
@@ -157,7 +162,7 @@ pub(crate) fn seal_slots(
     let size = usize::from(origin.record_bytes);
     let count = mark_lost(&mut bytes[SEGMENT_HEADER_BYTES..], size, slots, lost);
     let header = SegmentHeader {
-        kind: Kind::Data,
+        kind: SegmentKind::Data,
         entry_bytes: origin.record_bytes,
         file: origin.file,
         number,

@@ -39,7 +39,7 @@ use std::ops::Range;
 use bytes::{Bytes, BytesMut};
 
 use crate::error::{Error, Result};
-use crate::layout::{FileId, Kind, SEGMENT_BYTES, SEGMENTS_PER_CHUNK};
+use crate::layout::{FileId, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, SegmentKind};
 use crate::metadata::MetadataNode;
 use crate::publication::End;
 use crate::reader::Segments;
@@ -207,7 +207,8 @@ fn encode_part(
 ) -> Result<Bytes> {
     let file = end.at.file;
     let mut found = Vec::new();
-    let kinds = [(Kind::Data, data, &end.open_data), (Kind::Index, index, &end.open_index)];
+    let kinds =
+        [(SegmentKind::Data, data, &end.open_data), (SegmentKind::Index, index, &end.open_index)];
     for (kind, numbers, open) in kinds {
         for number in numbers.clone() {
             found.push((kind, number, without_last_zeros(&segments.segment(kind, file, number)?)));
@@ -278,7 +279,7 @@ pub fn decode_part(
     bytes: &Bytes,
     file: FileId,
     place: &str,
-) -> Result<BTreeMap<(Kind, u32), Bytes>> {
+) -> Result<BTreeMap<(SegmentKind, u32), Bytes>> {
     let damaged = |what: &str| Error::damaged(place, what);
     let head = check_head(bytes, place)?;
     if head[8..16] != file.0.to_le_bytes() {
@@ -287,7 +288,7 @@ pub fn decode_part(
     let mut rest = bytes.slice(head.len()..);
     let mut segments = BTreeMap::new();
     for entry in head[HEADER_BYTES..].chunks_exact(ENTRY_BYTES) {
-        let kind = Kind::from_letter(entry[0]).ok_or_else(|| damaged("unknown kind"))?;
+        let kind = SegmentKind::from_letter(entry[0]).ok_or_else(|| damaged("unknown kind"))?;
         let len = usize::from(u16::from_le_bytes([entry[2], entry[3]]));
         if len > SEGMENT_BYTES || len > rest.len() {
             return Err(damaged("it ends early"));

@@ -39,18 +39,18 @@ use evenfall_core::{Objects, PutOutcome};
 
 use crate::appender::Appender;
 use crate::error::{Error, Result};
-use crate::index::Node;
+use crate::index::IndexNode;
 use crate::journal::Origin;
 use crate::layout::{
-    CHUNK_BYTES, DataChunk, FileId, Kind, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, chunk_name, pack_name,
-    parse_tail_name, segment_place, tail_name,
+    CHUNK_BYTES, DataChunk, FileId, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, SegmentKind, chunk_name,
+    pack_name, parse_tail_name, segment_place, tail_name,
 };
 use crate::lost_records::{TailRecords, lost_ranges, seal_segment};
 use crate::metadata::MetadataNode;
 use crate::pack::{PARTS_MAX, PackPart, SEGMENTS_MAX, decode_part};
-use crate::reader::{Segments, Snapshot, payload_of};
+use crate::reader::{FileEndSnapshot, Segments, payload_of};
 use crate::schema::Schema;
-use crate::segment::{self, Sealed};
+use crate::segment::{self, SealedSegment};
 use crate::volume::RecoveredFile;
 
 /// The first bytes of a tail.
@@ -66,7 +66,7 @@ const SWAPS_MAX: usize = 4;
 #[derive(Clone, Debug)]
 pub struct End {
     /// The end.
-    pub at: Snapshot,
+    pub at: FileEndSnapshot,
     /// The primary's token.
     pub token: u32,
     /// Time of the last record.
@@ -83,7 +83,7 @@ impl End {
         let (file, token) = (appender.file(), appender.token());
         let open = !appender.index().entries().is_empty();
         Self {
-            at: Snapshot::of(appender, first),
+            at: FileEndSnapshot::of(appender, first),
             token,
             last_ns: appender.last_ns(),
             open_data: appender.partial(),
@@ -94,10 +94,10 @@ impl End {
 
 /// Gives the bytes that are put for a raw chunk: the chunk itself ([`as_it_is`]), or its columns.
 /// The object store gives the raw chunk to its readers in both cases.
-pub type Form<'a> = dyn Fn(Kind, DataChunk, &Bytes) -> Bytes + 'a;
+pub type Form<'a> = dyn Fn(SegmentKind, DataChunk, &Bytes) -> Bytes + 'a;
 
 /// The form of chunks that stay raw. Chunks of the index always do.
-pub fn as_it_is(_: Kind, _: DataChunk, bytes: &Bytes) -> Bytes {
+pub fn as_it_is(_: SegmentKind, _: DataChunk, bytes: &Bytes) -> Bytes {
     bytes.clone()
 }
 
@@ -107,7 +107,7 @@ pub fn as_it_is(_: Kind, _: DataChunk, bytes: &Bytes) -> Bytes {
 /// [`Error::Fenced`]; [`Error::Storage`], after which it may be put again.
 pub fn put_chunk(
     objects: &impl Objects,
-    (kind, file, chunk): (Kind, FileId, u32),
+    (kind, file, chunk): (SegmentKind, FileId, u32),
     token: u32,
     bytes: &Bytes,
     form: &Form<'_>,
@@ -171,7 +171,7 @@ pub fn put_block(
 /// The error of a segment that cannot be read.
 pub fn gather_chunk(
     segments: &mut dyn Segments,
-    (kind, file, chunk): (Kind, FileId, u32),
+    (kind, file, chunk): (SegmentKind, FileId, u32),
 ) -> Result<Bytes> {
     let mut bytes = BytesMut::with_capacity(CHUNK_BYTES);
     let first = chunk * SEGMENTS_PER_CHUNK;
@@ -214,8 +214,8 @@ pub fn publish_chunks(
     };
     let kept = at.layout.full_segments(at.first) / SEGMENTS_PER_CHUNK;
     for (kind, count, chunks, kept) in [
-        (Kind::Data, full, &mut node.data_chunks, kept),
-        (Kind::Index, at.nodes, &mut node.index_chunks, 0),
+        (SegmentKind::Data, full, &mut node.data_chunks, kept),
+        (SegmentKind::Index, at.nodes, &mut node.index_chunks, 0),
     ] {
         *chunks = (*chunks).max(kept);
         while *chunks < count / SEGMENTS_PER_CHUNK {
@@ -237,7 +237,7 @@ fn tail_name_of(node: &MetadataNode) -> String {
 pub struct Publication<'a, O> {
     objects: &'a O,
     node: MetadataNode,
-    tail: BTreeMap<(Kind, u32), Bytes>,
+    tail: BTreeMap<(SegmentKind, u32), Bytes>,
 }
 
 impl<'a, O: Objects> Publication<'a, O> {
@@ -257,8 +257,8 @@ impl<'a, O: Objects> Publication<'a, O> {
         // A part that stays for its nodes of the index still has segments that are in chunks now,
         // the last of them as it was when it was open.
         let first_of = |kind| match kind {
-            Kind::Data => node.data_chunks.saturating_mul(SEGMENTS_PER_CHUNK),
-            Kind::Index => node.index_chunks.saturating_mul(SEGMENTS_PER_CHUNK),
+            SegmentKind::Data => node.data_chunks.saturating_mul(SEGMENTS_PER_CHUNK),
+            SegmentKind::Index => node.index_chunks.saturating_mul(SEGMENTS_PER_CHUNK),
         };
         tail.retain(|(kind, number), _| *number >= first_of(*kind));
         if !tail.is_empty() || node.tail_segments == 0 {
@@ -275,7 +275,7 @@ impl<'a, O: Objects> Publication<'a, O> {
     ///
     /// # Errors
     /// [`Error::Damaged`] when the tail does not reach it.
-    pub fn snapshot(&self, schema: &Schema) -> Result<Snapshot> {
+    pub fn snapshot(&self, schema: &Schema) -> Result<FileEndSnapshot> {
         let (layout, geometry) = (schema.layout()?, schema.geometry()?);
         let file = self.node.file;
         let short = || Error::damaged(self.end_name(), "it is an older one");
@@ -283,8 +283,8 @@ impl<'a, O: Objects> Publication<'a, O> {
         let open = (self.node.records - layout.first_record(full)) as usize;
         let mut tail = TailRecords::default();
         if open > 0 {
-            let bytes = self.fetch(Kind::Data, full)?;
-            let header = segment::expect(&bytes, Kind::Data, file, full)?;
+            let bytes = self.fetch(SegmentKind::Data, full)?;
+            let header = segment::expect(&bytes, SegmentKind::Data, file, full)?;
             let from = crate::layout::SEGMENT_HEADER_BYTES;
             tail.bytes = bytes.slice(from..from + layout.payload_bytes(open));
             tail.lost = lost_ranges(&tail.bytes, layout.record_bytes(), header.count);
@@ -298,8 +298,8 @@ impl<'a, O: Objects> Publication<'a, O> {
         let mut entries = Vec::new();
         if indexed > 0 {
             let number = self.node.index_nodes;
-            let bytes = self.fetch(Kind::Index, number)?;
-            let node = Node::open(geometry, file, number, bytes)?;
+            let bytes = self.fetch(SegmentKind::Index, number)?;
+            let node = IndexNode::open(geometry, file, number, bytes)?;
             entries = (0..indexed).map_while(|at| node.entry(at)).collect();
             if entries.len() < indexed as usize {
                 return Err(short());
@@ -308,13 +308,23 @@ impl<'a, O: Objects> Publication<'a, O> {
         let entries = Arc::new(entries);
         let (first, records, nodes) = (self.node.first, self.node.records, self.node.index_nodes);
         let begins_ns = Arc::default();
-        Ok(Snapshot { file, first, records, layout, geometry, nodes, begins_ns, entries, tail })
+        Ok(FileEndSnapshot {
+            file,
+            first,
+            records,
+            layout,
+            geometry,
+            nodes,
+            begins_ns,
+            entries,
+            tail,
+        })
     }
 }
 
 impl<O: Objects> Publication<'_, O> {
     /// The segments that are in no chunk.
-    pub fn into_tail(self) -> BTreeMap<(Kind, u32), Bytes> {
+    pub fn into_tail(self) -> BTreeMap<(SegmentKind, u32), Bytes> {
         self.tail
     }
 
@@ -325,7 +335,7 @@ impl<O: Objects> Publication<'_, O> {
     }
 
     /// A segment of the end, or of a chunk.
-    fn fetch(&self, kind: Kind, number: u32) -> Result<Bytes> {
+    fn fetch(&self, kind: SegmentKind, number: u32) -> Result<Bytes> {
         if let Some(bytes) = self.tail.get(&(kind, number)) {
             return Ok(bytes.clone());
         }
@@ -339,7 +349,7 @@ impl<O: Objects> Publication<'_, O> {
 }
 
 impl<O: Objects> Segments for Publication<'_, O> {
-    fn segment(&mut self, kind: Kind, _: FileId, number: u32) -> Result<Bytes> {
+    fn segment(&mut self, kind: SegmentKind, _: FileId, number: u32) -> Result<Bytes> {
         self.fetch(kind, number)
     }
 }
@@ -357,7 +367,7 @@ pub fn mend_lost(
     schema: &Schema,
     found: &mut RecoveredFile,
     read: &mut dyn FnMut(u32) -> Result<Option<Bytes>>,
-) -> Result<Vec<Sealed>> {
+) -> Result<Vec<SealedSegment>> {
     let layout = schema.layout()?;
     let (file, size) = (node.file, layout.record_bytes());
     let publication = Publication::open(objects, node)?;
@@ -367,14 +377,14 @@ pub fn mend_lost(
     for number in found.partial.iter().map(|partial| partial.number) {
         let theirs = match number.cmp(&full) {
             core::cmp::Ordering::Less => {
-                let bytes = publication.fetch(Kind::Data, number)?;
+                let bytes = publication.fetch(SegmentKind::Data, number)?;
                 let records = payload_of(layout, &bytes);
                 // A segment that is whole there takes the place of ours. Only where both have holes
                 // are records taken one by one.
                 if records.lost.is_empty() {
                     let first = layout.first_record(number);
                     taken.push(first..layout.first_record(number + 1));
-                    mended.push(Sealed { kind: Kind::Data, file, number, bytes });
+                    mended.push(SealedSegment { kind: SegmentKind::Data, file, number, bytes });
                     continue;
                 }
                 records
@@ -397,7 +407,7 @@ pub fn mend_lost(
     if !found.tail.lost.is_empty() && open <= full {
         let theirs = match open == full {
             true => end.tail,
-            false => payload_of(layout, &publication.fetch(Kind::Data, open)?),
+            false => payload_of(layout, &publication.fetch(SegmentKind::Data, open)?),
         };
         let places = found.tail.take_lost(&theirs, size);
         taken.extend(places.iter().map(|place| layout.numbers_of(open, place)));
@@ -423,7 +433,11 @@ fn subtract_ranges(numbers: &[Range<u64>], others: &[Range<u64>]) -> Vec<Range<u
     left
 }
 
-fn decode_tail(bytes: &Bytes, file: FileId, name: &str) -> Result<BTreeMap<(Kind, u32), Bytes>> {
+fn decode_tail(
+    bytes: &Bytes,
+    file: FileId,
+    name: &str,
+) -> Result<BTreeMap<(SegmentKind, u32), Bytes>> {
     let damaged = |what: &str| Error::damaged(name, what);
     if bytes.len() < TAIL_HEADER_BYTES || bytes[..4] != *TAIL_MAGIC {
         return Err(damaged("not a tail"));
@@ -434,7 +448,8 @@ fn decode_tail(bytes: &Bytes, file: FileId, name: &str) -> Result<BTreeMap<(Kind
     }
     let mut tail = BTreeMap::new();
     let mut rest = bytes.slice(TAIL_HEADER_BYTES..);
-    for (kind, first, count) in [(Kind::Data, word(8), word(12)), (Kind::Index, word(16), word(20))]
+    for (kind, first, count) in
+        [(SegmentKind::Data, word(8), word(12)), (SegmentKind::Index, word(16), word(20))]
     {
         for number in first..first.saturating_add(count) {
             if rest.len() < SEGMENT_BYTES {
@@ -478,7 +493,7 @@ mod tests {
         let name = tail_name(FileId(5), 1, 2);
         assert_eq!(check_tail(&tail.clone().freeze(), &name), Ok(1));
         let read = decode_tail(&tail.clone().freeze(), FileId(5), &name).unwrap();
-        assert_eq!(read.get(&(Kind::Data, 0)), Some(&open));
+        assert_eq!(read.get(&(SegmentKind::Data, 0)), Some(&open));
         for at in (0..tail.len()).step_by(7) {
             let mut flipped = tail.clone();
             flipped[at] ^= 4;

@@ -13,9 +13,9 @@ use bytes::Bytes;
 use crate::appender::{Appender, Resumption, summary_of};
 use crate::error::{Error, Result};
 use crate::index::{
-    Bound, Builder, Geometry, IndexView, Node, NodeSource, Summary, partition, summarise,
+    Bound, Builder, Geometry, IndexNode, IndexSummary, IndexView, NodeSource, partition, summarise,
 };
-use crate::layout::{FileId, Kind, Layout, SEGMENT_HEADER_BYTES, record_time};
+use crate::layout::{FileId, Layout, SEGMENT_HEADER_BYTES, SegmentKind, record_time};
 use crate::lost_records::{TailRecords, held_records, lost_ranges};
 use crate::schema::Schema;
 use crate::segment;
@@ -26,7 +26,7 @@ pub trait Segments {
     ///
     /// # Errors
     /// The reason why the segment cannot be read; [`Error::Damaged`] when no copy is whole.
-    fn segment(&mut self, kind: Kind, file: FileId, number: u32) -> Result<Bytes>;
+    fn segment(&mut self, kind: SegmentKind, file: FileId, number: u32) -> Result<Bytes>;
 
     /// Announces that these data segments will be read in order, so that a remote source can fetch
     /// them in advance.
@@ -37,7 +37,7 @@ pub trait Segments {
 
 /// The end of a file at one moment.
 #[derive(Clone, Debug)]
-pub struct Snapshot {
+pub struct FileEndSnapshot {
     /// The file.
     pub file: FileId,
     /// First record that is kept.
@@ -54,12 +54,12 @@ pub struct Snapshot {
     /// not state them.
     pub begins_ns: Arc<Vec<i64>>,
     /// Entries of the open index node.
-    pub entries: Arc<Vec<Summary>>,
+    pub entries: Arc<Vec<IndexSummary>>,
     /// Records of the open segment.
     pub tail: TailRecords,
 }
 
-impl Snapshot {
+impl FileEndSnapshot {
     /// The snapshot of a file as its primary holds the file.
     pub fn of(appender: &Appender, first: u64) -> Self {
         Self {
@@ -93,21 +93,21 @@ struct Nodes<'a> {
 }
 
 impl NodeSource for Nodes<'_> {
-    fn node(&mut self, number: u32) -> Result<Node> {
-        let bytes = self.segments.segment(Kind::Index, self.file, number)?;
-        Node::open(self.geometry, self.file, number, bytes)
+    fn node(&mut self, number: u32) -> Result<IndexNode> {
+        let bytes = self.segments.segment(SegmentKind::Index, self.file, number)?;
+        IndexNode::open(self.geometry, self.file, number, bytes)
     }
 }
 
 /// Reads of one file at one moment.
 pub struct Reader<'a> {
-    at: &'a Snapshot,
+    at: &'a FileEndSnapshot,
     segments: &'a mut dyn Segments,
 }
 
 impl<'a> Reader<'a> {
     /// A reader over this snapshot.
-    pub fn new(at: &'a Snapshot, segments: &'a mut dyn Segments) -> Self {
+    pub fn new(at: &'a FileEndSnapshot, segments: &'a mut dyn Segments) -> Self {
         Self { at, segments }
     }
 
@@ -116,7 +116,7 @@ impl<'a> Reader<'a> {
         if segment >= self.at.full_segments() {
             return Ok(self.at.tail.clone());
         }
-        let bytes = self.segments.segment(Kind::Data, self.at.file, segment)?;
+        let bytes = self.segments.segment(SegmentKind::Data, self.at.file, segment)?;
         Ok(payload_of(self.at.layout, &bytes))
     }
 
@@ -266,14 +266,18 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// As [`records`](Self::records).
-    pub fn summary(&mut self, numbers: Range<u64>, schema: &Schema) -> Result<Option<Summary>> {
+    pub fn summary(
+        &mut self,
+        numbers: Range<u64>,
+        schema: &Schema,
+    ) -> Result<Option<IndexSummary>> {
         let per_segment = self.at.layout.records_per_segment();
         let fields: Vec<_> = schema.aggregates().cloned().collect();
         let whole_first = numbers.start.div_ceil(per_segment);
         let whole_end = (numbers.end / per_segment).min(u64::from(self.at.full_segments()));
         let layout = self.at.layout;
-        let mut all: Option<Summary> = None;
-        let mut take = |part: Summary| match &mut all {
+        let mut all: Option<IndexSummary> = None;
+        let mut take = |part: IndexSummary| match &mut all {
             Some(all) => all.merge(&part),
             None => all = Some(part),
         };
@@ -320,7 +324,12 @@ pub(crate) fn payload_of(layout: Layout, bytes: &Bytes) -> TailRecords {
 }
 
 /// The number of records from this slot of a segment on that are not lost.
-fn held_from(at: &Snapshot, segment: u32, payload: &TailRecords, slot: usize) -> Result<usize> {
+fn held_from(
+    at: &FileEndSnapshot,
+    segment: u32,
+    payload: &TailRecords,
+    slot: usize,
+) -> Result<usize> {
     let size = at.layout.record_bytes();
     let found = payload.held_ranges(size).find(|range| range.contains(&slot));
     if let Some(range) = found {
@@ -349,7 +358,7 @@ pub fn resume(
     records: u64,
     tail: impl Into<TailRecords>,
     segments: &mut dyn Segments,
-    rebuilt: &mut Vec<crate::segment::Sealed>,
+    rebuilt: &mut Vec<crate::segment::SealedSegment>,
 ) -> Result<Resumption> {
     let tail = tail.into();
     let (layout, geometry) = (schema.layout()?, schema.geometry()?);
@@ -373,12 +382,17 @@ pub fn resume(
         let payload = read_kept(segments, layout, file, number)?;
         let entry = match payload.is_empty() {
             false => summary_of(&payload, layout, &fields),
-            true => Summary::of_nothing(last_ns, fields.len()),
+            true => IndexSummary::of_nothing(last_ns, fields.len()),
         };
         last_ns = entry.max_ns;
         let number = index.nodes();
         if let Some(bytes) = index.push(entry, file, token) {
-            rebuilt.push(crate::segment::Sealed { kind: Kind::Index, file, number, bytes });
+            rebuilt.push(crate::segment::SealedSegment {
+                kind: SegmentKind::Index,
+                file,
+                number,
+                bytes,
+            });
         }
     }
     if let Some(last) = tail.bytes.rchunks_exact(layout.record_bytes()).next() {
@@ -394,7 +408,7 @@ fn read_kept(
     file: FileId,
     number: u32,
 ) -> Result<Bytes> {
-    match segments.segment(Kind::Data, file, number) {
+    match segments.segment(SegmentKind::Data, file, number) {
         Ok(bytes) => {
             let payload = payload_of(layout, &bytes);
             Ok(held_records(&payload.bytes, layout.record_bytes(), &payload.lost))

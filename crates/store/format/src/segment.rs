@@ -14,7 +14,7 @@
 use bytes::Bytes;
 
 use crate::error::{Error, Result};
-use crate::layout::{FileId, Kind, SEGMENT_BYTES, SEGMENT_HEADER_BYTES};
+use crate::layout::{FileId, SEGMENT_BYTES, SEGMENT_HEADER_BYTES, SegmentKind};
 
 /// First bytes of every segment.
 pub const MAGIC: [u8; 4] = *b"EFSG";
@@ -25,7 +25,7 @@ pub const VERSION: u8 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {
     /// Kind of the contents.
-    pub kind: Kind,
+    pub kind: SegmentKind,
     /// Bytes of one record or index entry.
     pub entry_bytes: u16,
     /// The file of the segment.
@@ -100,7 +100,7 @@ pub fn header(bytes: &[u8]) -> Option<SegmentHeader> {
     }
     let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
     Some(SegmentHeader {
-        kind: Kind::from_letter(bytes[5])?,
+        kind: SegmentKind::from_letter(bytes[5])?,
         entry_bytes: u16::from_le_bytes([bytes[6], bytes[7]]),
         file: FileId(u64::from_le_bytes(bytes[8..16].try_into().expect("eight bytes"))),
         number: word(16),
@@ -113,7 +113,7 @@ pub fn header(bytes: &[u8]) -> Option<SegmentHeader> {
 ///
 /// # Errors
 /// As [`open`]; [`Error::Damaged`] for a whole segment at the wrong place.
-pub fn expect(bytes: &[u8], kind: Kind, file: FileId, number: u32) -> Result<SegmentHeader> {
+pub fn expect(bytes: &[u8], kind: SegmentKind, file: FileId, number: u32) -> Result<SegmentHeader> {
     let place = format!("segment {number} of {}-{file}", kind.letter());
     let header = open(bytes, &place)?;
     if (header.kind, header.file, header.number) != (kind, file, number) {
@@ -125,9 +125,9 @@ pub fn expect(bytes: &[u8], kind: Kind, file: FileId, number: u32) -> Result<Seg
 
 /// A full segment, which does not change any more.
 #[derive(Clone, Debug)]
-pub struct Sealed {
+pub struct SealedSegment {
     /// Kind of the contents.
-    pub kind: Kind,
+    pub kind: SegmentKind,
     /// The file of the segment.
     pub file: FileId,
     /// Its number.
@@ -142,7 +142,7 @@ mod tests {
 
     fn sample() -> (SegmentHeader, Vec<u8>) {
         let header = SegmentHeader {
-            kind: Kind::Data,
+            kind: SegmentKind::Data,
             entry_bytes: 16,
             file: FileId(5),
             number: 9,
@@ -157,9 +157,9 @@ mod tests {
     #[test]
     fn a_segment_reads_back() {
         let (header, bytes) = sample();
-        assert_eq!(expect(&bytes, Kind::Data, FileId(5), 9), Ok(header));
-        assert!(expect(&bytes, Kind::Data, FileId(5), 8).is_err());
-        assert!(expect(&bytes, Kind::Index, FileId(5), 9).is_err());
+        assert_eq!(expect(&bytes, SegmentKind::Data, FileId(5), 9), Ok(header));
+        assert!(expect(&bytes, SegmentKind::Data, FileId(5), 8).is_err());
+        assert!(expect(&bytes, SegmentKind::Index, FileId(5), 9).is_err());
     }
 
     #[test]

@@ -37,11 +37,11 @@ use evenfall_core::{Disk, StorageError};
 use crate::error::{Error, Result};
 use crate::journal::{self, Batch, Origin};
 use crate::layout::{
-    CHUNK_BYTES, DataChunk, FileId, Kind, Layout, RESERVE, SEGMENT_BYTES, SEGMENTS_PER_CHUNK,
-    chunk_name, journal_name, segment_place,
+    CHUNK_BYTES, DataChunk, FileId, Layout, RESERVE, SEGMENT_BYTES, SEGMENTS_PER_CHUNK,
+    SegmentKind, chunk_name, journal_name, segment_place,
 };
 use crate::lost_records::TailRecords;
-use crate::segment::{self, Sealed};
+use crate::segment::{self, SealedSegment};
 
 /// Spare journal files. While one journal is written, the previous one waits for a sync of its
 /// chunks, and the next must exist already.
@@ -117,9 +117,9 @@ impl Shelf {
 /// to its number of files.
 #[derive(Debug, Default)]
 struct Chunks {
-    bytes: BTreeMap<(Kind, FileId, u32), u64>,
+    bytes: BTreeMap<(SegmentKind, FileId, u32), u64>,
     /// Bytes on the disk of the chunks that are in columns.
-    columnar: BTreeMap<(Kind, FileId, u32), u64>,
+    columnar: BTreeMap<(SegmentKind, FileId, u32), u64>,
     /// Bytes of all chunks on the disk. The counter is shared, so that readers of it do not wait
     /// for a working volume.
     total: Arc<AtomicU64>,
@@ -127,13 +127,13 @@ struct Chunks {
 
 impl Chunks {
     /// The chunk reaches this far at least.
-    fn reach(&mut self, chunk: (Kind, FileId, u32), end: u64) {
+    fn reach(&mut self, chunk: (SegmentKind, FileId, u32), end: u64) {
         let known = self.bytes.entry(chunk).or_default();
         self.total.fetch_add(end.saturating_sub(*known), Relaxed);
         *known = end.max(*known);
     }
 
-    fn remove(&mut self, chunk: (Kind, FileId, u32)) {
+    fn remove(&mut self, chunk: (SegmentKind, FileId, u32)) {
         let bytes = self.bytes.remove(&chunk).unwrap_or(0);
         let bytes = self.columnar.remove(&chunk).unwrap_or(bytes);
         self.total.fetch_sub(bytes, Relaxed);
@@ -141,7 +141,7 @@ impl Chunks {
 
     /// The chunk is in columns and takes this many bytes.
     fn shrink(&mut self, of: DataChunk, stored: u64) {
-        let chunk = (Kind::Data, of.file, of.number);
+        let chunk = (SegmentKind::Data, of.file, of.number);
         let Some(raw) = self.bytes.get(&chunk).copied() else { return };
         let before = self.columnar.insert(chunk, stored).unwrap_or(raw);
         self.total.fetch_add(stored, Relaxed);
@@ -150,7 +150,7 @@ impl Chunks {
 
     /// Numbers of the segments from this one on, up to the end of the last chunk on the disk.
     /// Chunks that are missing in front of the first one are elsewhere.
-    fn segments(&self, kind: Kind, file: FileId, first: u32) -> Range<u32> {
+    fn segments(&self, kind: SegmentKind, file: FileId, first: u32) -> Range<u32> {
         let from = segment_place(first).0;
         let mut chunks = self.bytes.range((kind, file, from)..=(kind, file, u32::MAX));
         let Some(((_, _, begin), _)) = chunks.clone().next() else { return first..first };
@@ -162,7 +162,7 @@ impl Chunks {
     }
 
     /// The chunks of a file from this chunk on.
-    fn of(&self, kind: Kind, file: FileId, first: u32) -> impl Iterator<Item = u32> + '_ {
+    fn of(&self, kind: SegmentKind, file: FileId, first: u32) -> impl Iterator<Item = u32> + '_ {
         self.bytes.range((kind, file, first)..=(kind, file, u32::MAX)).map(|(at, _)| at.2)
     }
 }
@@ -190,22 +190,22 @@ pub struct Volume<D> {
     files: BTreeMap<FileId, Shelf>,
     chunks: Chunks,
     /// Segments that are written and not synced.
-    unsynced: Vec<Sealed>,
+    unsynced: Vec<SealedSegment>,
     /// Segments that were written before the running sync began. The next field holds how far each
     /// file was written at that time.
-    flushing: Vec<Sealed>,
+    flushing: Vec<SealedSegment>,
     reached: Vec<(FileId, u64)>,
     /// Full segments that are in journals and memory alone, chunk by chunk. Within a file, what is
     /// held is behind everything that is written.
-    held: BTreeMap<DataChunk, Vec<Sealed>>,
+    held: BTreeMap<DataChunk, Vec<SealedSegment>>,
     /// Bytes of these segments, for readers that do not wait for a working volume.
     held_bytes: Arc<AtomicU64>,
     /// Segments of chunks that are on the disk in columns, which are synced. The next flush gives
     /// these segments back, and they leave memory then.
-    sealed: Vec<Sealed>,
+    sealed: Vec<SealedSegment>,
     /// Segments of `sealed` that were there when the running flush began. This flush gives them
     /// back.
-    releasing: Vec<Sealed>,
+    releasing: Vec<SealedSegment>,
     /// Files with synced chunks in columns of which no journal states yet that they are synced.
     unstated: BTreeSet<FileId>,
     /// Whether a sync has failed since, so that all of `unsynced` must be written again.
@@ -418,8 +418,8 @@ impl<D: Disk> Volume<D> {
     ///
     /// # Errors
     /// `Error::Storage`; the segment is kept and written again by the next flush.
-    pub fn write(&mut self, sealed: Sealed) -> Result<()> {
-        if sealed.kind == Kind::Data && !self.files.contains_key(&sealed.file) {
+    pub fn write(&mut self, sealed: SealedSegment) -> Result<()> {
+        if sealed.kind == SegmentKind::Data && !self.files.contains_key(&sealed.file) {
             let header = segment::expect(&sealed.bytes, sealed.kind, sealed.file, sealed.number)?;
             let (record_bytes, token) = (header.entry_bytes, header.token);
             self.register(Origin { file: sealed.file, record_bytes, token });
@@ -437,8 +437,8 @@ impl<D: Disk> Volume<D> {
         Ok(())
     }
 
-    fn mark_written(&mut self, sealed: &Sealed) {
-        if let (Kind::Data, Some(shelf)) = (sealed.kind, self.files.get_mut(&sealed.file)) {
+    fn mark_written(&mut self, sealed: &SealedSegment) {
+        if let (SegmentKind::Data, Some(shelf)) = (sealed.kind, self.files.get_mut(&sealed.file)) {
             let layout = Layout::new(usize::from(shelf.origin.record_bytes));
             let per_segment = layout.map_or(0, Layout::records_per_segment);
             shelf.written = shelf.written.max((u64::from(sealed.number) + 1) * per_segment);
@@ -449,7 +449,7 @@ impl<D: Disk> Volume<D> {
     ///
     /// # Errors
     /// `Error::Storage`; all of them stay, and the next flush writes them again first.
-    pub fn flush(&mut self) -> Result<Vec<Sealed>> {
+    pub fn flush(&mut self) -> Result<Vec<SealedSegment>> {
         self.begin_flush()?;
         let synced = self.disk.sync_all();
         self.end_flush(synced.map_err(Into::into))
@@ -481,7 +481,7 @@ impl<D: Disk> Volume<D> {
     ///
     /// # Errors
     /// The error of the sync.
-    pub fn end_flush(&mut self, synced: Result<()>) -> Result<Vec<Sealed>> {
+    pub fn end_flush(&mut self, synced: Result<()>) -> Result<Vec<SealedSegment>> {
         let mut flushed = std::mem::take(&mut self.flushing);
         let mut released = std::mem::take(&mut self.releasing);
         let reached = std::mem::take(&mut self.reached);
@@ -514,7 +514,7 @@ impl<D: Disk> Volume<D> {
     ///
     /// # Errors
     /// `Error::Storage`; nothing that was promised is lost, and it may be called again.
-    pub fn checkpoint(&mut self, tails: &mut Tails) -> Result<Vec<Sealed>> {
+    pub fn checkpoint(&mut self, tails: &mut Tails) -> Result<Vec<SealedSegment>> {
         self.begin_checkpoint()?;
         let synced = self.disk.sync_all();
         let flushed = self.end_flush(synced.map_err(Into::into))?;
@@ -621,7 +621,7 @@ impl<D: Disk> Volume<D> {
     ///
     /// # Errors
     /// As [`checkpoint`](Self::checkpoint).
-    pub fn close(&mut self, tails: &mut Tails) -> Result<Vec<Sealed>> {
+    pub fn close(&mut self, tails: &mut Tails) -> Result<Vec<SealedSegment>> {
         self.ends.extend(self.files.keys().map(|file| (*file, u64::MAX)));
         // One journal stays. Its file has no remains of an earlier journal.
         self.retire(false);
@@ -641,7 +641,7 @@ impl<D: Disk> Volume<D> {
     ///
     /// # Errors
     /// `Error::Damaged`, `Error::Version`, `Error::Storage`.
-    pub fn read(&self, kind: Kind, file: FileId, number: u32) -> Result<Option<Bytes>> {
+    pub fn read(&self, kind: SegmentKind, file: FileId, number: u32) -> Result<Option<Bytes>> {
         read_segment(&self.disk, kind, file, number)
     }
 
@@ -651,7 +651,7 @@ impl<D: Disk> Volume<D> {
     ///
     /// # Errors
     /// `Error::Storage`.
-    pub fn truncate(&mut self, kind: Kind, file: FileId, number: u32) -> Result<()> {
+    pub fn truncate(&mut self, kind: SegmentKind, file: FileId, number: u32) -> Result<()> {
         let (first, _) = segment_place(number);
         for chunk in self.chunks.of(kind, file, first) {
             let name = chunk_name(kind, file, chunk);
@@ -687,7 +687,7 @@ impl<D: Disk> Volume<D> {
         self.forget_held(file)?;
         self.unsynced.retain(|sealed| sealed.file != file);
         self.flushing.retain(|sealed| sealed.file != file);
-        for kind in [Kind::Data, Kind::Index] {
+        for kind in [SegmentKind::Data, SegmentKind::Index] {
             for chunk in self.chunks.of(kind, file, 0).collect::<Vec<_>>() {
                 self.disk.remove(&chunk_name(kind, file, chunk))?;
                 self.chunks.remove((kind, file, chunk));
@@ -711,8 +711,8 @@ impl<D: Disk> Volume<D> {
         if !self.state_behind(file, segments, Self::commit_to_make_room)? {
             return Ok(false);
         }
-        self.disk.remove(&chunk_name(Kind::Data, file, chunk))?;
-        self.chunks.remove((Kind::Data, file, chunk));
+        self.disk.remove(&chunk_name(SegmentKind::Data, file, chunk))?;
+        self.chunks.remove((SegmentKind::Data, file, chunk));
         self.keep_reserve();
         Ok(true)
     }
@@ -768,7 +768,7 @@ pub fn pieces(origin: Origin, first: u64, records: &[u8]) -> impl Iterator<Item 
     parts.map(move |(at, part)| (first + (at * count) as u64, part))
 }
 
-fn put(disk: &impl Disk, sealed: &Sealed) -> Result<()> {
+fn put(disk: &impl Disk, sealed: &SealedSegment) -> Result<()> {
     let (chunk, offset) = segment_place(sealed.number);
     let name = chunk_name(sealed.kind, sealed.file, chunk);
     Ok(disk.write(&name, offset, &sealed.bytes)?)
@@ -780,7 +780,7 @@ fn put(disk: &impl Disk, sealed: &Sealed) -> Result<()> {
 /// `Error::Damaged`, `Error::Version`, `Error::Storage`.
 pub fn read_segment(
     disk: &impl Disk,
-    kind: Kind,
+    kind: SegmentKind,
     file: FileId,
     number: u32,
 ) -> Result<Option<Bytes>> {

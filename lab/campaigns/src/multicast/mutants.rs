@@ -133,12 +133,12 @@ impl Alteration<Node> for Mutation {
         let kind = arrival.datagram.get(KIND_OFFSET).copied();
         match (mutant, node) {
             (Mutant::ForgetsToReparent, Node::Receiver(_) | Node::Relay(_))
-                if kind == Some(wire::Kind::Assign as u8) =>
+                if kind == Some(wire::DatagramKind::Assign as u8) =>
             {
                 (!core::mem::replace(&mut self.placed, true)).then_some(arrival)
             }
             (Mutant::BelievesForgedReport, Node::Root(_))
-                if kind == Some(wire::Kind::Report as u8) =>
+                if kind == Some(wire::DatagramKind::Report as u8) =>
             {
                 let mut bytes = arrival.datagram.to_vec();
                 if let Some(byte) = bytes.get_mut(REPORT_RELEASED + 2) {
@@ -148,7 +148,7 @@ impl Alteration<Node> for Mutation {
                 Some(arrival)
             }
             (Mutant::ServesTheSlowFirst, Node::Relay(_))
-                if kind == Some(wire::Kind::Nack as u8) =>
+                if kind == Some(wire::DatagramKind::Nack as u8) =>
             {
                 self.starved = STARVED;
                 Some(arrival)
@@ -185,10 +185,13 @@ impl Alteration<Node> for Mutation {
 
     fn sends(&mut self, transmit: &mut Transmit) -> bool {
         let kind = transmit.head.as_slice().get(KIND_OFFSET).copied();
-        if self.mutant == Some(Mutant::ReportsTooMuch) && kind == Some(wire::Kind::Report as u8) {
+        if self.mutant == Some(Mutant::ReportsTooMuch)
+            && kind == Some(wire::DatagramKind::Report as u8)
+        {
             transmit.body = Bytes::from([&transmit.body[..], &[0; 1_500]].concat());
         }
-        if self.mutant == Some(Mutant::MarsSignatures) && kind == Some(wire::Kind::Signature as u8)
+        if self.mutant == Some(Mutant::MarsSignatures)
+            && kind == Some(wire::DatagramKind::Signature as u8)
         {
             transmit.body = mar_signature(&transmit.body);
         }
@@ -199,7 +202,7 @@ impl Alteration<Node> for Mutation {
         if self.broken && transmit.class == TrafficClass::Live {
             return false;
         }
-        self.mutant != Some(Mutant::ForgetsRepair) || kind != Some(wire::Kind::Nack as u8)
+        self.mutant != Some(Mutant::ForgetsRepair) || kind != Some(wire::DatagramKind::Nack as u8)
     }
 
     fn event(&mut self, event: NodeEvent, out: &mut VecDeque<NodeEvent>) {

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use evenfall_core::node_keys::run_key_id;
 use evenfall_core::{Arrival, MasterKey, Prng, SharedKey, Timestamp};
 use evenfall_multicast_machine::forging::forge;
-use evenfall_multicast_machine::wire::{self, Kind};
+use evenfall_multicast_machine::wire::{self, DatagramKind};
 use evenfall_sim::Altered;
 
 use super::mutants::Mutation;
@@ -68,7 +68,8 @@ impl OldKeyAttack {
         let Ok(genuine) = wire::parse(&arrival.datagram) else { return arrival };
         let fixed = genuine.fixed;
         let generation = (2..u32::from(u8::MAX)).find(|n| run_key_id(*n) == fixed.key_id);
-        let Some(generation) = generation.filter(|_| fixed.kind == Kind::Data && fixed.count > 0)
+        let Some(generation) =
+            generation.filter(|_| fixed.kind == DatagramKind::Data && fixed.count > 0)
         else {
             return arrival;
         };

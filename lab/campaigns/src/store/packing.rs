@@ -29,7 +29,7 @@ use evenfall_store_format::messages::parts::{
     split_own_time,
 };
 use evenfall_store_format::segment::{self, SegmentHeader};
-use evenfall_store_format::{Error, FileId, Kind, Result, Schema};
+use evenfall_store_format::{Error, FileId, Result, Schema, SegmentKind};
 
 const HEAD_BYTES: usize = 24;
 const TOKENS_BYTES: usize = 4 * SEGMENTS_PER_CHUNK as usize;
@@ -130,7 +130,7 @@ impl ChunkCodec for Packing {
         let mut rows = Vec::with_capacity(CHUNK_BYTES);
         for (slot, part) in (0..SEGMENTS_PER_CHUNK).zip(bytes.chunks_exact(SEGMENT_BYTES)) {
             let number = chunk.first_segment() + slot;
-            let header = segment::expect(part, Kind::Data, chunk.file, number)?;
+            let header = segment::expect(part, SegmentKind::Data, chunk.file, number)?;
             if header.count != u32::from(count) {
                 return Ok(None);
             }
@@ -168,7 +168,7 @@ impl ChunkCodec for Packing {
             let mut part = vec![0; SEGMENT_BYTES];
             part[SEGMENT_HEADER_BYTES..][..rows.len()].copy_from_slice(rows);
             let header = SegmentHeader {
-                kind: Kind::Data,
+                kind: SegmentKind::Data,
                 entry_bytes: half(20),
                 file: FileId(u64::from_le_bytes(long(8))),
                 number: word(16) * SEGMENTS_PER_CHUNK + slot,

@@ -9,7 +9,8 @@ use evenfall_sim::SimObjects;
 use evenfall_store_format::index::Geometry;
 use evenfall_store_format::layout::{SEGMENT_BYTES, chunk_name, segment_place};
 use evenfall_store_format::{
-    Appender, ColumnDisk, Error, FileId, Kind, Reader, Result, Sealed, Segments, Snapshot, Volume,
+    Appender, ColumnDisk, Error, FileEndSnapshot, FileId, Reader, Result, SealedSegment,
+    SegmentKind, Segments, Volume,
 };
 
 use super::Hand;
@@ -44,17 +45,17 @@ fn read_held(
 pub(super) struct Local<'a> {
     pub appender: Option<&'a Appender>,
     pub volume: &'a Volume<ColumnDisk<Hand>>,
-    pub waiting: &'a VecDeque<Sealed>,
+    pub waiting: &'a VecDeque<SealedSegment>,
     pub objects: &'a SimObjects,
 }
 
 impl Segments for Local<'_> {
-    fn segment(&mut self, kind: Kind, file: FileId, number: u32) -> Result<Bytes> {
-        let kept = self.appender.filter(|_| kind == Kind::Data);
+    fn segment(&mut self, kind: SegmentKind, file: FileId, number: u32) -> Result<Bytes> {
+        let kept = self.appender.filter(|_| kind == SegmentKind::Data);
         if let Some(bytes) = kept.and_then(|appender| appender.unsynced_segment(number)) {
             return Ok(bytes);
         }
-        let is_it = |s: &&Sealed| (s.kind, s.file, s.number) == (kind, file, number);
+        let is_it = |s: &&SealedSegment| (s.kind, s.file, s.number) == (kind, file, number);
         if let Some(sealed) = self.waiting.iter().find(is_it) {
             return Ok(sealed.bytes.clone());
         }
@@ -77,7 +78,7 @@ impl Segments for Local<'_> {
 pub(super) struct Patient<'a>(pub &'a mut dyn Segments);
 
 impl Segments for Patient<'_> {
-    fn segment(&mut self, kind: Kind, file: FileId, number: u32) -> Result<Bytes> {
+    fn segment(&mut self, kind: SegmentKind, file: FileId, number: u32) -> Result<Bytes> {
         retry(|| self.0.segment(kind, file, number))
     }
 }
@@ -127,7 +128,7 @@ pub(super) fn retry<T>(mut act: impl FnMut() -> Result<T>) -> Result<T> {
 /// Reads every record, by a query of the index over all times, or by their numbers when records are
 /// lost. The bytes of lost segments and of missing records are zeros. All other records are read.
 pub(super) fn everything(
-    at: &Snapshot,
+    at: &FileEndSnapshot,
     segments: &mut dyn Segments,
     lost: &BTreeSet<u32>,
     missing: &[Range<u64>],

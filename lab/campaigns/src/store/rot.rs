@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use evenfall_core::{Disk as _, Prng};
-use evenfall_store_format::Kind;
+use evenfall_store_format::SegmentKind;
 use evenfall_store_format::columnar::columnar_name;
 use evenfall_store_format::journal::{
     Batch, COMMIT_BYTES, FRAME_BYTES, Frame, HEADER_BYTES, ScannedCommit, scan_commits,
@@ -70,7 +70,7 @@ impl Scene {
         let number = self.prng.below(u64::from(full) - 1) as u32;
         let (chunk, offset) = segment_place(number);
         let byte = offset + self.prng.below(SEGMENT_BYTES as u64);
-        if self.disk.rot_byte(&chunk_name(Kind::Data, file, chunk), byte) {
+        if self.disk.rot_byte(&chunk_name(SegmentKind::Data, file, chunk), byte) {
             stream.lost.insert(number);
             self.outcome.rotten += 1;
         } else if (chunk + 1) * SEGMENTS_PER_CHUNK < full
@@ -165,7 +165,7 @@ impl Scene {
         let heals = self.mutant != Some(Mutant::HealsNothing);
         if node.records > 0 && !found.lost.is_empty() && heals {
             let (volume, objects) = (&self.volume, PatientObjects(&self.objects));
-            let mut read = |number| volume.read(Kind::Data, node.file, number);
+            let mut read = |number| volume.read(SegmentKind::Data, node.file, number);
             let healed = retry(|| mend_lost(&objects, node, &schema, found, &mut read));
             for sealed in healed.map_err(|error| broken(Check::Published, error))? {
                 self.volume.write(sealed).map_err(works)?;

@@ -8,8 +8,8 @@ use evenfall_sim::{DiskFaults, SimDisk};
 use evenfall_store_format::journal::{Batch, Origin};
 use evenfall_store_format::reader::resume;
 use evenfall_store_format::{
-    Appender, Error, FileId, Kind, Result, Sealed, Segments, Snapshot, TailRecords, Volume,
-    VolumeConfig,
+    Appender, Error, FileEndSnapshot, FileId, Result, SealedSegment, SegmentKind, Segments,
+    TailRecords, Volume, VolumeConfig,
 };
 
 use super::{Broken, Check, Hand, Mutant, Stream, broken, everything, works};
@@ -24,10 +24,10 @@ struct OnDisk<'a> {
 }
 
 impl Segments for OnDisk<'_> {
-    fn segment(&mut self, kind: Kind, file: FileId, number: u32) -> Result<bytes::Bytes> {
+    fn segment(&mut self, kind: SegmentKind, file: FileId, number: u32) -> Result<bytes::Bytes> {
         let kept = self.appender.and_then(|appender| match kind {
-            Kind::Data => appender.unsynced_segment(number),
-            Kind::Index => appender.unsynced_node(number),
+            SegmentKind::Data => appender.unsynced_segment(number),
+            SegmentKind::Index => appender.unsynced_node(number),
         });
         if let Some(bytes) = kept {
             return Ok(bytes);
@@ -143,12 +143,12 @@ impl Second {
         }
     }
 
-    fn release(&mut self, flushed: &[Sealed]) {
+    fn release(&mut self, flushed: &[SealedSegment]) {
         for sealed in flushed {
             let copy = &mut self.copies[sealed.file.0 as usize];
             match sealed.kind {
-                Kind::Data => copy.release(sealed.number),
-                Kind::Index => copy.release_node(sealed.number),
+                SegmentKind::Data => copy.release(sealed.number),
+                SegmentKind::Index => copy.release_node(sealed.number),
             }
         }
     }
@@ -179,14 +179,14 @@ impl Second {
             let start = resume(file, token, &schema, records, tail, &mut segments, &mut rebuilt);
             let start = start.map_err(works)?;
             self.volume.register(Origin { file, record_bytes: schema.record_bytes, token });
-            self.volume.truncate(Kind::Index, file, start.index.nodes()).map_err(works)?;
+            self.volume.truncate(SegmentKind::Index, file, start.index.nodes()).map_err(works)?;
             for one in rebuilt {
                 self.volume.write(one).map_err(works)?;
             }
             self.copies[at] = Appender::resume(file, token, schema, start).map_err(works)?;
             let appender = Some(&self.copies[at]);
             let mut segments = OnDisk { volume: &self.volume, appender };
-            let at_end = Snapshot::of(&self.copies[at], 0);
+            let at_end = FileEndSnapshot::of(&self.copies[at], 0);
             let there = everything(&at_end, &mut segments, &BTreeSet::new(), &[]).map_err(works)?;
             stream.check_messages(0, &there, &BTreeSet::new(), 0, self.mutant)?;
             if !stream.truth.starts_with(&there) {

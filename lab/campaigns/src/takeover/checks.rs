@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_multicast_machine::ReceiverEvent;
-use evenfall_multicast_machine::wire::{self, Kind};
+use evenfall_multicast_machine::wire::{self, DatagramKind};
 use evenfall_sim::{NodeIndex, Packet, Run, Seen, SimTime, Violation, named_variants};
 
 use super::FEED_UNTIL;
@@ -235,7 +235,7 @@ impl Checks {
         }
         let epoch = u32::from_le_bytes(word(datagram, EPOCH));
         match datagram[KIND] {
-            kind if kind == Kind::Data as u8 || kind == Kind::Signature as u8 => {
+            kind if kind == DatagramKind::Data as u8 || kind == DatagramKind::Signature as u8 => {
                 let sequence = u64::from_le_bytes(word(datagram, SEQUENCE));
                 if sequence >= self.agreed {
                     let what = format!("frame {sequence} leaves when {} is agreed", self.agreed);
@@ -250,7 +250,7 @@ impl Checks {
                     self.fail(Check::Nonce, packet.at, packet.from, what);
                 }
             }
-            kind if kind == Kind::Assigned as u8 => {
+            kind if kind == DatagramKind::Assigned as u8 => {
                 let obeyed = self.obeyed.entry(packet.from).or_default();
                 let before = core::mem::replace(obeyed, epoch.max(*obeyed));
                 if epoch < before {

@@ -10,7 +10,7 @@ use evenfall_core::{
     Arrival, Destination, GroupId, Head, NodeId, Timestamp, TrafficClass, Transmit,
 };
 use evenfall_multicast_machine::ReceiverEvent;
-use evenfall_multicast_machine::wire::{self, HEADER_BYTES, Kind};
+use evenfall_multicast_machine::wire::{self, DatagramKind, HEADER_BYTES};
 use evenfall_multicast_sessions::FeedEntry;
 use evenfall_multicast_sessions::producer::NumberedRange;
 use evenfall_multicast_sessions::producer::wire::{
@@ -251,7 +251,7 @@ impl Alteration<Actor> for Wrong {
         let head = transmit.head.as_slice();
         let is_overlay = head.starts_with(&wire::MAGIC.to_le_bytes());
         let kind = head.get(KIND).copied().filter(|_| is_overlay);
-        let is = |of: Kind| kind == Some(of as u8);
+        let is = |of: DatagramKind| kind == Some(of as u8);
         match self.mutant {
             Mutant::SendsAtOnce if self.is_root() && !is_overlay => {
                 if let Some(early) = to_the_tree(transmit).filter(|_| self.strikes()) {
@@ -263,11 +263,13 @@ impl Alteration<Actor> for Wrong {
                 return self.node.0 == 0 || self.now.since(joined) < VOTES;
             }
             Mutant::StampsRepairAnew
-                if self.is_root() && is(Kind::Data) && transmit.class == TrafficClass::Repair =>
+                if self.is_root()
+                    && is(DatagramKind::Data)
+                    && transmit.class == TrafficClass::Repair =>
             {
                 with_head(transmit, |head| head[ORIGIN] ^= 1);
             }
-            Mutant::MarsSignatures if self.is_root() && is(Kind::Signature) => {
+            Mutant::MarsSignatures if self.is_root() && is(DatagramKind::Signature) => {
                 transmit.body = mar_signature(&transmit.body);
             }
             Mutant::KeepsTheEpoch if self.is_root() && is_overlay => {
@@ -275,7 +277,7 @@ impl Alteration<Actor> for Wrong {
                     head[EPOCH].copy_from_slice(&super::EPOCH.to_le_bytes());
                 });
             }
-            Mutant::ObeysTheOld if is(Kind::Assigned) => {
+            Mutant::ObeysTheOld if is(DatagramKind::Assigned) => {
                 let epoch = head[EPOCH].try_into().unwrap_or_default();
                 let first = *self.first_epoch.get_or_insert(epoch);
                 self.count += 1;
@@ -283,7 +285,7 @@ impl Alteration<Actor> for Wrong {
                     with_head(transmit, |head| head[EPOCH].copy_from_slice(&first));
                 }
             }
-            Mutant::SeeksLate if is(Kind::Join) => {
+            Mutant::SeeksLate if is(DatagramKind::Join) => {
                 // The first joins, before the feed begins, are in time.
                 let joined = *self.joined.get_or_insert(self.now);
                 if self.now.since(joined) > FIRST {
@@ -297,7 +299,7 @@ impl Alteration<Actor> for Wrong {
                 let says = ProduceRequest::decode(&transmit.body).is_ok_and(|say| say.is_end);
                 return !(says && transmit.head.as_slice().starts_with(&letter::MAGIC));
             }
-            Mutant::ReportsToTheFirst if is(Kind::Report) => {
+            Mutant::ReportsToTheFirst if is(DatagramKind::Report) => {
                 let roots = (0..super::ROOTS).map(|root| NodeIndex(root).address());
                 if roots.map(Destination::One).any(|root| root == transmit.to) {
                     transmit.to = Destination::One(NodeIndex(0).address());

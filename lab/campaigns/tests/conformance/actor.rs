@@ -9,7 +9,7 @@ use evenfall_core::{
     Arrival, Clock, ClockReading, Format, ForwardCounters, ForwardId, Hedging, Install, Machine,
     Malformed, MasterKey, NodeId, Sent, Timestamp, TrafficClass, Transmit,
 };
-use evenfall_multicast_machine::wire::{self, Kind};
+use evenfall_multicast_machine::wire::{self, DatagramKind};
 use evenfall_multicast_machine::{
     Config, Mode, PublishError, ReceiverEvent, Release, RootEvent, SharedKey,
 };
@@ -251,7 +251,7 @@ impl Actor {
         // The shim drops every copy of the frame. Otherwise the hedged copy would arrive, and
         // repair would not be tested.
         let dropped = wire::parse(&arrival.datagram).is_ok_and(|d| {
-            let live = d.fixed.kind == Kind::Data && d.fixed.class == TrafficClass::Live;
+            let live = d.fixed.kind == DatagramKind::Data && d.fixed.class == TrafficClass::Live;
             live && d.fixed.sequence.is_multiple_of(every)
         });
         self.outcome.dropped += u64::from(dropped);

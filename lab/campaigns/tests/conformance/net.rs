@@ -9,7 +9,7 @@ use evenfall_host::clock::{ClockWatch, MonotonicClock, SyncSource};
 use evenfall_host::lab::Lab;
 use evenfall_port::memory::Switch;
 use evenfall_port::run::Loop;
-use evenfall_port::{Kind, Options, Port};
+use evenfall_port::{Options, Port, PortKind};
 use evenfall_sim::{ClockSpec, Discard, HostSpec, NodeIndex, SimTime, Strict, Wire, World};
 
 /// Time between two calls of the owner for each machine.
@@ -47,9 +47,9 @@ pub enum Net {
     /// The simulator: a host for each machine, 50 us apart.
     Simulated { forwards: bool },
     /// A thread for each machine, on a port of this kind at loopback.
-    Opened(Kind),
+    Opened(PortKind),
     /// A thread for each machine, on a port of this kind in a host of its own.
-    Hosts { kind: Kind, lab: Lab },
+    Hosts { kind: PortKind, lab: Lab },
     /// A thread for each machine, on a port in memory.
     Memory { forwards: bool },
 }
@@ -58,13 +58,13 @@ impl Net {
     /// Every kind of port that this process can open.
     pub fn opened() -> impl Iterator<Item = Self> {
         let skip = |name: &str, lacks: &str| println!("skipped: ports of kind {name}: {lacks}");
-        Kind::available(skip).map(Self::Opened)
+        PortKind::available(skip).map(Self::Opened)
     }
 
     /// Every kind of port in hosts with links between them. All hosts compute and check checksums.
     pub fn in_hosts() -> impl Iterator<Item = Self> {
         let skip = |name: &str, lacks: &str| println!("skipped: {name} in hosts: {lacks}");
-        Kind::available(skip).filter_map(|kind| {
+        PortKind::available(skip).filter_map(|kind| {
             let lab = Lab::new(HOSTS).and_then(|lab| {
                 (0..HOSTS).try_for_each(|host| lab.turn_off_checksums(host))?;
                 Ok(lab)

@@ -154,7 +154,7 @@ fn to_json(args: &Args, rows: &[Row], choice: &PortChoice) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use evenfall_port::Kind;
+    use evenfall_port::PortKind;
 
     use super::*;
 
@@ -177,7 +177,7 @@ mod tests {
             row("tc", 400.0),
             Row { port: "udp", outcome: untried, is_chosen: false },
         ];
-        let choice = PortChoice { kind: Kind::Tc, why: "the quickest".into() };
+        let choice = PortChoice { kind: PortKind::Tc, why: "the quickest".into() };
         let json = to_json(&args, &rows, &choice);
         assert_eq!((&json["chosen"], &json["why"]), (&json!("tc"), &json!("the quickest")));
         assert_eq!(json["rows"][0]["ratio_sendmmsg"], 1.0);

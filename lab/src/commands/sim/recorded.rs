@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use evenfall_campaigns::multicast::FrameCourse;
-use evenfall_multicast_service::runlog::{EXTENSION, Reader, Record};
+use evenfall_multicast_service::runlog::{EXTENSION, RunLogReader, RunLogRecord};
 
 /// The frames of a run of `evenfall demo` or `evenfall run`, in the order in which they were sent.
 /// A frame that a receiver never released counts with the receivers that released it.
@@ -19,12 +19,12 @@ pub fn frames(directory: &Path) -> Result<Vec<FrameCourse>, Box<dyn std::error::
         if path.extension().is_none_or(|extension| extension != EXTENSION) {
             continue;
         }
-        for record in Reader::new(File::open(&path)?).map_err(|error| named(&error))? {
+        for record in RunLogReader::new(File::open(&path)?).map_err(|error| named(&error))? {
             match record {
-                Record::Sent(message) if message.stream == 0 => {
+                RunLogRecord::Sent(message) if message.stream == 0 => {
                     sent.insert(message.message, message.sent_ns);
                 }
-                Record::Released(release) if release.stream == 0 => {
+                RunLogRecord::Released(release) if release.stream == 0 => {
                     let frame = arrived.entry(release.first_message).or_default();
                     frame.0 = release.count;
                     frame.1 = frame.1.max(release.arrival_ns);

@@ -15,7 +15,7 @@ use evenfall_feed_formats::synthetic::trades::DemoTrade;
 use evenfall_host::clock::MonotonicClock;
 use evenfall_multicast_report::market::{Market, TradeOrders};
 use evenfall_multicast_service::Settings;
-use evenfall_multicast_service::runlog::{Reader, Record, file_name};
+use evenfall_multicast_service::runlog::{RunLogReader, RunLogRecord, file_name};
 use evenfall_multicast_service::settings::Node;
 use evenfall_port::{Options, Port};
 
@@ -46,11 +46,11 @@ fn read_deadlines(settings: &Settings, messages: usize) -> Vec<Option<u64>> {
     let mut deadlines_ns = vec![None; messages];
     for root in processes::roots(settings) {
         let path = settings.run.dir.join(file_name(&root.name));
-        let Some(log) = File::open(path).ok().and_then(|file| Reader::new(file).ok()) else {
+        let Some(log) = File::open(path).ok().and_then(|file| RunLogReader::new(file).ok()) else {
             continue;
         };
         for record in log {
-            let Record::Sent(sent) = record else { continue };
+            let RunLogRecord::Sent(sent) = record else { continue };
             let place = usize::try_from(sent.message).ok();
             if let Some(deadline_ns) = place.and_then(|place| deadlines_ns.get_mut(place)) {
                 *deadline_ns = deadline_ns.or(sent.deadline_ns);

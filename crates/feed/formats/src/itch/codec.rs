@@ -1,6 +1,8 @@
 //! The codec of ITCH 5.0, which reads messages into common columns.
 
-use super::{Alpha, Code, HEADER_BYTES, Kind, Owned, Price4, Stock, Symbols, View, timestamp_ns};
+use super::{
+    Alpha, Code, HEADER_BYTES, ItchKind, Owned, Price4, Stock, Symbols, View, timestamp_ns,
+};
 use crate::codec::DAY_NS;
 use crate::event::{Event, kind_text};
 use crate::sharding::GLOBAL;
@@ -18,7 +20,7 @@ impl Header {
     /// digit, or the time is beyond a day, the bytes are damaged.
     pub fn of_unknown(message: &[u8]) -> Option<Self> {
         let is_type = message.first().is_some_and(u8::is_ascii_alphanumeric);
-        if !is_type || message.len() < HEADER_BYTES || Kind::from_letter(message[0]).is_some() {
+        if !is_type || message.len() < HEADER_BYTES || ItchKind::from_letter(message[0]).is_some() {
             return None;
         }
         let locate = u16::from_be_bytes([message[1], message[2]]);

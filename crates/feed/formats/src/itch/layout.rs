@@ -52,11 +52,11 @@ macro_rules! messages {
     )*) => {
         /// The type of a message.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Kind {
+        pub enum ItchKind {
             $( $(#[$doc])* $name, )*
         }
 
-        impl Kind {
+        impl ItchKind {
             /// Every kind, in the order of the specification.
             pub const ALL: &'static [Self] = &[$( Self::$name, )*];
 
@@ -101,12 +101,12 @@ macro_rules! messages {
             /// Where the symbol is, for kinds that carry one.
             pub const fn stock_offset(self) -> Option<usize> {
                 match self {
-                    $( Self::$name => const { stock_offset(Kind::$name.fields()) }, )*
+                    $( Self::$name => const { stock_offset(ItchKind::$name.fields()) }, )*
                 }
             }
         }
 
-        $( const _: () = assert!(contiguous(Kind::$name.fields(), $length)); )*
+        $( const _: () = assert!(contiguous(ItchKind::$name.fields(), $length)); )*
 
         /// A message that is read in place: borrowed bytes of the right length, from which a field
         /// is read when it is asked for.
@@ -129,7 +129,7 @@ macro_rules! messages {
                     $( $letter => match bytes.try_into() {
                         Ok(bytes) => Ok(Self::$name(view::$name { bytes })),
                         Err(_) => Err(ItchError::WrongLength {
-                            kind: Kind::$name,
+                            kind: ItchKind::$name,
                             found: bytes.len(),
                         }),
                     }, )*
@@ -139,8 +139,8 @@ macro_rules! messages {
 
             /// The type of the message.
             #[inline]
-            pub fn kind(&self) -> Kind {
-                match self { $( Self::$name(_) => Kind::$name, )* }
+            pub fn kind(&self) -> ItchKind {
+                match self { $( Self::$name(_) => ItchKind::$name, )* }
             }
 
             /// The bytes of the message, from the type letter on.
@@ -178,8 +178,8 @@ macro_rules! messages {
             }
 
             /// The type of the message.
-            pub fn kind(&self) -> Kind {
-                match self { $( Self::$name(_) => Kind::$name, )* }
+            pub fn kind(&self) -> ItchKind {
+                match self { $( Self::$name(_) => ItchKind::$name, )* }
             }
 
             /// Index of the security in this day's directory.

@@ -17,7 +17,7 @@ mod tests;
 
 pub use layout::{
     AddOrder, AddOrderMpid, BrokenTrade, CrossTrade, DirectListingCapitalRaise, IpoQuotingPeriod,
-    Kind, LuldAuctionCollar, MarketParticipantPosition, MwcbDeclineLevel, MwcbStatus, Noii,
+    ItchKind, LuldAuctionCollar, MarketParticipantPosition, MwcbDeclineLevel, MwcbStatus, Noii,
     OperationalHalt, OrderCancel, OrderDelete, OrderExecuted, OrderExecutedWithPrice, OrderReplace,
     Owned, RegShoRestriction, RetailPriceImprovement, StockDirectory, StockTradingAction,
     SystemEvent, Trade, View, view,
@@ -72,8 +72,8 @@ pub enum ItchError {
     )]
     WrongLength {
         /// The type.
-        kind: Kind,
-        /// Bytes found; [`Kind::length`] is what it should be.
+        kind: ItchKind,
+        /// Bytes found; [`ItchKind::length`] is what it should be.
         found: usize,
     },
 }
@@ -112,7 +112,7 @@ impl View<'_> {
     }
 }
 
-impl Kind {
+impl ItchKind {
     /// The first line of a CSV of messages of this kind.
     pub fn csv_header(self) -> String {
         let mut line = String::from("type,stock_locate,tracking_number,seconds");

@@ -2,7 +2,7 @@ use super::*;
 use proptest::prelude::*;
 
 /// A message of this kind whose every byte differs from its neighbours.
-fn patterned(kind: Kind, salt: u8) -> Vec<u8> {
+fn patterned(kind: ItchKind, salt: u8) -> Vec<u8> {
     let mut bytes: Vec<u8> =
         (0..kind.length()).map(|i| (i as u8).wrapping_mul(37).wrapping_add(salt)).collect();
     bytes[0] = kind.letter();
@@ -11,20 +11,20 @@ fn patterned(kind: Kind, salt: u8) -> Vec<u8> {
 
 #[test]
 fn there_are_twenty_three_kinds_and_letters_lead_back_to_them() {
-    assert_eq!(Kind::ALL.len(), 23);
-    for &kind in Kind::ALL {
-        assert_eq!(Kind::from_letter(kind.letter()), Some(kind));
+    assert_eq!(ItchKind::ALL.len(), 23);
+    for &kind in ItchKind::ALL {
+        assert_eq!(ItchKind::from_letter(kind.letter()), Some(kind));
     }
-    let letters: String = Kind::ALL.iter().map(|kind| char::from(kind.letter())).collect();
+    let letters: String = ItchKind::ALL.iter().map(|kind| char::from(kind.letter())).collect();
     assert_eq!(letters, "SRHYLVWKJhAFECXDUPQBINO");
-    assert_eq!(Kind::ALL.iter().map(|kind| kind.length()).max(), Some(MESSAGE_BYTES_MAX));
+    assert_eq!(ItchKind::ALL.iter().map(|kind| kind.length()).max(), Some(MESSAGE_BYTES_MAX));
 }
 
 #[test]
 fn lengths_are_those_of_the_specification() {
     // The lengths are typed from the specification and not taken from the table, so that a slip in
     // either shows.
-    let lengths: Vec<usize> = Kind::ALL.iter().map(|kind| kind.length()).collect();
+    let lengths: Vec<usize> = ItchKind::ALL.iter().map(|kind| kind.length()).collect();
     let expected = [
         12, 39, 25, 20, 26, 35, 12, 28, 35, 21, 36, 40, 31, 36, 23, 19, 35, 44, 40, 19, 50, 20, 48,
     ];
@@ -33,7 +33,7 @@ fn lengths_are_those_of_the_specification() {
 
 #[test]
 fn every_kind_comes_back_byte_for_byte_through_owned_values() {
-    for &kind in Kind::ALL {
+    for &kind in ItchKind::ALL {
         for salt in [0, 1, 128, 255] {
             let bytes = patterned(kind, salt);
             let view = View::decode(&bytes).unwrap();
@@ -47,7 +47,7 @@ fn every_kind_comes_back_byte_for_byte_through_owned_values() {
 
 #[test]
 fn a_wrong_length_is_named_with_its_type() {
-    for &kind in Kind::ALL {
+    for &kind in ItchKind::ALL {
         let mut bytes = patterned(kind, 9);
         bytes.push(0);
         let found = bytes.len();
@@ -148,7 +148,7 @@ proptest! {
 
     #[test]
     fn any_bytes_of_a_kind_come_back(
-        kind in prop::sample::select(Kind::ALL),
+        kind in prop::sample::select(ItchKind::ALL),
         noise in prop::collection::vec(any::<u8>(), MESSAGE_BYTES_MAX),
     ) {
         let mut bytes = noise[..kind.length()].to_vec();

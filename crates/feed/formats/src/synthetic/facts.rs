@@ -1,6 +1,6 @@
 //! Measured numbers of a real feed: the mix of types and the bursts.
 
-use crate::itch::Kind;
+use crate::itch::ItchKind;
 
 /// Frequency of each type over a whole day: NASDAQ TotalView-ITCH 5.0 of 2019-01-30, 368,366,634
 /// messages, counted from `01302019.NASDAQ_ITCH50.gz` (the project's real inputs,
@@ -9,22 +9,22 @@ use crate::itch::Kind;
 /// The table leaves out system events, directory, trading actions, short sale tests and decline
 /// levels (S R H Y V, 26,256 messages). The generator sends these types at the beginning and the
 /// end of the day.
-pub(super) const MIX: [(Kind, u64); 14] = [
-    (Kind::AddOrder, 162_970_455),
-    (Kind::AddOrderMpid, 1_725_898),
-    (Kind::OrderDelete, 158_273_361),
-    (Kind::OrderReplace, 27_222_746),
-    (Kind::OrderExecuted, 8_096_995),
-    (Kind::OrderExecutedWithPrice, 158_886),
-    (Kind::OrderCancel, 4_669_874),
-    (Kind::Noii, 3_684_511),
-    (Kind::Trade, 1_326_184),
-    (Kind::MarketParticipantPosition, 193_769),
-    (Kind::CrossTrade, 17_430),
-    (Kind::BrokenTrade, 116),
-    (Kind::LuldAuctionCollar, 62),
+pub(super) const MIX: [(ItchKind, u64); 14] = [
+    (ItchKind::AddOrder, 162_970_455),
+    (ItchKind::AddOrderMpid, 1_725_898),
+    (ItchKind::OrderDelete, 158_273_361),
+    (ItchKind::OrderReplace, 27_222_746),
+    (ItchKind::OrderExecuted, 8_096_995),
+    (ItchKind::OrderExecutedWithPrice, 158_886),
+    (ItchKind::OrderCancel, 4_669_874),
+    (ItchKind::Noii, 3_684_511),
+    (ItchKind::Trade, 1_326_184),
+    (ItchKind::MarketParticipantPosition, 193_769),
+    (ItchKind::CrossTrade, 17_430),
+    (ItchKind::BrokenTrade, 116),
+    (ItchKind::LuldAuctionCollar, 62),
     // The day had no operational halt. A single halt stands for the rare days with a halt.
-    (Kind::OperationalHalt, 1),
+    (ItchKind::OperationalHalt, 1),
 ];
 
 /// Share of executions that take the whole order. Of that day's 164.70 million orders 158.27

@@ -26,7 +26,7 @@ mod tests;
 use crate::codec::ITCH;
 use crate::error::FeedError;
 use crate::itch::codec::Header;
-use crate::itch::{self, Alpha, Code, Kind, Owned, Price4, Stock};
+use crate::itch::{self, Alpha, Code, ItchKind, Owned, Price4, Stock};
 use crate::source::{FeedMessage, MessageSource};
 use arrivals::Arrivals;
 use book::{Book, ORDERS_MAX, UNITS_PER_CENT};
@@ -207,13 +207,13 @@ impl Generator {
         }
         // Nearly all books are empty, or all that were tried are full.
         kind = match self.books[usize::from(locate)].len() {
-            0 => Kind::AddOrder,
-            _ => Kind::OrderDelete,
+            0 => ItchKind::AddOrder,
+            _ => ItchKind::OrderDelete,
         };
         self.make(kind, timestamp_ns, locate)
     }
 
-    fn draw_kind(&mut self) -> Kind {
+    fn draw_kind(&mut self) -> ItchKind {
         let mut ticket = self.prng.below(self.mix_total);
         for (kind, weight) in MIX {
             if ticket < weight {
@@ -221,7 +221,7 @@ impl Generator {
             }
             ticket -= weight;
         }
-        Kind::AddOrder
+        ItchKind::AddOrder
     }
 
     fn draw_symbol(&mut self) -> u16 {
@@ -231,34 +231,36 @@ impl Generator {
     }
 
     /// Whether this symbol's book can take a message of this kind.
-    fn fits(&self, kind: Kind, locate: u16) -> bool {
+    fn fits(&self, kind: ItchKind, locate: u16) -> bool {
         let book = &self.books[usize::from(locate)];
         match kind {
-            Kind::AddOrder | Kind::AddOrderMpid => book.len() < ORDERS_MAX,
-            Kind::OrderDelete
-            | Kind::OrderReplace
-            | Kind::OrderExecuted
-            | Kind::OrderExecutedWithPrice
-            | Kind::OrderCancel => book.len() > 0,
-            Kind::BrokenTrade => self.last_match > 0,
+            ItchKind::AddOrder | ItchKind::AddOrderMpid => book.len() < ORDERS_MAX,
+            ItchKind::OrderDelete
+            | ItchKind::OrderReplace
+            | ItchKind::OrderExecuted
+            | ItchKind::OrderExecutedWithPrice
+            | ItchKind::OrderCancel => book.len() > 0,
+            ItchKind::BrokenTrade => self.last_match > 0,
             _ => true,
         }
     }
 
-    fn make(&mut self, kind: Kind, timestamp_ns: u64, stock_locate: u16) -> Owned {
+    fn make(&mut self, kind: ItchKind, timestamp_ns: u64, stock_locate: u16) -> Owned {
         match kind {
-            Kind::AddOrder | Kind::AddOrderMpid => self.add(kind, timestamp_ns, stock_locate),
-            Kind::OrderDelete | Kind::OrderReplace | Kind::OrderCancel => {
+            ItchKind::AddOrder | ItchKind::AddOrderMpid => {
+                self.add(kind, timestamp_ns, stock_locate)
+            }
+            ItchKind::OrderDelete | ItchKind::OrderReplace | ItchKind::OrderCancel => {
                 self.change(kind, timestamp_ns, stock_locate)
             }
-            Kind::OrderExecuted | Kind::OrderExecutedWithPrice => {
+            ItchKind::OrderExecuted | ItchKind::OrderExecutedWithPrice => {
                 self.execute(kind, timestamp_ns, stock_locate)
             }
             _ => self.other(kind, timestamp_ns, stock_locate),
         }
     }
 
-    fn add(&mut self, kind: Kind, timestamp_ns: u64, stock_locate: u16) -> Owned {
+    fn add(&mut self, kind: ItchKind, timestamp_ns: u64, stock_locate: u16) -> Owned {
         self.last_reference += 1;
         let buy = self.prng.chance(0.5);
         let book = &mut self.books[usize::from(stock_locate)];
@@ -273,7 +275,7 @@ impl Generator {
             price: Price4(order.price_cents * UNITS_PER_CENT),
             ..Default::default()
         };
-        if kind == Kind::AddOrder {
+        if kind == ItchKind::AddOrder {
             return Owned::AddOrder(add);
         }
         Owned::AddOrderMpid(itch::AddOrderMpid {
@@ -290,11 +292,11 @@ impl Generator {
     }
 
     /// Deletes, reduces or replaces an order.
-    fn change(&mut self, kind: Kind, timestamp_ns: u64, stock_locate: u16) -> Owned {
+    fn change(&mut self, kind: ItchKind, timestamp_ns: u64, stock_locate: u16) -> Owned {
         let book = &mut self.books[usize::from(stock_locate)];
         let at = book.any(&mut self.prng).expect("a book with an order was chosen");
         let order = book.order(at);
-        if kind == Kind::OrderCancel && order.shares > 1 {
+        if kind == ItchKind::OrderCancel && order.shares > 1 {
             let cancelled_shares = 1 + self.prng.below(u64::from(order.shares) - 1) as u32;
             book.reduce(at, cancelled_shares);
             let order_reference = order.reference;
@@ -307,7 +309,7 @@ impl Generator {
             });
         }
         book.remove(at);
-        if kind == Kind::OrderReplace {
+        if kind == ItchKind::OrderReplace {
             self.last_reference += 1;
             let new = book.add(&mut self.prng, self.last_reference, order.buy);
             return Owned::OrderReplace(itch::OrderReplace {
@@ -330,7 +332,7 @@ impl Generator {
     }
 
     /// Executes the best order of a side, wholly or in part.
-    fn execute(&mut self, kind: Kind, timestamp_ns: u64, stock_locate: u16) -> Owned {
+    fn execute(&mut self, kind: ItchKind, timestamp_ns: u64, stock_locate: u16) -> Owned {
         let book = &mut self.books[usize::from(stock_locate)];
         let buy = self.prng.chance(0.5);
         let best = book.best(buy).or_else(|| book.best(!buy));
@@ -344,7 +346,7 @@ impl Generator {
         book.reduce(at, executed_shares);
         self.last_match += 1;
         let (order_reference, match_number) = (order.reference, self.last_match);
-        if kind == Kind::OrderExecuted {
+        if kind == ItchKind::OrderExecuted {
             return Owned::OrderExecuted(itch::OrderExecuted {
                 stock_locate,
                 timestamp_ns,

@@ -2,7 +2,7 @@
 
 use super::book::UNITS_PER_CENT;
 use super::{Generator, MESSAGES_PER_SYMBOL, OPENING};
-use crate::itch::{self, Alpha, Code, Kind, Mpid, Owned, Price4, Price8, Stock};
+use crate::itch::{self, Alpha, Code, ItchKind, Mpid, Owned, Price4, Price8, Stock};
 
 impl Generator {
     /// The messages of the morning: O, decline levels, three per symbol, S, Q.
@@ -57,16 +57,16 @@ impl Generator {
     }
 
     /// Messages that change no book.
-    pub(super) fn other(&mut self, kind: Kind, timestamp_ns: u64, stock_locate: u16) -> Owned {
+    pub(super) fn other(&mut self, kind: ItchKind, timestamp_ns: u64, stock_locate: u16) -> Owned {
         let stock = Self::symbol(stock_locate);
         let middle_cents = self.books[usize::from(stock_locate)].middle_cents();
         let price = Price4(middle_cents * UNITS_PER_CENT);
         let lots = 1 + self.prng.below(20);
         match kind {
-            Kind::Trade | Kind::CrossTrade | Kind::BrokenTrade => {
+            ItchKind::Trade | ItchKind::CrossTrade | ItchKind::BrokenTrade => {
                 self.matched(kind, timestamp_ns, stock_locate, price)
             }
-            Kind::Noii => Owned::Noii(itch::Noii {
+            ItchKind::Noii => Owned::Noii(itch::Noii {
                 stock_locate,
                 timestamp_ns,
                 stock,
@@ -80,7 +80,7 @@ impl Generator {
                 price_variation: Code(b'L'),
                 ..Default::default()
             }),
-            Kind::MarketParticipantPosition => {
+            ItchKind::MarketParticipantPosition => {
                 Owned::MarketParticipantPosition(itch::MarketParticipantPosition {
                     stock_locate,
                     timestamp_ns,
@@ -92,7 +92,7 @@ impl Generator {
                     ..Default::default()
                 })
             }
-            Kind::LuldAuctionCollar => Owned::LuldAuctionCollar(itch::LuldAuctionCollar {
+            ItchKind::LuldAuctionCollar => Owned::LuldAuctionCollar(itch::LuldAuctionCollar {
                 stock_locate,
                 timestamp_ns,
                 stock,
@@ -116,12 +116,12 @@ impl Generator {
     /// Matches outside the book, and matches made void.
     fn matched(
         &mut self,
-        kind: Kind,
+        kind: ItchKind,
         timestamp_ns: u64,
         stock_locate: u16,
         price: Price4,
     ) -> Owned {
-        if kind == Kind::BrokenTrade {
+        if kind == ItchKind::BrokenTrade {
             let match_number = 1 + self.prng.below(self.last_match);
             return Owned::BrokenTrade(itch::BrokenTrade {
                 stock_locate,
@@ -133,7 +133,7 @@ impl Generator {
         self.last_match += 1;
         let (match_number, stock) = (self.last_match, Self::symbol(stock_locate));
         let shares = 100 * (1 + self.prng.below(20) as u32);
-        if kind == Kind::CrossTrade {
+        if kind == ItchKind::CrossTrade {
             return Owned::CrossTrade(itch::CrossTrade {
                 stock_locate,
                 timestamp_ns,

@@ -147,7 +147,7 @@ fn types_come_as_often_as_on_a_real_day() {
     let trading = &messages[1_504..];
     let mut counts = BTreeMap::new();
     for message in trading {
-        *counts.entry(Kind::from_letter(message.bytes[0]).unwrap()).or_insert(0u64) += 1;
+        *counts.entry(ItchKind::from_letter(message.bytes[0]).unwrap()).or_insert(0u64) += 1;
     }
     let total: u64 = MIX.iter().map(|&(_, weight)| weight).sum();
     for (kind, weight) in MIX {

@@ -8,7 +8,7 @@ use evenfall_core::Timestamp;
 use super::{Receiver, ReceiverEvent};
 use crate::signing::check::CHECK_TAKES;
 use crate::signing::{ReleaseAfter, SignatureCheck, SignatureVerifier};
-use crate::wire::{Datagram, Kind};
+use crate::wire::{Datagram, DatagramKind};
 
 impl Receiver {
     /// Checks that the root wrote all frames from the receiver's place on. Signatures may be late
@@ -29,7 +29,7 @@ impl Receiver {
         let Some(check) = &mut self.check else { return };
         let (fixed, via) = (&datagram.fixed, datagram.hop.from);
         match fixed.kind {
-            Kind::Signature => check.take_signature(now, fixed.sequence, body, via),
+            DatagramKind::Signature => check.take_signature(now, fixed.sequence, body, via),
             _ => check.take_frame(now, fixed, body, via),
         }
     }

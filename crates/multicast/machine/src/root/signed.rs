@@ -34,14 +34,14 @@ impl Root {
             first_message: self.next_message - u64::from(self.open.count),
             origin,
             deadline: holds.then_some(self.last_deadline),
-            ..OriginHeader::control(Kind::Signature, self.stream, epoch, self.next_frame)
+            ..OriginHeader::control(DatagramKind::Signature, self.stream, epoch, self.next_frame)
         };
         self.dispatch(now, fixed, &body, 0);
     }
 
     /// Remembers a signature that leaves, or that another root made and the voters agreed on.
     pub(super) fn note_signature(&mut self, fixed: &OriginHeader, body: &[u8]) {
-        if fixed.kind != Kind::Signature {
+        if fixed.kind != DatagramKind::Signature {
             return;
         }
         self.status.signatures += 1;
@@ -63,7 +63,8 @@ impl Root {
         // A root before that had no key left more frames without a signature than one holds.
         let first = self.signed.0.max(self.next_frame.saturating_sub(BATCH_FRAMES_MAX as u64));
         for number in first..self.next_frame {
-            let frame = self.ring.get(number).filter(|frame| frame.fixed.kind == Kind::Data);
+            let frame =
+                self.ring.get(number).filter(|frame| frame.fixed.kind == DatagramKind::Data);
             let Some(Frame { fixed, body, .. }) = frame else { continue };
             if let Ok(messages) = self.out.seal.open(fixed, body) {
                 signing.add(now, fixed, &messages);

@@ -21,7 +21,7 @@ use bytes::BytesMut;
 
 use super::{CHAIN_BYTES, ChainHash, FrameDigest, FrameHasher, SignatureVerifier, SignedBatch};
 use crate::recorder::Archived;
-use crate::wire::{Kind, OriginHeader, put_message};
+use crate::wire::{DatagramKind, OriginHeader, put_message};
 
 /// Frames that wait for their signature. A signature counts its frames in two bytes.
 const PENDING_MAX: usize = 65_535;
@@ -162,7 +162,7 @@ impl ChainAudit {
             origin: frame.origin,
             deadline: frame.deadline,
             format: frame.format,
-            ..OriginHeader::control(Kind::Data, self.stream, 0, number)
+            ..OriginHeader::control(DatagramKind::Data, self.stream, 0, number)
         };
         let (digest, messages) = (hasher.digest(&fixed, &body), frame.messages.len() as u64);
         self.pending.push_back(PendingFrame { number, digest, messages });

@@ -6,7 +6,7 @@ use evenfall_core::{NodeId, Timestamp};
 
 use super::{News, Uplink};
 use crate::control::{Begin, Located, Peer};
-use crate::wire::Kind;
+use crate::wire::DatagramKind;
 
 /// A late joiner that waits for the frame with which it begins.
 #[derive(Clone, Debug)]
@@ -41,7 +41,7 @@ impl Uplink {
             let silent = |peer: &&Peer| !locating.answered.contains(&peer.id);
             let asked: Vec<_> = self.recorders.iter().filter(silent).collect();
             if let Some(recorder) = asked.get(locating.asks % asked.len().max(1)) {
-                self.out.control_to(**recorder, Kind::Locate, self.begin.encode());
+                self.out.control_to(**recorder, DatagramKind::Locate, self.begin.encode());
             }
         }
         None

@@ -8,7 +8,7 @@ use evenfall_core::{Malformed, NodeId, Timestamp};
 
 use super::Uplink;
 use crate::control::{Peer, Role, TreePosition};
-use crate::wire::{EPOCH_OFFSET, Kind, SENDER_OFFSET};
+use crate::wire::{DatagramKind, EPOCH_OFFSET, SENDER_OFFSET};
 
 impl Uplink {
     /// Whether a node at an address may give orders in this run.
@@ -39,16 +39,19 @@ impl Uplink {
 
     /// Whether a node at an address may send this kind of datagram, by the present or the last
     /// place.
-    pub(super) fn knows(&self, id: NodeId, addr: SocketAddr, kind: Kind) -> bool {
+    pub(super) fn knows(&self, id: NodeId, addr: SocketAddr, kind: DatagramKind) -> bool {
         let listed = |peers: &[Peer]| peers.iter().any(|p| p.id == id && p.addr == addr);
         let by = |place: &TreePosition| match kind {
-            Kind::Data | Kind::Signature | Kind::Beacon => listed(&place.sources),
-            Kind::Report => listed(&place.children),
-            Kind::Nack => listed(&place.children) || listed(&place.nieces),
+            DatagramKind::Data | DatagramKind::Signature | DatagramKind::Beacon => {
+                listed(&place.sources)
+            }
+            DatagramKind::Report => listed(&place.children),
+            DatagramKind::Nack => listed(&place.children) || listed(&place.nieces),
             _ => false,
         };
-        let asks = matches!(kind, Kind::Nack | Kind::Locate) && self.role == Role::Recorder;
-        let may_answer = kind.is_frame() || kind == Kind::Located;
+        let asks = matches!(kind, DatagramKind::Nack | DatagramKind::Locate)
+            && self.role == Role::Recorder;
+        let may_answer = kind.is_frame() || kind == DatagramKind::Located;
         let answers = may_answer && listed(&self.recorders);
         asks || answers
             || self.place.as_ref().is_some_and(by)
@@ -91,7 +94,7 @@ impl Uplink {
     }
 
     /// Sends a datagram to the root, and to the roots that may have taken over.
-    pub(super) fn tell_roots(&mut self, kind: Kind, body: &Bytes) {
+    pub(super) fn tell_roots(&mut self, kind: DatagramKind, body: &Bytes) {
         for to in core::iter::once(self.who.root).chain(self.who.standbys.iter().copied()) {
             self.out.control_to_root(to, kind, body.clone());
         }

@@ -32,7 +32,7 @@ use serde::Serialize;
 use super::settings::{GatewayNode, GatewaySettings, HandoffProtocol};
 use crate::roles::RoleError;
 use crate::roles::receiver::Sink;
-use crate::runlog::Record;
+use crate::runlog::RunLogRecord;
 
 #[cfg(test)]
 mod tests;
@@ -112,7 +112,7 @@ pub struct Handoff {
     datagrams: Vec<(Head, Bytes)>,
     answers: Vec<Answer>,
     /// Records that wait for the run log.
-    pub records: Vec<Record>,
+    pub records: Vec<RunLogRecord>,
     counts: HandoffCounts,
     latency: Fine,
 }
@@ -364,7 +364,7 @@ impl Handoff {
             for _ in 0..messages {
                 self.latency.record(i64::try_from(took.as_nanos()).unwrap_or(i64::MAX));
             }
-            self.records.push(Record::Handed(Handed {
+            self.records.push(RunLogRecord::Handed(Handed {
                 stream,
                 first_message,
                 count,

@@ -13,7 +13,7 @@ use std::path::Path;
 use evenfall_core::NodeId;
 
 use super::{ReportError, RunInfo, open_logs};
-use crate::runlog::{Record, Tail};
+use crate::runlog::{RunLogRecord, RunLogTail};
 
 /// How far the log of a receiver goes.
 struct Reach {
@@ -36,14 +36,14 @@ fn reaches(info: &RunInfo, directory: &Path) -> Result<Reaches, ReportError> {
         let mut next = BTreeMap::new();
         for record in log.reader.by_ref() {
             let (stream, end) = match record {
-                Record::Released(r) => (r.stream, r.first_message + u64::from(r.count)),
-                Record::Lost(l) => (l.stream, l.first_message.saturating_add(l.count)),
+                RunLogRecord::Released(r) => (r.stream, r.first_message + u64::from(r.count)),
+                RunLogRecord::Lost(l) => (l.stream, l.first_message.saturating_add(l.count)),
                 _ => continue,
             };
             let known = next.entry(stream).or_insert(end);
             *known = end.max(*known);
         }
-        let clean = *log.reader.tail() == Tail::Clean;
+        let clean = *log.reader.tail() == RunLogTail::Clean;
         reaches.insert((id, started_ns), Reach { next, clean });
     }
     Ok(reaches)

@@ -8,7 +8,7 @@ use evenfall_multicast_report::{Flags, Lost, Released, Results, Sent};
 mod pages;
 
 use super::*;
-use crate::runlog::{RunLogHeader, Writer};
+use crate::runlog::{RunLogHeader, RunLogWriter};
 
 const START_NS: u64 = 1_753_000_000_000_000_000;
 const RECEIVERS: u32 = 20;
@@ -96,12 +96,19 @@ fn is_member(receiver: u32, message: u64) -> bool {
 /// Writes the logs of a made-up run.
 fn write_run(directory: &Path) {
     info().write(directory).expect("run.json");
-    let mut root = Writer::create(directory, &header(Role::Root, 100, "root")).expect("a log");
+    let mut root =
+        RunLogWriter::create(directory, &header(Role::Root, 100, "root")).expect("a log");
     for message in 0..MESSAGES {
         let scheduled_ns = START_NS + message * GAP_NS;
         let sent_ns = scheduled_ns + 3_000;
         let deadline_ns = Some(sent_ns + hold_ns(message));
-        root.append(&Record::Sent(Sent { stream: 0, message, scheduled_ns, sent_ns, deadline_ns }));
+        root.append(&RunLogRecord::Sent(Sent {
+            stream: 0,
+            message,
+            scheduled_ns,
+            sent_ns,
+            deadline_ns,
+        }));
     }
     root.finish().expect("a log");
     let memory = "seconds,resident_bytes,cpu_seconds\n0.0,7000000,0.1\n1.0,7100000,0.2\n";
@@ -116,7 +123,7 @@ fn write_run(directory: &Path) {
 fn write_receiver(directory: &Path, receiver: u32, prng: &mut Prng) {
     let name = format!("receiver-{receiver}");
     let header = header(Role::Receiver, receiver, &name);
-    let mut log = Writer::create(directory, &header).expect("a log");
+    let mut log = RunLogWriter::create(directory, &header).expect("a log");
     let id = NodeId(receiver);
     let parent = 101 + receiver % 4;
     for message in (0..MESSAGES).filter(|&message| is_member(receiver, message)) {
@@ -135,7 +142,7 @@ fn write_receiver(directory: &Path, receiver: u32, prng: &mut Prng) {
         if failing && receiver == 2 && message < 15_540 {
             if message == 15_500 {
                 let (stream, count) = (0, 40);
-                log.append(&Record::Lost(Lost {
+                log.append(&RunLogRecord::Lost(Lost {
                     receiver: id,
                     stream,
                     first_message: message,
@@ -149,7 +156,7 @@ fn write_receiver(directory: &Path, receiver: u32, prng: &mut Prng) {
         let release_ns = arrival_ns.max(sent_ns + hold_ns(message)) + late as u64;
         let repaired = if failing && prng.chance(0.1) { Flags::REPAIRED } else { Flags(0) };
         let hedge_win = if hedged { Flags::HEDGE_WIN } else { Flags(0) };
-        log.append(&Record::Released(Released {
+        log.append(&RunLogRecord::Released(Released {
             receiver: id,
             stream: 0,
             first_message: message,
@@ -161,7 +168,7 @@ fn write_receiver(directory: &Path, receiver: u32, prng: &mut Prng) {
             via: NodeId(if hedged { 101 + (parent - 100) % 4 } else { parent }),
         }));
     }
-    log.append(&Record::Duplicates(MESSAGES / 2 + u64::from(receiver) * 17));
+    log.append(&RunLogRecord::Duplicates(MESSAGES / 2 + u64::from(receiver) * 17));
     if receiver == 19 {
         log.flush();
     } else {
@@ -223,10 +230,10 @@ fn worst_clock_of_all_processes_counts() {
 
 /// A log of one node that releases a message every millisecond.
 fn released(directory: &Path, who: &RunLogHeader, messages: std::ops::Range<u64>, clean: bool) {
-    let mut log = Writer::create(directory, who).expect("a log");
+    let mut log = RunLogWriter::create(directory, who).expect("a log");
     for message in messages {
         let at_ns = START_NS + 1_000_000 * message + 400_000;
-        log.append(&Record::Released(Released {
+        log.append(&RunLogRecord::Released(Released {
             receiver: who.node,
             first_message: message,
             count: 1,
@@ -256,10 +263,10 @@ fn sent(
     });
     let info = RunInfo { nodes: nodes.collect(), memberships, ..RunInfo::default() };
     info.write(directory).expect("run.json");
-    let mut root = Writer::create(directory, &header(Role::Root, 0, "root")).expect("a log");
+    let mut root = RunLogWriter::create(directory, &header(Role::Root, 0, "root")).expect("a log");
     for message in 0..messages {
         let scheduled_ns = START_NS + 1_000_000 * message;
-        root.append(&Record::Sent(Sent { message, scheduled_ns, ..Sent::default() }));
+        root.append(&RunLogRecord::Sent(Sent { message, scheduled_ns, ..Sent::default() }));
     }
     root.finish().expect("a log");
 }
@@ -319,10 +326,10 @@ fn root_that_is_started_again_begins_another_run_and_keeps_the_log_of_the_first(
     names("receiver-1", &[]);
     let again_ns = START_NS + 200_000_000;
     let root = RunLogHeader { started_ns: again_ns, ..header(Role::Root, 0, "root") };
-    let mut log = Writer::create(&directory.0, &root).expect("a log");
+    let mut log = RunLogWriter::create(&directory.0, &root).expect("a log");
     for message in 0..5 {
         let scheduled_ns = again_ns + 1_000_000 * message;
-        log.append(&Record::Sent(Sent { message, scheduled_ns, ..Sent::default() }));
+        log.append(&RunLogRecord::Sent(Sent { message, scheduled_ns, ..Sent::default() }));
     }
     log.finish().expect("a log");
     info().write(&directory.0).expect("run.json");
@@ -354,15 +361,15 @@ fn a_reading_of_the_clock_hides_no_message_from_a_receiver_whose_clock_is_behind
     let node = |id, role: &str| NodeInfo { id: NodeId(id), name: role.into(), role: role.into() };
     let nodes = vec![node(0, "root"), node(1, "receiver")];
     RunInfo { nodes, ..RunInfo::default() }.write(&directory.0).expect("run.json");
-    let log = |role, id: u32, records: &[Record]| {
+    let log = |role, id: u32, records: &[RunLogRecord]| {
         let header = header(role, id, &format!("node-{id}"));
-        let mut log = Writer::create(&directory.0, &header).expect("a log");
+        let mut log = RunLogWriter::create(&directory.0, &header).expect("a log");
         records.iter().for_each(|record| log.append(record));
         log.finish().expect("a log");
     };
     let at_ms = |ms: u64| START_NS + ms * 1_000_000;
     let sent = |message, ms| {
-        Record::Sent(Sent {
+        RunLogRecord::Sent(Sent {
             message,
             sent_ns: at_ms(ms),
             scheduled_ns: at_ms(ms),
@@ -372,10 +379,10 @@ fn a_reading_of_the_clock_hides_no_message_from_a_receiver_whose_clock_is_behind
     let released = |first_message, ms| {
         let (arrival_ns, receiver) = (at_ms(ms), NodeId(1));
         let at = Released { arrival_ns, release_ns: arrival_ns, ..Released::default() };
-        Record::Released(Released { receiver, first_message, ..at })
+        RunLogRecord::Released(Released { receiver, first_message, ..at })
     };
     let reading = evenfall_core::ClockReading::default();
-    let read_clock = Record::Clock { at_ns: at_ms(1_030), reading };
+    let read_clock = RunLogRecord::Clock { at_ns: at_ms(1_030), reading };
     log(Role::Root, 0, &[sent(0, 1_020), read_clock, sent(1, 1_040)]);
     log(Role::Receiver, 1, &[released(0, 1_001), released(1, 1_021)]);
     let results = read(&directory.0, None).expect("a report").outcome.results;
@@ -391,13 +398,13 @@ fn a_run_with_planted_clocks_is_judged_by_the_clock_below_them() {
     let planted = RunInfo { nodes, is_planted: true, ..RunInfo::default() };
     let clocks = [5_000, -7_000, 11_000_i64];
     let shown = |ns: u64, node: usize| ns.saturating_add_signed(clocks[node]);
-    let log = |role, id: u32, records: &[Record]| {
+    let log = |role, id: u32, records: &[RunLogRecord]| {
         let header = header(role, id, &format!("node-{id}"));
-        let mut log = Writer::create(&directory.0, &header).expect("a log");
+        let mut log = RunLogWriter::create(&directory.0, &header).expect("a log");
         let offset_ns = clocks[id as usize];
         let error = ClockError::Within(Duration::from_micros(11));
         let reading = evenfall_core::ClockReading { offset_ns, error };
-        log.append(&Record::Clock { at_ns: shown(START_NS, id as usize), reading });
+        log.append(&RunLogRecord::Clock { at_ns: shown(START_NS, id as usize), reading });
         records.iter().for_each(|record| log.append(record));
         log.finish().expect("a log");
     };
@@ -406,14 +413,14 @@ fn a_run_with_planted_clocks_is_judged_by_the_clock_below_them() {
     log(
         Role::Root,
         0,
-        &[Record::Sent(Sent { scheduled_ns, sent_ns, deadline_ns, ..Sent::default() })],
+        &[RunLogRecord::Sent(Sent { scheduled_ns, sent_ns, deadline_ns, ..Sent::default() })],
     );
     for id in [1, 2] {
         let receiver = NodeId(id);
         let arrival_ns = shown(START_NS + 100_000, id as usize);
         let release_ns = shown(START_NS + 201_000 + u64::from(id) * 1_000, id as usize);
         let released = Released { receiver, arrival_ns, release_ns, ..Released::default() };
-        log(Role::Receiver, id, &[Record::Released(released)]);
+        log(Role::Receiver, id, &[RunLogRecord::Released(released)]);
     }
     let judged = |is_planted| {
         RunInfo { is_planted, ..planted.clone() }.write(&directory.0).expect("run.json");

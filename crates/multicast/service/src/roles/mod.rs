@@ -37,7 +37,7 @@ use serde::{Deserialize, Serialize};
 pub use self::part::{Ended, Part, TreeMember};
 #[cfg(feature = "summary")]
 use crate::runinfo::RunInfoError;
-use crate::runlog::{self, LogThread, RUN_FILE, Record, Role, RunLogHeader, Writer};
+use crate::runlog::{self, LogThread, RUN_FILE, Role, RunLogHeader, RunLogRecord, RunLogWriter};
 use crate::settings::{Node, RoleName, Settings};
 
 /// Why a role ended early.
@@ -206,7 +206,7 @@ pub struct Process {
     /// This node's clock as the mesh of clocks knows it; `None` without a mesh.
     time: Option<MeshView>,
     /// The run log, if the settings ask for a log.
-    log: Option<Writer<LogThread>>,
+    log: Option<RunLogWriter<LogThread>>,
     /// The master key of a root, or the key of another node; `None` without node keys.
     keys: Option<EndKeys>,
 }
@@ -412,7 +412,7 @@ impl Process {
         settings: &Settings,
         node: &Node,
         role: Role,
-    ) -> Result<Writer<LogThread>, RoleError> {
+    ) -> Result<RunLogWriter<LogThread>, RoleError> {
         let dir = &settings.run.dir;
         let failed = |error| file_error(dir, error);
         fs::create_dir_all(dir).map_err(failed)?;
@@ -431,7 +431,7 @@ impl Process {
             clock: self.base.clock().reading().error,
             started_ns: self.base.started.nanos(),
         };
-        runlog::Writer::create(dir, &header).map_err(failed)
+        runlog::RunLogWriter::create(dir, &header).map_err(failed)
     }
 
     /// Hands the clock to the machines when there is a new reading. The first call, before the
@@ -447,13 +447,13 @@ impl Process {
     ) -> Result<(), RoleError> {
         if let Some(reading) = self.base.keep_time(machines, first, events)? {
             let at_ns = self.base.sync_now().nanos();
-            self.note(Record::Clock { at_ns, reading });
+            self.note(RunLogRecord::Clock { at_ns, reading });
         }
         Ok(())
     }
 
     /// Writes a record into the run log.
-    pub fn note(&mut self, record: Record) {
+    pub fn note(&mut self, record: RunLogRecord) {
         if let Some(log) = &mut self.log {
             log.append(&record);
         }

@@ -20,7 +20,7 @@ use super::part::{Ended, Part};
 pub use super::tree_threads::ReceiverThread;
 use super::tree_threads::{SharedSink, StopThreads, TreeBoard, TreeStart};
 use super::{Process, RoleError, identity};
-use crate::runlog::Record;
+use crate::runlog::RunLogRecord;
 use crate::settings::{Node, Settings};
 use evenfall_runtime::telemetry::Metrics;
 
@@ -93,7 +93,7 @@ pub struct Delivery<'s, S> {
     /// The hash of all released messages, in order.
     pub hash: ContentHash,
     /// Records that wait for the run log.
-    pub records: Vec<Record>,
+    pub records: Vec<RunLogRecord>,
     /// Trees whose stream has ended, by their numbers.
     pub finished: BTreeSet<u32>,
     /// Why the role cannot continue, if it cannot.
@@ -134,7 +134,7 @@ impl<'s, S: Sink> Delivery<'s, S> {
                 self.sink.lost(stream, first_message, messages);
                 if let (Some(first_message), Some(count)) = (first_message, messages) {
                     let receiver = self.receiver;
-                    self.records.push(Record::Lost(Lost {
+                    self.records.push(RunLogRecord::Lost(Lost {
                         receiver,
                         stream,
                         first_message,
@@ -195,7 +195,7 @@ impl<'s, S: Sink> Delivery<'s, S> {
         if release.hedge_win {
             flags = flags | Flags::HEDGE_WIN;
         }
-        self.records.push(Record::Released(Released {
+        self.records.push(RunLogRecord::Released(Released {
             receiver: self.receiver,
             stream: release.stream,
             first_message: release.first_message,
@@ -487,7 +487,7 @@ fn say_end(summary: &ReceiverSummary) {
 pub fn note_duplicates(process: &mut Process, all: &[ReceiverStatus], before: u64) -> u64 {
     let now: u64 = all.iter().map(|s| s.tally.duplicates).sum();
     if now > before {
-        process.note(Record::Duplicates(now - before));
+        process.note(RunLogRecord::Duplicates(now - before));
     }
     now
 }

@@ -26,7 +26,7 @@ use serde::Serialize;
 use super::part::TreeMember;
 use super::receiver::{Delivery, Sink};
 use super::{Process, RoleError, file_error};
-use crate::runlog::Record;
+use crate::runlog::RunLogRecord;
 use crate::settings::{Node, Settings};
 
 /// Records of a tree that wait for the thread of the role before they wake it. The thread wakes
@@ -105,7 +105,7 @@ pub(super) struct TreeState {
 /// What the trees tell the thread of the role after a turn.
 #[derive(Default)]
 struct TreeNews {
-    records: Vec<Record>,
+    records: Vec<RunLogRecord>,
     finished: BTreeSet<u32>,
     failed: Option<RoleError>,
 }

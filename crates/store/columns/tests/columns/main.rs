@@ -9,7 +9,7 @@ use evenfall_store_format::layout::{
     CHUNK_BYTES, DataChunk, SEGMENT_BYTES, SEGMENT_HEADER_BYTES, SEGMENTS_PER_CHUNK,
 };
 use evenfall_store_format::segment::{self, SegmentHeader};
-use evenfall_store_format::{Error, Field, FieldType, FileId, Kind, Schema};
+use evenfall_store_format::{Error, Field, FieldType, FileId, Schema, SegmentKind};
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
 use proptest::prelude::*;
 
@@ -26,7 +26,7 @@ fn raw(schema: &Schema, mut row: impl FnMut(&mut [u8])) -> Bytes {
         let payload = SEGMENT_HEADER_BYTES..SEGMENT_HEADER_BYTES + rows * size;
         part[payload].chunks_exact_mut(size).for_each(&mut row);
         let header = SegmentHeader {
-            kind: Kind::Data,
+            kind: SegmentKind::Data,
             entry_bytes: schema.record_bytes,
             file: CHUNK.file,
             number: CHUNK.first_segment() + slot,

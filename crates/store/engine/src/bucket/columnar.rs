@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
 use evenfall_core::{PutOutcome, StorageError};
-use evenfall_store_format::Kind;
+use evenfall_store_format::SegmentKind;
 use evenfall_store_format::columnar::{decode_part, is_columnar};
 use evenfall_store_format::layout::{CHUNK_BYTES, parse_chunk_name};
 use evenfall_store_format::segment;
@@ -19,7 +19,7 @@ use super::{Bucket, Fetch};
 
 /// Whether an object may be in columns. Index chunks never are.
 pub(super) fn may_be_columnar(name: &str) -> bool {
-    parse_chunk_name(name).is_some_and(|(kind, ..)| kind == Kind::Data)
+    parse_chunk_name(name).is_some_and(|(kind, ..)| kind == SegmentKind::Data)
 }
 
 impl Bucket {

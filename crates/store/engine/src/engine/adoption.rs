@@ -15,7 +15,8 @@ use evenfall_store_format::publication::mend_lost;
 use evenfall_store_format::reader::resume;
 use evenfall_store_format::volume::{DiskLoss, Recovered, RecoveredFile, read_segment};
 use evenfall_store_format::{
-    Appender, Error, Kind, Reader, Resumption, Schema, Sealed, Snapshot, TailRecords,
+    Appender, Error, FileEndSnapshot, Reader, Resumption, Schema, SealedSegment, SegmentKind,
+    TailRecords,
 };
 
 use super::settlement::{Awaited, Need, is_away};
@@ -85,7 +86,7 @@ impl StoreEngine {
             lock(&self.strays).insert(*file, lost.tail.clone());
         }
         for (name, _) in self.disk.list()? {
-            let Some((Kind::Data, id, chunk)) = parse_chunk_name(&name) else { continue };
+            let Some((SegmentKind::Data, id, chunk)) = parse_chunk_name(&name) else { continue };
             let Some(file) = self.file_of(id) else { continue };
             if chunk < lock(&file.published).data_chunks {
                 self.uploads.is_uploaded(id, chunk);
@@ -364,7 +365,7 @@ impl StoreEngine {
         let mut rebuilt = Vec::new();
         let held = resume(id, token, &schema, records, tail, &mut segments, &mut rebuilt)?;
         let appender = Appender::resume(id, token, Arc::clone(&schema), held)?;
-        let at = Snapshot::of(&appender, entry.first);
+        let at = FileEndSnapshot::of(&appender, entry.first);
         let mut offset = 0;
         Reader::new(&at, &mut segments).records(from..records, &mut |part: Bytes| {
             self.disk.write(aside, offset, &part)?;
@@ -400,7 +401,7 @@ impl StoreEngine {
         };
         let count = |lost: &[Range<u64>]| -> u64 { lost.iter().map(|r| r.end - r.start).sum() };
         let before = count(&found.lost);
-        let read = &mut |number| read_segment(&self.disk, Kind::Data, node.file, number);
+        let read = &mut |number| read_segment(&self.disk, SegmentKind::Data, node.file, number);
         let what = match mend_lost(bucket, node, schema, found, read) {
             Ok(sealed) => {
                 self.write_all(sealed)?;
@@ -431,14 +432,14 @@ impl StoreEngine {
         let mut segments = self.segments(&file, Interest::Passing);
         let (id, token) = (entry.id, entry.token);
         let start = resume(id, token, schema, records, tail, &mut segments, &mut rebuilt)?;
-        lock(&self.volume).truncate(Kind::Index, id, start.index.nodes())?;
+        lock(&self.volume).truncate(SegmentKind::Index, id, start.index.nodes())?;
         self.write_all(rebuilt)?;
         Ok(start)
     }
 
     /// Writes segments that did not pass through the queue. These segments too are in memory until
     /// the next flush.
-    fn write_all(&self, segments: Vec<Sealed>) -> Result<(), StoreError> {
+    fn write_all(&self, segments: Vec<SealedSegment>) -> Result<(), StoreError> {
         let mut volume = lock(&self.volume);
         for sealed in segments {
             self.memory_bytes.fetch_add(SEGMENT_BYTES as u64, Relaxed);

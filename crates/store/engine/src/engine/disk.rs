@@ -10,7 +10,7 @@ use evenfall_store_format::cache::Interest;
 use evenfall_store_format::journal::Batch;
 use evenfall_store_format::layout::SEGMENT_BYTES;
 use evenfall_store_format::volume::pieces;
-use evenfall_store_format::{Error, FileId, Kind, Sealed, TailRecords, Volume};
+use evenfall_store_format::{Error, FileId, SealedSegment, SegmentKind, TailRecords, Volume};
 
 use super::{
     FLUSH_LAG, FLUSH_SEGMENTS, JOURNAL_LAG, SHARDS, StoreEngine, TICK, TROUBLE_PATIENCE, no_room,
@@ -41,7 +41,7 @@ type VolumeGuard<'a> = MutexGuard<'a, Volume<StoreDisk>>;
 struct Turn {
     /// Files with records that an append waits for.
     waiting: BTreeSet<FileId>,
-    sealed: Vec<Sealed>,
+    sealed: Vec<SealedSegment>,
     stop: bool,
 }
 
@@ -95,7 +95,7 @@ impl StoreEngine {
     }
 
     /// Holds a full segment or writes it. A chunk that is whole in memory is due in columns.
-    fn take_segment(&self, volume: &mut VolumeGuard<'_>, sealed: Sealed) {
+    fn take_segment(&self, volume: &mut VolumeGuard<'_>, sealed: SealedSegment) {
         let held = volume.hold_segment(sealed);
         let whole = held.as_ref().ok().copied().flatten();
         self.note(held);
@@ -296,7 +296,7 @@ impl StoreEngine {
     }
 
     /// Moves synced segments from the appenders' memory to the cache.
-    pub(super) fn release(&self, flushed: Vec<Sealed>) {
+    pub(super) fn release(&self, flushed: Vec<SealedSegment>) {
         let bytes = (flushed.len() * SEGMENT_BYTES) as u64;
         for sealed in flushed {
             let key = (sealed.file, sealed.kind, sealed.number);
@@ -304,11 +304,11 @@ impl StoreEngine {
             lock(shard).insert(key, sealed.bytes, Interest::Recent);
             let Some(file) = self.file_of(sealed.file) else { continue };
             match sealed.kind {
-                Kind::Data => {
+                SegmentKind::Data => {
                     lock(&file.appender).release(sealed.number);
                     self.segment_synced(sealed.file, sealed.number);
                 }
-                Kind::Index => lock(&file.appender).release_node(sealed.number),
+                SegmentKind::Index => lock(&file.appender).release_node(sealed.number),
             }
         }
         let before = self.memory_bytes.load(Relaxed);

@@ -19,7 +19,7 @@ use evenfall_store_format::cache::Interest;
 use evenfall_store_format::layout::{DataChunk, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, chunk_name};
 use evenfall_store_format::metadata::NODES_PER_BLOCK;
 use evenfall_store_format::retention::{OBJECTS_STAY_NS, Retention, TIMES_OF_DAY_END_NS};
-use evenfall_store_format::{Error, Kind, Reader, Snapshot};
+use evenfall_store_format::{Error, FileEndSnapshot, Reader, SegmentKind};
 
 use super::file::GoneBelow;
 use super::{Store, StoreEngine, StoreFile};
@@ -218,7 +218,7 @@ impl StoreEngine {
     /// than the horizon, and no limit of bytes keeps it.
     fn objects_end(&self, file: &StoreFile, horizon_ns: Option<i64>) -> Result<u32, StoreError> {
         // The index still has the chunks that retention has let go.
-        let all = Snapshot::of(&lock(&file.appender), 0);
+        let all = FileEndSnapshot::of(&lock(&file.appender), 0);
         let by_bytes = Retention { age_ns_max: None, ..file.retention() };
         let by_bytes = by_bytes.first_chunk(all.layout, all.records, 0);
         let Some(horizon_ns) = horizon_ns else { return Ok(by_bytes) };
@@ -250,7 +250,7 @@ impl StoreEngine {
         while from.objects < to.objects.min(end) {
             *gone = Some(from);
             if let Some(bucket) = &self.bucket {
-                bucket.delete(&chunk_name(Kind::Data, file.id, from.objects))?;
+                bucket.delete(&chunk_name(SegmentKind::Data, file.id, from.objects))?;
             }
             from.objects += 1;
         }
@@ -263,7 +263,7 @@ impl StoreEngine {
     fn left_behind(&self, file: &StoreFile, end: u32) -> Result<u32, StoreError> {
         let mut from = end;
         while from > 0 {
-            let name = chunk_name(Kind::Data, file.id, from - 1);
+            let name = chunk_name(SegmentKind::Data, file.id, from - 1);
             let object = self.bucket.as_ref().map_or(Ok(None), |bucket| bucket.get(&name, 0, 1))?;
             if object.is_none()
                 && !self.disk.has_chunk(DataChunk { file: file.id, number: from - 1 })?

@@ -35,7 +35,7 @@ use bytes::Bytes;
 use evenfall_core::Disk as _;
 use evenfall_store_format::columnar::columnar_name;
 use evenfall_store_format::layout::{CHUNK_BYTES, DataChunk, SEGMENTS_PER_CHUNK};
-use evenfall_store_format::{Error, FileId, Kind, Volume};
+use evenfall_store_format::{Error, FileId, SegmentKind, Volume};
 
 use super::{ChunkForm, Store, StoreEngine, StoreFile, TICK};
 use crate::{StoreDisk, chunk_codec, lock};
@@ -469,11 +469,11 @@ impl StoreEngine {
     pub(crate) fn uploaded_form(
         &self,
         file: &StoreFile,
-        kind: Kind,
+        kind: SegmentKind,
         chunk: DataChunk,
         raw: &Bytes,
     ) -> Bytes {
-        let codec = chunk_codec().filter(|_| kind == Kind::Data && self.has_columns());
+        let codec = chunk_codec().filter(|_| kind == SegmentKind::Data && self.has_columns());
         let Some(codec) = codec else { return raw.clone() };
         let there = self.disk.read_columns(chunk).ok().flatten();
         let is_whole = |bytes: &Bytes| codec.check(bytes, &columnar_name(chunk)).is_ok();

@@ -31,7 +31,7 @@ use bytes::Bytes;
 use evenfall_core::Objects as _;
 use evenfall_store_format::cache::{Cache, Interest};
 use evenfall_store_format::layout::{Layout, SEGMENT_BYTES};
-use evenfall_store_format::{Error, FileId, Kind, Reader, Schema, Segments};
+use evenfall_store_format::{Error, FileId, Reader, Schema, SegmentKind, Segments};
 
 use super::{SHARDS, StoreEngine};
 use crate::archive::{PublishedEnd, block_of, node_in, node_of};
@@ -216,7 +216,7 @@ struct EndSegments<'a> {
 impl Segments for EndSegments<'_> {
     fn segment(
         &mut self,
-        kind: Kind,
+        kind: SegmentKind,
         file: FileId,
         number: u32,
     ) -> evenfall_store_format::Result<Bytes> {
@@ -232,7 +232,7 @@ impl Segments for EndSegments<'_> {
             count(&shared.others.from_cache);
             return Ok(bytes);
         }
-        let is_object = |number| !tail.contains_key(&(Kind::Data, number));
+        let is_object = |number| !tail.contains_key(&(SegmentKind::Data, number));
         let bytes = self.parts.segment(self.bucket, kind, file, number, &is_object)?;
         count(&shared.others.from_objects);
         // The bytes are copied, because a slice in the cache would keep the whole part in memory.

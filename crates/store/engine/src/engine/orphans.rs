@@ -135,7 +135,7 @@ mod tests {
     use bytes::Bytes;
     use evenfall_store_format::age_clock::Uptime;
     use evenfall_store_format::layout::{block_name, chunk_name, pack_name, tail_name};
-    use evenfall_store_format::{Kind, Schema};
+    use evenfall_store_format::{Schema, SegmentKind};
 
     use super::*;
     use crate::{Archive, Bucket, RecordSource as _, Store, StoreAckLevel, StoreConfig};
@@ -162,8 +162,8 @@ mod tests {
         let bucket = Bucket::directory(&dir.path().join("objects")).unwrap();
         let named = bucket.list("").unwrap();
         let orphans = [
-            chunk_name(Kind::Data, FileId(99), 0),
-            chunk_name(Kind::Index, FileId(99), 0),
+            chunk_name(SegmentKind::Data, FileId(99), 0),
+            chunk_name(SegmentKind::Index, FileId(99), 0),
             pack_name(99, 1),
             block_name(99, 0),
             tail_name(FileId(99), token, 1),

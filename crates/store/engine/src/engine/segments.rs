@@ -6,11 +6,11 @@ use std::ops::Range;
 use bytes::Bytes;
 use evenfall_store_format::cache::Interest;
 use evenfall_store_format::columnar::{SEGMENTS_PER_GROUP, ShreddedColumns};
-use evenfall_store_format::index::Summary;
+use evenfall_store_format::index::IndexSummary;
 use evenfall_store_format::layout::{DataChunk, SEGMENT_BYTES, segment_place};
 use evenfall_store_format::messages::MessageField;
 use evenfall_store_format::volume::read_segment;
-use evenfall_store_format::{Error, FileId, Kind, Reader, Segments, Snapshot};
+use evenfall_store_format::{Error, FileEndSnapshot, FileId, Reader, SegmentKind, Segments};
 
 use super::file::Pin;
 use super::{SHARDS, Store, StoreEngine, StoreFile};
@@ -39,7 +39,7 @@ impl StoreEngine {
         &'a self,
         file: &'a StoreFile,
         interest: Interest,
-    ) -> (Snapshot, FileSegments<'a>) {
+    ) -> (FileEndSnapshot, FileSegments<'a>) {
         let pin = Some(file.pin());
         (self.snapshot(file), FileSegments { _pin: pin, ..self.segments(file, interest) })
     }
@@ -60,11 +60,11 @@ impl StoreEngine {
     }
 }
 
-fn unsynced(of: &StoreFile, kind: Kind, number: u32) -> Option<Bytes> {
+fn unsynced(of: &StoreFile, kind: SegmentKind, number: u32) -> Option<Bytes> {
     let appender = lock(&of.appender);
     match kind {
-        Kind::Data => appender.unsynced_segment(number),
-        Kind::Index => appender.unsynced_node(number),
+        SegmentKind::Data => appender.unsynced_segment(number),
+        SegmentKind::Index => appender.unsynced_node(number),
     }
 }
 
@@ -107,7 +107,7 @@ impl FileSegments<'_> {
     /// Fetches a segment that has left the disk.
     fn fetch(
         &mut self,
-        kind: Kind,
+        kind: SegmentKind,
         file: FileId,
         number: u32,
     ) -> evenfall_store_format::Result<Bytes> {
@@ -135,7 +135,7 @@ impl FileSegments<'_> {
 impl Segments for FileSegments<'_> {
     fn segment(
         &mut self,
-        kind: Kind,
+        kind: SegmentKind,
         file: FileId,
         number: u32,
     ) -> evenfall_store_format::Result<Bytes> {
@@ -148,8 +148,8 @@ impl Segments for FileSegments<'_> {
             return Ok(bytes);
         }
         let in_columns = match kind {
-            Kind::Data => self.decode_segment(file, number)?,
-            Kind::Index => None,
+            SegmentKind::Data => self.decode_segment(file, number)?,
+            SegmentKind::Index => None,
         };
         let on_disk = match in_columns {
             Some(bytes) => Some(bytes),
@@ -158,8 +158,8 @@ impl Segments for FileSegments<'_> {
         let found = match on_disk {
             Some(bytes) => bytes,
             None => self.fetch(kind, file, number).map_err(|error| match kind {
-                Kind::Data => self.missing(number, error),
-                Kind::Index => error,
+                SegmentKind::Data => self.missing(number, error),
+                SegmentKind::Index => error,
             })?,
         };
         lock(shard).insert(key, found.clone(), self.interest);
@@ -243,7 +243,7 @@ impl Store {
         &self,
         file: &StoreFile,
         numbers: Range<u64>,
-    ) -> Result<Option<Summary>, StoreError> {
+    ) -> Result<Option<IndexSummary>, StoreError> {
         if numbers.is_empty() {
             return Ok(None);
         }

@@ -20,7 +20,7 @@ use evenfall_core::StorageError;
 use evenfall_store_format::volume::{
     DiskLoss, PartialSegment, Recovered, RecoveredFile, join_ranges,
 };
-use evenfall_store_format::{Error, FileId, Kind, Schema};
+use evenfall_store_format::{Error, FileId, Schema, SegmentKind};
 use serde::{Deserialize, Serialize};
 
 use super::{Store, StoreEngine, StoreFile};
@@ -184,7 +184,7 @@ impl StoreEngine {
     ) -> Result<(), Error> {
         let Some(first) = found.partial.first() else { return Ok(()) };
         let node = first.number / schema.geometry()?.entries_per_node();
-        lock(&self.volume).truncate(Kind::Index, entry.id, node)
+        lock(&self.volume).truncate(SegmentKind::Index, entry.id, node)
     }
 }
 

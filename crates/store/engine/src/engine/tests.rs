@@ -202,7 +202,8 @@ fn what_retention_could_not_delete_is_deleted_later() {
         let mut store = open(config(path.path(), objects.path()));
         let mut file = store.create(&name, &Schema::opaque(4_096)).unwrap();
         store.append(&file, &large(0..256 * 3 * 5 + 10), StoreAckLevel::Object).unwrap();
-        let chunk = |number: u32| objects.path().join(chunk_name(Kind::Data, file.id, number));
+        let chunk =
+            |number: u32| objects.path().join(chunk_name(SegmentKind::Data, file.id, number));
         let chunks = [0, 1].map(chunk);
         let blocked = Blocked::at(chunks[1].clone());
         store.retain(&file, keep).unwrap_err();

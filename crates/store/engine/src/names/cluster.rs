@@ -40,7 +40,7 @@ const LEASE_SLACK: Duration = Duration::from_secs(3);
 
 /// A store node that holds a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Node {
+pub struct ClusterNode {
     /// Token of the node's life.
     pub token: u32,
     /// Address at which the node serves, if it does.
@@ -161,7 +161,7 @@ impl Cluster {
     ///
     /// # Errors
     /// As [`list`](Self::list).
-    pub fn nodes(&self) -> Result<BTreeMap<u32, Node>, NamesError> {
+    pub fn nodes(&self) -> Result<BTreeMap<u32, ClusterNode>, NamesError> {
         let prefix = self.key("nodes/");
         let mut nodes = BTreeMap::new();
         for found in self.directory.list(&prefix)? {
@@ -263,7 +263,7 @@ impl Member {
         let key = cluster.node_key(node);
         // The last life may have had a longer lease than this one was granted.
         let end = Instant::now() + lease.ttl().max(ttl) + LEASE_SLACK;
-        let value = encode(&Node { token: 0, address: None });
+        let value = encode(&ClusterNode { token: 0, address: None });
         loop {
             let condition = vec![name_service::is_absent(&key)];
             let taken = cluster
@@ -441,7 +441,7 @@ impl ClusterMembership for Member {
         self.cluster.find(name)
     }
 
-    fn nodes(&self) -> Result<BTreeMap<u32, Node>, NamesError> {
+    fn nodes(&self) -> Result<BTreeMap<u32, ClusterNode>, NamesError> {
         self.cluster.nodes()
     }
 
@@ -455,7 +455,7 @@ impl ClusterMembership for Member {
 
     fn serve_at(&self, address: Option<String>) -> Result<(), NamesError> {
         let key = self.cluster.node_key(self.node);
-        let value = encode(&Node { token: self.token(), address });
+        let value = encode(&ClusterNode { token: self.token(), address });
         self.commit(vec![], vec![name_service::put(&key, value, self.lease.id())]).and_then(
             |done| {
                 let over = NamesError::LeaseLost { node: self.node, is_over: true };

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use evenfall_store_format::{FileId, Schema};
 
-use super::cluster::Node;
+use super::cluster::ClusterNode;
 use super::{Claimed, Entry, NamesError};
 
 /// What a store node may read and write in a shared directory of names, as long as its lease holds.
@@ -59,7 +59,7 @@ pub trait ClusterMembership: Send + Sync {
     ///
     /// # Errors
     /// See [`ClusterMembership`].
-    fn nodes(&self) -> Result<BTreeMap<u32, Node>, NamesError>;
+    fn nodes(&self) -> Result<BTreeMap<u32, ClusterNode>, NamesError>;
 
     /// The error that names the primary, when another node is the primary of the file; `None` for a
     /// file of this node and for a missing file.

@@ -104,7 +104,8 @@ fn evicted(directory: &Path) -> (Store, Arc<StoreFile>, Arc<AtomicUsize>) {
 /// Number of full chunks that the disk lacks.
 fn away(directory: &Path) -> usize {
     let full = schema().layout().unwrap().full_segments(RECORDS) / SEGMENTS_PER_CHUNK;
-    let is_away = |chunk: &u32| !directory.join(chunk_name(Kind::Data, FileId(1), *chunk)).exists();
+    let is_away =
+        |chunk: &u32| !directory.join(chunk_name(SegmentKind::Data, FileId(1), *chunk)).exists();
     (0..full).filter(is_away).count()
 }
 
@@ -176,7 +177,7 @@ fn objects_alone_are_scanned_in_the_same_parts() {
 fn each_segment_of_a_part_is_checked() {
     let dir = tempfile::tempdir().unwrap();
     let (store, file, _) = evicted(dir.path());
-    let object = dir.path().join("objects").join(chunk_name(Kind::Data, FileId(1), 1));
+    let object = dir.path().join("objects").join(chunk_name(SegmentKind::Data, FileId(1), 1));
     let whole = std::fs::read(&object).unwrap();
     let mut flipped = whole.clone();
     flipped[7 * SEGMENT_BYTES + 500] ^= 4;

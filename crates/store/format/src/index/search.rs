@@ -1,6 +1,6 @@
 //! Search from the newest node, and summaries of ranges.
 
-use super::{FAN_OUT, Geometry, Node, Root, Summary};
+use super::{FAN_OUT, Geometry, IndexNode, IndexRoot, IndexSummary};
 use crate::error::Result;
 
 /// A source of written nodes: a cache, chunks or objects.
@@ -9,7 +9,7 @@ pub trait NodeSource {
     ///
     /// # Errors
     /// Damage, or the reason why the node cannot be read.
-    fn node(&mut self, number: u32) -> Result<Node>;
+    fn node(&mut self, number: u32) -> Result<IndexNode>;
 }
 
 /// The condition of a search. Times never go back, so a condition holds for a first part of the
@@ -31,7 +31,7 @@ impl Bound {
         }
     }
 
-    pub(super) fn holds(self, summary: &Summary) -> bool {
+    pub(super) fn holds(self, summary: &IndexSummary) -> bool {
         self.holds_of(summary.min_ns, summary.max_ns)
     }
 
@@ -54,7 +54,7 @@ pub struct IndexView<'a> {
     /// known.
     pub begins_ns: &'a [i64],
     /// Entries of the node being filled.
-    pub entries: &'a [Summary],
+    pub entries: &'a [IndexSummary],
 }
 
 /// Number of segments from the first on for which the bound holds.
@@ -86,8 +86,8 @@ pub fn partition(view: &IndexView, bound: Bound, source: &mut dyn NodeSource) ->
 /// The divide lies in the tree of `node`.
 fn descend(
     geometry: Geometry,
-    mut root: Root,
-    mut node: Node,
+    mut root: IndexRoot,
+    mut node: IndexNode,
     bound: Bound,
     source: &mut dyn NodeSource,
 ) -> Result<u32> {
@@ -125,15 +125,15 @@ pub fn summarise(
     first: u32,
     end: u32,
     source: &mut dyn NodeSource,
-) -> Result<Option<Summary>> {
-    let mut all: Option<Summary> = None;
-    let mut take = |part: Summary| match &mut all {
+) -> Result<Option<IndexSummary>> {
+    let mut all: Option<IndexSummary> = None;
+    let mut take = |part: IndexSummary| match &mut all {
         Some(all) => all.merge(&part),
         None => all = Some(part),
     };
     let per_node = view.geometry.entries_per_node();
     // Trees that are partly inside; depth-first, never more than k for each level.
-    let mut open: Vec<Root> = view.geometry.roots(view.nodes);
+    let mut open: Vec<IndexRoot> = view.geometry.roots(view.nodes);
     while let Some(root) = open.pop() {
         let tree = view.geometry.first_segment(root)..(root.node + 1) * per_node;
         if tree.end <= first || tree.start >= end {

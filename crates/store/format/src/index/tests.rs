@@ -12,13 +12,13 @@ struct Shelf {
 }
 
 impl NodeSource for Shelf {
-    fn node(&mut self, number: u32) -> Result<Node> {
+    fn node(&mut self, number: u32) -> Result<IndexNode> {
         self.read += 1;
-        Node::open(self.geometry, FileId(1), number, self.nodes[&number].clone())
+        IndexNode::open(self.geometry, FileId(1), number, self.nodes[&number].clone())
     }
 }
 
-fn build(aggregates: usize, segments: u32, seed: u64) -> (Builder, Shelf, Vec<Summary>) {
+fn build(aggregates: usize, segments: u32, seed: u64) -> (Builder, Shelf, Vec<IndexSummary>) {
     let geometry = Geometry::new(aggregates).unwrap();
     let mut builder = Builder::new(geometry);
     let mut shelf = Shelf { geometry, nodes: BTreeMap::new(), read: 0 };
@@ -28,7 +28,7 @@ fn build(aggregates: usize, segments: u32, seed: u64) -> (Builder, Shelf, Vec<Su
         // Runs of equal times cross the borders of segments now and then.
         time += prng.below(3) as i64;
         let value = i128::from(prng.below(100));
-        let entry = Summary {
+        let entry = IndexSummary {
             min_ns,
             max_ns: time,
             count: 10,

@@ -11,14 +11,14 @@ use crate::schema::Schema;
 /// A file, its full segments, and the packs in which its end was put.
 struct Scene {
     appender: Appender,
-    shelf: BTreeMap<(Kind, u32), Bytes>,
+    shelf: BTreeMap<(SegmentKind, u32), Bytes>,
     end: PackedEnd,
     node: MetadataNode,
     packs: BTreeMap<u32, Bytes>,
 }
 
-impl Segments for BTreeMap<(Kind, u32), Bytes> {
-    fn segment(&mut self, kind: Kind, _: FileId, number: u32) -> Result<Bytes> {
+impl Segments for BTreeMap<(SegmentKind, u32), Bytes> {
+    fn segment(&mut self, kind: SegmentKind, _: FileId, number: u32) -> Result<Bytes> {
         let found = self.get(&(kind, number)).cloned();
         found.ok_or_else(|| Error::damaged(format!("{kind:?} {number}"), "not there"))
     }
@@ -59,7 +59,7 @@ impl Scene {
     }
 
     /// The segments in the parts that the node names, the parts in the order of the node.
-    fn read(&self) -> BTreeMap<(Kind, u32), Bytes> {
+    fn read(&self) -> BTreeMap<(SegmentKind, u32), Bytes> {
         let mut found = BTreeMap::new();
         for part in self.node.parts.iter().filter(|part| part.bytes > 0) {
             let from = part.offset as usize;
@@ -74,17 +74,18 @@ impl Scene {
         let (found, end) = (self.read(), End::of(&self.appender, 0));
         let full = end.at.layout.full_segments(end.at.records);
         for number in self.node.data_chunks * SEGMENTS_PER_CHUNK..full {
-            let key = (Kind::Data, number);
+            let key = (SegmentKind::Data, number);
             assert!(found.get(&key) == self.shelf.get(&key), "segment {number} of {full}");
         }
         for number in 0..end.at.nodes {
-            let key = (Kind::Index, number);
+            let key = (SegmentKind::Index, number);
             assert!(found.get(&key) == self.shelf.get(&key), "node {number}");
         }
         assert!(
-            end.open_data.is_none() || found.get(&(Kind::Data, full)) == end.open_data.as_ref()
+            end.open_data.is_none()
+                || found.get(&(SegmentKind::Data, full)) == end.open_data.as_ref()
         );
-        let open = (Kind::Index, end.at.nodes);
+        let open = (SegmentKind::Index, end.at.nodes);
         assert!(end.open_index.is_none() || found.get(&open) == end.open_index.as_ref());
     }
 }
@@ -131,8 +132,8 @@ fn a_segment_that_was_open_in_a_part_is_read_from_its_chunk() {
     assert_eq!(scene.node.parts.iter().filter(|part| part.bytes > 0).count(), 2);
     let mut publication = Publication::open(&scene, scene.node).unwrap();
     for number in [0, 699, 700, 767] {
-        let found = publication.segment(Kind::Data, FileId(1), number).unwrap();
-        assert!(found == scene.shelf[&(Kind::Data, number)], "segment {number}");
+        let found = publication.segment(SegmentKind::Data, FileId(1), number).unwrap();
+        assert!(found == scene.shelf[&(SegmentKind::Data, number)], "segment {number}");
     }
 }
 
@@ -185,11 +186,11 @@ fn open_segments_of_few_records_take_few_bytes() {
     appender.append(&[1; 16], &mut Vec::new()).unwrap();
     let end = End::of(&appender, 0);
     let node = MetadataNode { records: 1, ..MetadataNode::default() };
-    let none: &mut BTreeMap<(Kind, u32), Bytes> = &mut BTreeMap::new();
+    let none: &mut BTreeMap<(SegmentKind, u32), Bytes> = &mut BTreeMap::new();
     let draft = PackedEnd::default().draft_part(none, &end, node, &|_| false).unwrap();
     assert!(draft.bytes().len() < 200, "{}", draft.bytes().len());
     let found = decode_part(draft.bytes(), FileId(3), "here").unwrap();
-    assert_eq!(found.get(&(Kind::Data, 0)), end.open_data.as_ref());
+    assert_eq!(found.get(&(SegmentKind::Data, 0)), end.open_data.as_ref());
     assert!(decode_part(draft.bytes(), FileId(4), "here").is_err());
 }
 

@@ -5,20 +5,20 @@ use evenfall_core::Prng;
 
 use super::*;
 use crate::schema::FieldType;
-use crate::segment::Sealed;
+use crate::segment::SealedSegment;
 
 #[derive(Default)]
-struct Shelf(BTreeMap<(Kind, u32), Bytes>);
+struct Shelf(BTreeMap<(SegmentKind, u32), Bytes>);
 
 impl Segments for Shelf {
-    fn segment(&mut self, kind: Kind, _: FileId, number: u32) -> Result<Bytes> {
+    fn segment(&mut self, kind: SegmentKind, _: FileId, number: u32) -> Result<Bytes> {
         let found = self.0.get(&(kind, number)).cloned();
         found.ok_or_else(|| Error::damaged(format!("{kind:?} {number}"), "not there"))
     }
 }
 
 impl Shelf {
-    fn put(&mut self, sealed: Vec<Sealed>) {
+    fn put(&mut self, sealed: Vec<SealedSegment>) {
         self.0.extend(sealed.into_iter().map(|s| ((s.kind, s.number), s.bytes)));
     }
 }
@@ -53,7 +53,7 @@ fn build(count: usize, seed: u64) -> (Appender, Shelf, Vec<(i64, u64)>) {
 #[test]
 fn reads_by_number_and_time_equal_those_of_a_list() {
     let (appender, mut shelf, plain) = build(80_000, 1);
-    let at = Snapshot::of(&appender, 0);
+    let at = FileEndSnapshot::of(&appender, 0);
     let mut reader = Reader::new(&at, &mut shelf);
     let mut prng = Prng::new(2);
     let span = plain.last().unwrap().0 as u64 + 10;
@@ -75,7 +75,7 @@ fn reads_by_number_and_time_equal_those_of_a_list() {
 #[test]
 fn ranges_and_summaries_equal_those_of_a_list() {
     let (appender, mut shelf, plain) = build(60_000, 3);
-    let at = Snapshot::of(&appender, 0);
+    let at = FileEndSnapshot::of(&appender, 0);
     let mut reader = Reader::new(&at, &mut shelf);
     let mut prng = Prng::new(4);
     for _ in 0..200 {
@@ -104,7 +104,7 @@ fn ranges_and_summaries_equal_those_of_a_list() {
 #[test]
 fn an_empty_file_has_no_records_and_says_so() {
     let appender = Appender::new(FileId(1), 1, Arc::new(schema())).unwrap();
-    let at = Snapshot::of(&appender, 0);
+    let at = FileEndSnapshot::of(&appender, 0);
     let mut shelf = Shelf::default();
     let mut reader = Reader::new(&at, &mut shelf);
     assert_eq!(reader.between(i64::MIN, i64::MAX), Ok(0..0));
@@ -125,11 +125,11 @@ fn a_file_is_resumed_with_and_without_its_index() {
     assert_eq!(again.last_ns, appender.last_ns());
     assert_eq!(again.index.encode(file, 1), appender.index().encode(file, 1));
     let whole = shelf.0.clone();
-    shelf.0.retain(|(kind, _), _| *kind == Kind::Data);
+    shelf.0.retain(|(kind, _), _| *kind == SegmentKind::Data);
     let again = resume(file, 1, &schema(), records, tail, &mut shelf, &mut rebuilt).unwrap();
     assert_eq!(again.index.encode(file, 1), appender.index().encode(file, 1));
     for sealed in &rebuilt {
-        assert_eq!(sealed.bytes, whole[&(Kind::Index, sealed.number)]);
+        assert_eq!(sealed.bytes, whole[&(SegmentKind::Index, sealed.number)]);
     }
     assert_eq!(rebuilt.len() as u32, appender.index().nodes());
 }

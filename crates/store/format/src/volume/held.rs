@@ -29,9 +29,10 @@ use super::Volume;
 use crate::error::Result;
 use crate::journal::Batch;
 use crate::layout::{
-    CHUNK_BYTES, DataChunk, FileId, Kind, Layout, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, segment_place,
+    CHUNK_BYTES, DataChunk, FileId, Layout, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, SegmentKind,
+    segment_place,
 };
-use crate::segment::Sealed;
+use crate::segment::SealedSegment;
 
 /// Chunks of a file that are passed over at most, after several that did not become whole in time.
 const PASSES_MAX: u32 = 31;
@@ -83,8 +84,8 @@ impl<D: Disk> Volume<D> {
     ///
     /// # Errors
     /// `Error::Storage`; what could not be written is kept, and written again by the next flush.
-    pub fn hold_segment(&mut self, sealed: Sealed) -> Result<Option<DataChunk>> {
-        if sealed.kind == Kind::Index {
+    pub fn hold_segment(&mut self, sealed: SealedSegment) -> Result<Option<DataChunk>> {
+        if sealed.kind == SegmentKind::Index {
             return self.write(sealed).map(|()| None);
         }
         let chunk = DataChunk { file: sealed.file, number: segment_place(sealed.number).0 };
@@ -124,7 +125,7 @@ impl<D: Disk> Volume<D> {
             && number == chunk.first_segment()
             && self.files.get(&chunk.file).is_some_and(|of| chunk.number >= of.passes.until)
             && self.next_segment(chunk.file) == Some(number)
-            && !self.chunks.bytes.contains_key(&(Kind::Data, chunk.file, chunk.number))
+            && !self.chunks.bytes.contains_key(&(SegmentKind::Data, chunk.file, chunk.number))
     }
 
     /// The number behind the last segment that is held or written of a file.
@@ -140,14 +141,14 @@ impl<D: Disk> Volume<D> {
         (layout.first_record(segment) == shelf.written).then_some(segment)
     }
 
-    fn keep_segment(&mut self, chunk: DataChunk, sealed: Sealed) -> Option<DataChunk> {
+    fn keep_segment(&mut self, chunk: DataChunk, sealed: SealedSegment) -> Option<DataChunk> {
         self.held_bytes.fetch_add(SEGMENT_BYTES as u64, Relaxed);
         let segments = self.held.entry(chunk).or_default();
         segments.push(sealed);
         (segments.len() == SEGMENTS_PER_CHUNK as usize).then_some(chunk)
     }
 
-    fn let_go(&mut self, chunk: DataChunk) -> Option<Vec<Sealed>> {
+    fn let_go(&mut self, chunk: DataChunk) -> Option<Vec<SealedSegment>> {
         let segments = self.held.remove(&chunk)?;
         self.held_bytes.fetch_sub((segments.len() * SEGMENT_BYTES) as u64, Relaxed);
         Some(segments)
@@ -204,7 +205,7 @@ impl<D: Disk> Volume<D> {
         let before = before.map(|number| DataChunk { file: chunk.file, number });
         let spilled = before.map_or(Ok(()), |before| self.spill_chunk(before));
         let Some(segments) = self.let_go(chunk) else { return spilled.map(|()| false) };
-        let raw = (Kind::Data, chunk.file, chunk.number);
+        let raw = (SegmentKind::Data, chunk.file, chunk.number);
         self.chunks.reach(raw, CHUNK_BYTES as u64);
         self.chunks.shrink(chunk, stored);
         if let Some(shelf) = self.files.get_mut(&chunk.file) {

@@ -25,8 +25,8 @@ use super::{
 use crate::error::Result;
 use crate::journal::{self, Frame, JournalDamage, Origin};
 use crate::layout::{
-    FileId, Kind, Layout, RESERVE, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, chunk_name, journal_name,
-    parse_chunk_name, parse_journal_name, segment_place,
+    FileId, Layout, RESERVE, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, SegmentKind, chunk_name,
+    journal_name, parse_chunk_name, parse_journal_name, segment_place,
 };
 use crate::lost_records::{TailRecords, seal_segment};
 use crate::segment::{self, SegmentHeader};
@@ -241,7 +241,7 @@ impl<D: Disk> Volume<D> {
         }
         for file in unknown {
             // No journal has this file and none of its segments is whole.
-            volume.truncate(Kind::Data, file, 0)?;
+            volume.truncate(SegmentKind::Data, file, 0)?;
             let what = "no segment is whole".to_owned();
             let place = format!("file {file}");
             found.losses.push(DiskLoss { place, what, is_torn_end: true });
@@ -297,7 +297,7 @@ impl<D: Disk> Volume<D> {
         let origin = piece.origin;
         let layout = Layout::new(usize::from(origin.record_bytes))?;
         let (reach, gaps) = self.whole_reach(piece, layout, losses)?;
-        self.truncate(Kind::Data, origin.file, reach)?;
+        self.truncate(SegmentKind::Data, origin.file, reach)?;
         let runs = piece.runs(layout);
         let in_chunks = layout.first_record(reach);
         let records = runs.last().map_or(0, |run| run.numbers.end).max(in_chunks);
@@ -352,7 +352,7 @@ impl<D: Disk> Volume<D> {
         let mut settled = 0;
         // A later life of the primary never writes behind an earlier one's segments.
         let mut token = 0;
-        let mut there = self.chunks.segments(Kind::Data, file, first);
+        let mut there = self.chunks.segments(SegmentKind::Data, file, first);
         // A chunk that is missing in front of the others was moved to the objects, unless a journal
         // still has its records: then it was never stated as synced, and a crash took it.
         let numbers_of = |number| layout.first_record(number)..layout.first_record(number + 1);
@@ -361,9 +361,9 @@ impl<D: Disk> Volume<D> {
             there.start = first;
         }
         for number in there {
-            match read_segment(&self.disk, Kind::Data, file, number) {
+            match read_segment(&self.disk, SegmentKind::Data, file, number) {
                 Ok(Some(bytes)) => {
-                    let header = segment::expect(&bytes, Kind::Data, file, number)?;
+                    let header = segment::expect(&bytes, SegmentKind::Data, file, number)?;
                     let is_full = u64::from(header.count) == layout.records_per_segment();
                     let is_end = is_full || !piece.has_frame_in(layout, numbers_of(number));
                     if header.token < token {
@@ -395,7 +395,7 @@ impl<D: Disk> Volume<D> {
     /// Copies a segment that is not whole into a file of its own, for people.
     fn keep_aside(&self, file: FileId, number: u32) -> Result<()> {
         let (chunk, offset) = segment_place(number);
-        let name = chunk_name(Kind::Data, file, chunk);
+        let name = chunk_name(SegmentKind::Data, file, chunk);
         let bytes = match self.disk.read(&name, offset, SEGMENT_BYTES) {
             // The disk keeps damaged columns aside when the chunk becomes raw again.
             Err(StorageError::Damaged { .. }) => return Ok(()),
@@ -491,7 +491,7 @@ fn files_of_chunks(
     chunks: &Chunks,
     pieces: &mut BTreeMap<FileId, Pieces>,
 ) -> Result<Vec<FileId>> {
-    let data = chunks.bytes.keys().filter(|(kind, _, _)| *kind == Kind::Data);
+    let data = chunks.bytes.keys().filter(|(kind, _, _)| *kind == SegmentKind::Data);
     let files: BTreeSet<FileId> = data.map(|(_, file, _)| *file).collect();
     let mut unknown = Vec::new();
     for file in files {
@@ -604,10 +604,10 @@ pub(super) fn say_damage(damage: &JournalDamage) -> String {
 
 /// The header of the first whole segment of a file in chunks.
 fn any_header(disk: &impl Disk, chunks: &Chunks, file: FileId) -> Result<Option<SegmentHeader>> {
-    for number in chunks.segments(Kind::Data, file, 0) {
-        match read_segment(disk, Kind::Data, file, number) {
+    for number in chunks.segments(SegmentKind::Data, file, 0) {
+        match read_segment(disk, SegmentKind::Data, file, number) {
             Ok(Some(bytes)) => {
-                return Ok(Some(segment::expect(&bytes, Kind::Data, file, number)?));
+                return Ok(Some(segment::expect(&bytes, SegmentKind::Data, file, number)?));
             }
             Ok(None) | Err(crate::Error::Damaged { .. }) => {}
             Err(error) => return Err(error),

@@ -121,8 +121,8 @@ fn a_checkpoint_leaves_one_journal_and_everything_readable() {
     let (volume, found) = Volume::open(volume.disk, VolumeConfig::default()).unwrap();
     let file = &found.files[&FileId(1)];
     assert_eq!((file.records, &file.tail.bytes[..]), (3_000, appender.tail()));
-    assert!(volume.read(Kind::Data, FileId(1), 1).unwrap().is_some());
-    assert!(volume.read(Kind::Data, FileId(1), 2).unwrap().is_none());
+    assert!(volume.read(SegmentKind::Data, FileId(1), 1).unwrap().is_some());
+    assert!(volume.read(SegmentKind::Data, FileId(1), 2).unwrap().is_none());
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn the_journal_alone_gives_everything_back() {
     let (volume, found) = Volume::open(volume.disk, VolumeConfig::default()).unwrap();
     assert_eq!(found.files[&FileId(1)].records, 3_000);
     assert_eq!(&found.files[&FileId(1)].tail.bytes[..], appender.tail());
-    assert!(volume.read(Kind::Data, FileId(1), 1).unwrap().is_some());
+    assert!(volume.read(SegmentKind::Data, FileId(1), 1).unwrap().is_some());
 }
 
 /// A volume with five full segments of which no journal knows, as at `memory`.
@@ -201,7 +201,7 @@ fn unstated() -> Volume<Plain> {
 
 fn flip(volume: &Volume<Plain>, number: u32, at: usize) {
     let (chunk, offset) = segment_place(number);
-    let name = chunk_name(Kind::Data, FileId(1), chunk);
+    let name = chunk_name(SegmentKind::Data, FileId(1), chunk);
     volume.disk.0.borrow_mut().get_mut(&name).unwrap()[offset as usize + at] ^= 1;
 }
 
@@ -216,7 +216,7 @@ fn damage_loses_a_segment_and_nothing_that_is_whole_behind_it() {
         assert_eq!((file.records, &file.partial[..]), (5 * 1_022, &[partial][..]));
         assert!(matches!(&found.losses[..], [loss] if !loss.is_torn_end), "{:?}", found.losses);
         for number in 0..5 {
-            let bytes = volume.read(Kind::Data, FileId(1), number).unwrap().unwrap();
+            let bytes = volume.read(SegmentKind::Data, FileId(1), number).unwrap().unwrap();
             let held = segment::header(&bytes).unwrap().count;
             assert_eq!(held, if number == damaged { 0 } else { 1_022 });
         }
@@ -254,7 +254,7 @@ fn the_promised_part_of_a_lost_segment_comes_from_the_journal() {
     // The next opening takes the part for what is there, and loses no more.
     let (volume, again) = Volume::open(volume.disk, VolumeConfig::default()).unwrap();
     assert_eq!((again.files[&FileId(1)].records, again.losses.len()), (5 * 1_022, 0));
-    let bytes = volume.read(Kind::Data, FileId(1), 1).unwrap().unwrap();
+    let bytes = volume.read(SegmentKind::Data, FileId(1), 1).unwrap().unwrap();
     assert_eq!(bytes[SEGMENT_HEADER_BYTES..][..16], records(1_022..1_023)[..]);
 }
 
@@ -278,7 +278,7 @@ fn damage_of_records_that_a_journal_has_is_mended_from_it() {
     flip(&volume, 0, 5_000);
     let (volume, found) = Volume::open(volume.disk, VolumeConfig::default()).unwrap();
     assert_eq!((found.files[&FileId(1)].records, found.losses.len()), (3_000, 0));
-    let bytes = volume.read(Kind::Data, FileId(1), 0).unwrap().unwrap();
+    let bytes = volume.read(SegmentKind::Data, FileId(1), 0).unwrap().unwrap();
     assert_eq!(bytes[SEGMENT_HEADER_BYTES..][..16], records(0..1)[..]);
 }
 
@@ -382,21 +382,21 @@ fn a_crash_behind_the_eviction_of_a_chunk_loses_nothing_that_follows_it() {
     let (volume, found) = Volume::open(volume.disk, VolumeConfig::default()).unwrap();
     assert!(found.losses.is_empty(), "{:?}", found.losses);
     assert_eq!(found.files[&FileId(1)].records, count as u64);
-    assert!(volume.read(Kind::Data, FileId(1), 0).unwrap().is_none());
-    assert!(volume.read(Kind::Data, FileId(1), 256).unwrap().is_some());
+    assert!(volume.read(SegmentKind::Data, FileId(1), 0).unwrap().is_none());
+    assert!(volume.read(SegmentKind::Data, FileId(1), 256).unwrap().is_some());
 }
 
 #[test]
 fn a_first_chunk_that_a_crash_takes_comes_back_from_the_journal() {
     // The name of the first chunk was not on the disk yet, and that of the second one was.
     let (volume, _) = filled(300_000);
-    let [first, second] = [0, 1].map(|chunk| chunk_name(Kind::Data, FileId(1), chunk));
+    let [first, second] = [0, 1].map(|chunk| chunk_name(SegmentKind::Data, FileId(1), chunk));
     volume.disk.remove(&first).unwrap();
     assert!(!volume.disk.read(&second, 0, 1).unwrap().is_empty());
     let (volume, found) = Volume::open(volume.disk, VolumeConfig::default()).unwrap();
     assert_eq!((found.files[&FileId(1)].records, found.losses.len()), (300_000, 0));
     for number in 0..volume.synced(FileId(1)) / 1_022 {
-        let segment = volume.read(Kind::Data, FileId(1), number as u32).unwrap();
+        let segment = volume.read(SegmentKind::Data, FileId(1), number as u32).unwrap();
         assert!(segment.is_some(), "segment {number}");
     }
 }

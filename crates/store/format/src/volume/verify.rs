@@ -9,8 +9,8 @@ use super::recovery::say_damage;
 use crate::error::{Error, Result};
 use crate::journal::{self, Frame};
 use crate::layout::{
-    CHUNK_BYTES, FileId, Kind, Layout, RESERVE, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, chunk_name,
-    parse_chunk_name, parse_journal_name,
+    CHUNK_BYTES, FileId, Layout, RESERVE, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, SegmentKind,
+    chunk_name, parse_chunk_name, parse_journal_name,
 };
 use crate::segment;
 
@@ -73,13 +73,13 @@ pub fn verify(disk: &impl Disk) -> Result<Verification> {
             }
             None => 0,
         };
-        seen.findings[at].is_torn_end = kind == Kind::Data && number >= promised;
+        seen.findings[at].is_torn_end = kind == SegmentKind::Data && number >= promised;
     }
     for (file, (record_bytes, records)) in synced {
         let full = Layout::new(usize::from(record_bytes))?.full_segments(records);
         let mut missing = BTreeSet::new();
         for number in 0..full {
-            let chunk = chunk_name(Kind::Data, file, number / SEGMENTS_PER_CHUNK);
+            let chunk = chunk_name(SegmentKind::Data, file, number / SEGMENTS_PER_CHUNK);
             if !chunks.contains(&chunk) {
                 missing.insert(chunk);
             } else if !whole.contains(&(file, number)) {
@@ -97,7 +97,7 @@ fn chunk_segments(
     disk: &impl Disk,
     name: &str,
     len: u64,
-    (kind, file, chunk): (Kind, FileId, u32),
+    (kind, file, chunk): (SegmentKind, FileId, u32),
     seen: &mut Verification,
     whole: &mut BTreeSet<(FileId, u32)>,
 ) -> Result<Vec<(usize, u32)>> {
@@ -131,11 +131,11 @@ fn chunk_segments(
                 let is_partial =
                     |layout: Layout| u64::from(header.count) < layout.records_per_segment();
                 let layout = Layout::new(usize::from(header.entry_bytes));
-                if kind == Kind::Data && layout.is_ok_and(is_partial) {
+                if kind == SegmentKind::Data && layout.is_ok_and(is_partial) {
                     finding(format!("records of segment {number} are lost"));
                 }
                 seen.segments += 1;
-                if kind == Kind::Data {
+                if kind == SegmentKind::Data {
                     whole.insert((file, number));
                 }
             }

@@ -3,7 +3,7 @@
 use evenfall_feed_formats::Format;
 use evenfall_feed_formats::codec::{self, DAY_NS, TimeOrigin};
 use evenfall_feed_formats::event::Event;
-use evenfall_feed_formats::itch::{Kind, Symbols};
+use evenfall_feed_formats::itch::{ItchKind, Symbols};
 use evenfall_store_format::Schema;
 use evenfall_store_format::messages::parts::is_parted;
 use evenfall_store_format::messages::{
@@ -67,7 +67,7 @@ fn itch_field(name: &str) -> Option<MessageField> {
 }
 
 fn itch_layout() -> MessageLayout {
-    let kind = |kind: &Kind| {
+    let kind = |kind: &ItchKind| {
         let place = |field, at, len| FieldPlace { field, at: at as u16, len: len as u16 };
         let head = [
             place(MessageField::Locate, 1, 2),
@@ -80,7 +80,7 @@ fn itch_layout() -> MessageLayout {
         let fields = head.into_iter().chain(own).collect();
         KindLayout { letter: kind.letter(), len: kind.length() as u16, fields }
     };
-    MessageLayout::Kinds(Kind::ALL.iter().map(kind).collect())
+    MessageLayout::Kinds(ItchKind::ALL.iter().map(kind).collect())
 }
 
 fn lobster_layout(seconds: LineForm) -> MessageLayout {

@@ -90,7 +90,7 @@ impl Snapshot for FileSnapshot {
     }
 
     fn summary(&self, rows: &RowSelection) -> Result<RowSummary, TableError> {
-        let mut all: Option<evenfall_store_format::index::Summary> = None;
+        let mut all: Option<evenfall_store_format::index::IndexSummary> = None;
         for numbers in self.selected(rows)? {
             match (&mut all, self.source.summary(&self.file.name, numbers)?) {
                 (Some(all), Some(more)) => all.merge(&more),

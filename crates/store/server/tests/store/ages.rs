@@ -9,7 +9,7 @@ use evenfall_store_engine::{ChunkForm, Store, StoreAckLevel, StoreConfig, StoreF
 use evenfall_store_format::age_clock::Uptime;
 use evenfall_store_format::layout::chunk_name;
 use evenfall_store_format::retention::Retention;
-use evenfall_store_format::{Kind, Schema};
+use evenfall_store_format::{Schema, SegmentKind};
 use tempfile::TempDir;
 
 use crate::servers::eventually;
@@ -36,7 +36,7 @@ fn record_three_chunks(store: &Store) -> Arc<StoreFile> {
 }
 
 fn object(path: &Path, number: u32, file: &StoreFile) -> std::path::PathBuf {
-    path.join("objects").join(chunk_name(Kind::Data, file.id, number))
+    path.join("objects").join(chunk_name(SegmentKind::Data, file.id, number))
 }
 
 #[test]
@@ -109,7 +109,8 @@ fn objects_stay_a_day_longer_than_their_records_and_the_disk_has_its_room_at_onc
         }
         PASSED_NS.store(30 * DAY_NS + HOUR_NS, Relaxed);
         eventually("records that are too old", || file.first() == 2 * CHUNK);
-        let on_disk = |number| dir.path().join(chunk_name(Kind::Data, file.id, number)).exists();
+        let on_disk =
+            |number| dir.path().join(chunk_name(SegmentKind::Data, file.id, number)).exists();
         eventually("room on the disk", || !on_disk(0) && !on_disk(1));
         // A call sweeps too: what it leaves is to stay.
         store.retain(&file, days(30)).expect("a retention");

@@ -6,7 +6,7 @@ use std::time::Instant;
 use evenfall_host::process::Signal;
 use evenfall_store_engine::{BucketOptions, Store, StoreAckLevel, StoreError};
 use evenfall_store_format::publication::{as_it_is, put_chunk};
-use evenfall_store_format::{Error, FieldType, Kind, Schema};
+use evenfall_store_format::{Error, FieldType, Schema, SegmentKind};
 use tempfile::TempDir;
 
 use crate::servers::{Names, S3, each_directory, eventually, replicas_of_keys};
@@ -97,7 +97,8 @@ fn a_primary_that_loses_its_lease_is_fenced_and_its_successor_has_what_was_publi
         assert!(matches!(old.create("b", &schema()), Err(StoreError::LeaseLost { .. })));
         assert!(matches!(old.delete("a"), Err(StoreError::LeaseLost { .. })));
         let chunk = bytes::Bytes::from(vec![0; 4 << 20]);
-        let stale = put_chunk(&backend.bucket(), (Kind::Data, file.id, 1), 1, &chunk, &as_it_is);
+        let stale =
+            put_chunk(&backend.bucket(), (SegmentKind::Data, file.id, 1), 1, &chunk, &as_it_is);
         assert!(matches!(stale, Err(Error::Fenced { .. })), "{stale:?}");
         let whole = [records(0..common), others].concat();
         assert!(all_of(&backend.archive(), "a") == whole, "the old one has changed something");

@@ -10,7 +10,7 @@ use evenfall_store_engine::{
 };
 use evenfall_store_format::columnar::columnar_name;
 use evenfall_store_format::layout::{DataChunk, chunk_name};
-use evenfall_store_format::{FieldType, FileId, Kind, Schema};
+use evenfall_store_format::{FieldType, FileId, Schema, SegmentKind};
 use tempfile::TempDir;
 
 use crate::servers::eventually;
@@ -56,7 +56,7 @@ fn open(path: &Path, chunks: ChunkForm) -> Store {
 }
 
 fn raw(path: &Path, chunk: u32) -> PathBuf {
-    path.join(chunk_name(Kind::Data, FILE, chunk))
+    path.join(chunk_name(SegmentKind::Data, FILE, chunk))
 }
 
 fn columns(path: &Path, chunk: u32) -> PathBuf {
@@ -326,7 +326,9 @@ fn a_flipped_byte_of_columns_is_found_and_named_and_the_rest_stays_readable() {
     for at in [0, 9, whole.len() / 3, whole.len() - 500, whole.len() - 2] {
         let mut flipped = whole.clone();
         flipped[at] ^= 1;
-        for (of, named) in [(&place, columns_name(1)), (&object, chunk_name(Kind::Data, FILE, 1))] {
+        for (of, named) in
+            [(&place, columns_name(1)), (&object, chunk_name(SegmentKind::Data, FILE, 1))]
+        {
             std::fs::write(of, &flipped).expect("a flip");
             let seen = clean_shutdown::verify_directory(path).expect("a check");
             let places: Vec<&str> = seen.findings.iter().map(|one| one.place.as_str()).collect();

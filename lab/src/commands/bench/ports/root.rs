@@ -23,7 +23,7 @@ use evenfall_port::choice::{
     KindTrial, PortChoice, TrialLoad, TrialOutcome, TrialPart, choose_quickest,
 };
 use evenfall_port::trial::root::{RootPath, RootSender};
-use evenfall_port::{Kind, Options, Port};
+use evenfall_port::{Options, Port, PortKind};
 use evenfall_runtime::program::Outcome;
 use serde_json::{Value, json};
 
@@ -40,10 +40,10 @@ const ROOT: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
 /// The hardware address of host 1, and an address that nobody has.
 const MACS: [&str; 2] = ["02:99:00:00:00:02", "02:99:00:00:00:77"];
 const WAYS: [(&str, RootPath); 4] = [
-    ("udp", RootPath { kind: Kind::Udp, segments: false }),
-    ("segments", RootPath { kind: Kind::Udp, segments: true }),
-    ("tc", RootPath { kind: Kind::Tc, segments: false }),
-    ("tc-segments", RootPath { kind: Kind::Tc, segments: true }),
+    ("udp", RootPath { kind: PortKind::Udp, segments: false }),
+    ("segments", RootPath { kind: PortKind::Udp, segments: true }),
+    ("tc", RootPath { kind: PortKind::Tc, segments: false }),
+    ("tc-segments", RootPath { kind: PortKind::Tc, segments: true }),
 ];
 
 /// What was measured of a way, a value for each round.
@@ -212,7 +212,7 @@ impl Bench {
         let own = self.play_bursts(&mut sender, || {});
         let counted = sender.count_copies();
         drop(sender);
-        if let (Some([all, by_kernel]), Kind::Tc) = (counted, path.kind) {
+        if let (Some([all, by_kernel]), PortKind::Tc) = (counted, path.kind) {
             measured.by_hand += all - by_kernel;
         }
         let mut sender = self.open_way(path, false, true)?;
@@ -327,7 +327,7 @@ mod tests {
             Measured { untried: Some("needs a card".into()), ..Measured::default() },
         ];
         let choice = choose_way(&all);
-        assert_eq!(choice.kind, Kind::Tc);
+        assert_eq!(choice.kind, PortKind::Tc);
         let json = to_json(&args(10, 64), 3.5, &all, &choice);
         assert_eq!((&json["void"], &json["chosen"]), (&json!(true), &json!("tc")));
         let row = |row: usize, key: &str| json["rows"][row][key].clone();

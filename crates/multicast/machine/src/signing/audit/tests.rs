@@ -46,7 +46,7 @@ fn add(chain: &mut SigningChain, frame: &Archived) {
         origin: frame.origin,
         deadline: frame.deadline,
         format: frame.format,
-        ..OriginHeader::control(Kind::Data, 0, 5, frame.sequence)
+        ..OriginHeader::control(DatagramKind::Data, 0, 5, frame.sequence)
     };
     chain.add(Timestamp::ZERO, &fixed, &body);
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::forging::{ToySigner, ToyVerifier};
 use crate::signing::*;
-use crate::wire::Kind;
+use crate::wire::DatagramKind;
 use evenfall_core::{Format, NodeId, Prng, SyncTime, TrafficClass};
 
 const RUN: u64 = 0x77;
@@ -12,14 +12,15 @@ fn at(ms: u64) -> Timestamp {
     Timestamp::from_nanos(1_000_000_000 + ms * 1_000_000)
 }
 
-fn fixed(kind: Kind, sequence: u64) -> OriginHeader {
+fn fixed(kind: DatagramKind, sequence: u64) -> OriginHeader {
     OriginHeader {
         class: TrafficClass::Live,
-        count: u16::from(kind == Kind::Data),
+        count: u16::from(kind == DatagramKind::Data),
         run_id: RUN,
         first_message: sequence,
         origin: SyncTime::from_nanos(sequence * 1_000),
-        deadline: (kind == Kind::Data).then(|| SyncTime::from_nanos(sequence * 1_000 + 500)),
+        deadline: (kind == DatagramKind::Data)
+            .then(|| SyncTime::from_nanos(sequence * 1_000 + 500)),
         format: Format(3),
         ..OriginHeader::control(kind, 0, 5, sequence)
     }
@@ -68,13 +69,13 @@ fn feed(prng: &mut Prng, frames: u64, takeover: Option<u64>) -> Vec<Sent> {
         }
         let next = sent.len() as u64;
         let body = vec![number as u8; 1 + prng.below(90) as usize];
-        let fixed = fixed(Kind::Data, next);
+        let fixed = fixed(DatagramKind::Data, next);
         chain.add(at(0), &fixed, &body);
         sent.push(Sent { fixed, body });
         if chain.is_full() || number + 1 == frames || prng.chance(0.2) {
             let number = sent.len() as u64;
             let body = chain.sign_batch(number).to_vec();
-            sent.push(Sent { fixed: self::fixed(Kind::Signature, number), body });
+            sent.push(Sent { fixed: self::fixed(DatagramKind::Signature, number), body });
         }
     }
     sent
@@ -83,7 +84,7 @@ fn feed(prng: &mut Prng, frames: u64, takeover: Option<u64>) -> Vec<Sent> {
 fn give(check: &mut SignatureCheck, now: Timestamp, sent: &Sent) {
     let Sent { fixed, body } = sent;
     match fixed.kind {
-        Kind::Signature => check.take_signature(now, fixed.sequence, body, VIA),
+        DatagramKind::Signature => check.take_signature(now, fixed.sequence, body, VIA),
         _ => check.take_frame(now, fixed, body, VIA),
     }
     check.check(now, true);
@@ -97,7 +98,7 @@ fn cause(check: &mut SignatureCheck) -> Option<(u64, BreakCause)> {
 fn a_signature_survives_the_wire_and_a_broken_one_is_refused() {
     let mut prng = Prng::new(1);
     let sent = feed(&mut prng, 40, None);
-    let signature = sent.iter().find(|sent| sent.fixed.kind == Kind::Signature).unwrap();
+    let signature = sent.iter().find(|sent| sent.fixed.kind == DatagramKind::Signature).unwrap();
     let batch = SignedBatch::decode(&signature.body).unwrap();
     assert_eq!(batch.encode(), signature.body);
     for length in 0..signature.body.len() {
@@ -114,7 +115,7 @@ fn a_signature_has_as_many_digests_as_its_datagram_has_room_for() {
         let mut chain = SigningChain::new(Arc::new(ToySigner(1)), FrameHasher::new(0, RUN), room);
         while !chain.is_full() {
             let number = chain.digests.len() as u64;
-            chain.add(at(0), &fixed(Kind::Data, number), b"x");
+            chain.add(at(0), &fixed(DatagramKind::Data, number), b"x");
         }
         assert_eq!(chain.digests.len(), most, "{room}");
     }
@@ -172,7 +173,9 @@ fn trial(seed: u64, flaw: Option<Flaw>) -> Result<(), String> {
     for (turn, &which) in order.iter().enumerate() {
         let now = at(turn as u64);
         let shown = match flaw {
-            Some(Flaw::TakesAnyFrame) if sent[which].fixed.kind == Kind::Data => &genuine[which],
+            Some(Flaw::TakesAnyFrame) if sent[which].fixed.kind == DatagramKind::Data => {
+                &genuine[which]
+            }
             _ => &sent[which],
         };
         give(&mut check, now, shown);
@@ -191,7 +194,7 @@ fn trial(seed: u64, flaw: Option<Flaw>) -> Result<(), String> {
 fn resign(sent: &mut [Sent], change: impl Fn(usize, &mut SignedBatch)) {
     let hasher = FrameHasher::new(0, RUN);
     for (at, sent) in sent.iter_mut().enumerate() {
-        if sent.fixed.kind == Kind::Signature {
+        if sent.fixed.kind == DatagramKind::Signature {
             let mut batch = SignedBatch::decode(&sent.body).unwrap();
             change(at, &mut batch);
             let hash = batch.chain_hash(&hasher, sent.fixed.sequence);
@@ -203,7 +206,7 @@ fn resign(sent: &mut [Sent], change: impl Fn(usize, &mut SignedBatch)) {
 
 /// Changes a frame as somebody can who holds the shared key.
 fn forge(prng: &mut Prng, sent: &mut Sent) {
-    if sent.fixed.kind == Kind::Signature {
+    if sent.fixed.kind == DatagramKind::Signature {
         let at = prng.below(sent.body.len() as u64) as usize;
         sent.body[at] ^= 1 << prng.below(8);
         return;
@@ -227,16 +230,18 @@ fn judge(
 ) -> Result<(), String> {
     let came = |number: usize| order.contains(&number);
     let signature_of = |number: usize| {
-        (number..sent.len()).find(|at| sent[*at].fixed.kind == Kind::Signature).expect("a last one")
+        (number..sent.len())
+            .find(|at| sent[*at].fixed.kind == DatagramKind::Signature)
+            .expect("a last one")
     };
     let is_checked = |number: &usize| {
-        sent[*number].fixed.kind == Kind::Data
+        sent[*number].fixed.kind == DatagramKind::Data
             && *number as u64 >= from
             && came(*number)
             && came(signature_of(*number))
     };
     let forgery_shows = forged.is_some_and(|at| match sent[at].fixed.kind {
-        Kind::Signature => came(at) && at as u64 >= from,
+        DatagramKind::Signature => came(at) && at as u64 >= from,
         _ => is_checked(&at),
     });
     let broken = check.poll_break();
@@ -252,7 +257,7 @@ fn judge(
         return Err(format!("{} of {wanted} frames verified", check.counts().frames));
     }
     let is_open = |number: &usize| {
-        sent[*number].fixed.kind == Kind::Data
+        sent[*number].fixed.kind == DatagramKind::Data
             && *number as u64 >= from
             && came(*number)
             && !came(signature_of(*number))
@@ -297,7 +302,7 @@ fn each_flaw_of_a_check_is_noticed() {
 #[test]
 fn a_frame_without_a_signature_breaks_the_stream_when_its_patience_ends() {
     let mut check = check(ReleaseAfter::Deadline, 0);
-    check.take_frame(at(0), &fixed(Kind::Data, 0), b"real", VIA);
+    check.take_frame(at(0), &fixed(DatagramKind::Data, 0), b"real", VIA);
     assert_eq!(check.poll_timeout(), Some(at(0) + PATIENCE));
     check.check(at(5_999), true);
     assert!(!check.is_broken() && !check.is_settled());
@@ -311,7 +316,7 @@ fn a_frame_without_a_signature_breaks_the_stream_when_its_patience_ends() {
 fn a_frame_far_ahead_of_the_feed_is_named_while_the_feed_goes_on() {
     let mut prng = Prng::new(4);
     let mut check = check(ReleaseAfter::Deadline, 0);
-    check.take_frame(at(0), &fixed(Kind::Data, 60_000), b"forged", VIA);
+    check.take_frame(at(0), &fixed(DatagramKind::Data, 60_000), b"forged", VIA);
     for (ms, sent) in (1_000..).step_by(60).zip(feed(&mut prng, 200, None)) {
         give(&mut check, at(ms), &sent);
     }
@@ -322,7 +327,7 @@ fn a_frame_far_ahead_of_the_feed_is_named_while_the_feed_goes_on() {
 fn a_signature_of_another_run_stream_or_number_is_not_the_roots() {
     let body = |hasher: FrameHasher, number: u64| {
         let mut chain = SigningChain::new(Arc::new(ToySigner(1)), hasher, 1_300);
-        chain.add(at(0), &fixed(Kind::Data, 0), b"real");
+        chain.add(at(0), &fixed(DatagramKind::Data, 0), b"real");
         chain.sign_batch(number)
     };
     for (hasher, number) in [
@@ -343,7 +348,7 @@ fn a_signature_of_another_run_stream_or_number_is_not_the_roots() {
 #[test]
 fn two_histories_of_one_root_are_noticed_in_either_order() {
     let mut sent = feed(&mut Prng::new(3), 2 * BATCH_FRAMES_MAX as u64, None);
-    sent.retain(|sent| sent.fixed.kind == Kind::Signature);
+    sent.retain(|sent| sent.fixed.kind == DatagramKind::Signature);
     let mut other = sent.clone();
     resign(&mut other[..1], |_, batch| batch.digests[0] = [0; DIGEST_BYTES]);
     for pair in [[&other[0], &sent[1]], [&sent[1], &other[0]]] {
@@ -357,7 +362,7 @@ fn two_histories_of_one_root_are_noticed_in_either_order() {
 /// A feed, by its signatures: each batch ends with one.
 fn batches() -> Vec<Vec<Sent>> {
     let sent = feed(&mut Prng::new(3), 500, None);
-    let batches = sent.split_inclusive(|sent| sent.fixed.kind == Kind::Signature);
+    let batches = sent.split_inclusive(|sent| sent.fixed.kind == DatagramKind::Signature);
     batches.map(<[Sent]>::to_vec).collect()
 }
 
@@ -424,7 +429,7 @@ fn a_receiver_that_joins_late_begins_with_any_signature_and_checks_all_behind_it
     for batch in batches {
         batch.iter().for_each(|sent| give(&mut check, at(0), sent));
     }
-    let sent = || batches.iter().flatten().filter(|sent| sent.fixed.kind == Kind::Data);
+    let sent = || batches.iter().flatten().filter(|sent| sent.fixed.kind == DatagramKind::Data);
     let behind = sent().filter(|sent| sent.fixed.sequence >= from).count() as u64;
     let counts = check.counts();
     let signatures = batches.len() as u64;
@@ -462,7 +467,7 @@ fn a_check_waits_for_a_moment_without_a_release_but_not_long() {
 fn what_waits_is_bounded() {
     let mut check = check(ReleaseAfter::Deadline, 0);
     for number in 0..140_000 {
-        check.take_frame(at(0), &fixed(Kind::Data, number), b"", VIA);
+        check.take_frame(at(0), &fixed(DatagramKind::Data, number), b"", VIA);
     }
     assert!(check.pending.len() <= 131_072);
     assert_eq!(cause(&mut check), Some((0, BreakCause::Unsigned)));
@@ -470,7 +475,8 @@ fn what_waits_is_bounded() {
     let mut chain = chain(1);
     for batch in 0..1_100u64 {
         let first = batch * 65;
-        (first..first + 64).for_each(|number| chain.add(at(0), &fixed(Kind::Data, number), b""));
+        (first..first + 64)
+            .for_each(|number| chain.add(at(0), &fixed(DatagramKind::Data, number), b""));
         let body = chain.sign_batch(first + 64);
         check.take_signature(at(0), first + 64, &body, VIA);
         assert!(check.waiting.len() <= 64);
@@ -487,7 +493,7 @@ fn what_waits_is_bounded() {
 #[test]
 fn a_receiver_without_a_place_misses_no_signature() {
     let mut check = check(ReleaseAfter::Deadline, 0);
-    check.take_frame(at(0), &fixed(Kind::Data, 0), b"real", VIA);
+    check.take_frame(at(0), &fixed(DatagramKind::Data, 0), b"real", VIA);
     check.suspend_checks();
     assert_eq!(check.poll_timeout(), None);
     check.check(at(60_000), true);
@@ -501,11 +507,11 @@ fn a_receiver_without_a_place_misses_no_signature() {
 #[test]
 fn another_run_begins_with_nothing() {
     let mut check = check(ReleaseAfter::Deadline, 0);
-    check.take_frame(at(0), &fixed(Kind::Data, 0), b"real", VIA);
+    check.take_frame(at(0), &fixed(DatagramKind::Data, 0), b"real", VIA);
     check.begin(at(0), 0, RUN, 50);
     assert!(!check.is_settled(), "a successor goes on with the run");
     check.begin(at(0), 0, RUN + 1, 3);
     assert!(check.is_settled());
-    check.take_frame(at(0), &fixed(Kind::Data, 2), b"before", VIA);
+    check.take_frame(at(0), &fixed(DatagramKind::Data, 2), b"before", VIA);
     assert_eq!(check.counts().unsigned, 1);
 }

@@ -126,7 +126,9 @@ fn a_release_comes_whole_to_every_participant_and_its_departure_is_noted() {
     }
     let counts = HandoffCounts { handed: 50, datagrams: 3, too_large: 0, dropped: 0 };
     assert_eq!(handoff.counts(), counts);
-    let [Record::Handed(handed)] = handoff.records[..] else { panic!("{:?}", handoff.records) };
+    let [RunLogRecord::Handed(handed)] = handoff.records[..] else {
+        panic!("{:?}", handoff.records)
+    };
     assert_eq!((handed.first_message, handed.count, handed.released_ns), (10, 50, 5_000));
     assert!(handed.handed_ns > 5_000 && handoff.handed_us().max > 0.0);
     assert_eq!(handoff.sessions(), ["6512000100"]);

@@ -25,7 +25,7 @@ use evenfall_multicast_machine::Draft;
 
 use super::{RoleError, Run, SAY_AWAITED_EVERY, STOP_PATIENCE};
 use crate::runinfo::RunInfo;
-use crate::runlog::Record;
+use crate::runlog::RunLogRecord;
 use evenfall_multicast_sessions::{ReplicatedRoot, ReplicatedRootEvent};
 
 /// How long the voters have to agree that the feed is over. They need milliseconds while a majority
@@ -96,7 +96,7 @@ impl Run<'_> {
         self.process.begin_log(self.settings, self.node)?;
         let reading = self.process.base.clock().reading();
         let at_ns = self.process.base.sync_now().nanos();
-        self.process.note(Record::Clock { at_ns, reading });
+        self.process.note(RunLogRecord::Clock { at_ns, reading });
         Ok(true)
     }
 

@@ -12,7 +12,7 @@ use evenfall_multicast_report::Sent;
 
 use super::queue::{Queue, Queued};
 use crate::runinfo::{ReceiverMembership, RunEvent, RunInfo};
-use crate::runlog::Record;
+use crate::runlog::RunLogRecord;
 use crate::settings::Settings;
 
 /// Events that are kept for the report. The metrics still count the events of a run that has more.
@@ -50,7 +50,7 @@ impl TreeLedger {
 /// The notes of the run so far.
 pub(super) struct RunLedger {
     pub(super) clock: Clock,
-    pub(super) records: Vec<Record>,
+    pub(super) records: Vec<RunLogRecord>,
     pub(super) events: Vec<RunEvent>,
     pub(super) memberships: Vec<ReceiverMembership>,
     /// The hash of all messages that are in frames.
@@ -210,7 +210,7 @@ impl RunLedger {
                 }
                 None => 0,
             };
-            self.records.push(Record::Sent(Sent {
+            self.records.push(RunLogRecord::Sent(Sent {
                 stream,
                 message,
                 scheduled_ns,

@@ -47,7 +47,7 @@ fn checkpoint(volume: &mut Volume<Plain>, appenders: &mut [&mut Appender]) {
         let of = |file: FileId| appenders.iter().position(|one| one.file() == file);
         volume.checkpoint(&mut |file, first| appenders[of(file)?].records_from(first)).unwrap()
     };
-    for sealed in flushed.into_iter().filter(|sealed| sealed.kind == Kind::Data) {
+    for sealed in flushed.into_iter().filter(|sealed| sealed.kind == SegmentKind::Data) {
         let of = appenders.iter_mut().find(|one| one.file() == sealed.file);
         of.expect("a file").release(sealed.number);
     }
@@ -61,7 +61,8 @@ fn recovered(volume: &Volume<Plain>, number: u64) -> Vec<u8> {
     let Some(file) = found.files.get(&FileId(number)) else { return Vec::new() };
     let mut rows = Vec::new();
     for segment in 0..(file.records / SEGMENT) as u32 {
-        let bytes = volume.read(Kind::Data, FileId(number), segment).unwrap().expect("a segment");
+        let bytes =
+            volume.read(SegmentKind::Data, FileId(number), segment).unwrap().expect("a segment");
         rows.extend_from_slice(&bytes[SEGMENT_HEADER_BYTES..][..SEGMENT as usize * 16]);
     }
     rows.extend_from_slice(&file.tail.bytes);
@@ -70,7 +71,7 @@ fn recovered(volume: &Volume<Plain>, number: u64) -> Vec<u8> {
 
 fn raw_chunks(volume: &Volume<Plain>) -> usize {
     let names = volume.disk.list().unwrap().into_iter().map(|(name, _)| name);
-    names.filter(|name| matches!(parse_chunk_name(name), Some((Kind::Data, ..)))).count()
+    names.filter(|name| matches!(parse_chunk_name(name), Some((SegmentKind::Data, ..)))).count()
 }
 
 /// Bytes of the journals that are no spares.
@@ -186,7 +187,9 @@ fn many_files_hold_no_more_than_a_few() {
             take(&mut volume, one, SEGMENT);
             assert!(held_bytes(&volume) <= 4 * CHUNK_BYTES as u64);
         }
-        for sealed in volume.flush().unwrap().into_iter().filter(|one| one.kind == Kind::Data) {
+        for sealed in
+            volume.flush().unwrap().into_iter().filter(|one| one.kind == SegmentKind::Data)
+        {
             appenders[sealed.file.0 as usize - 1].release(sealed.number);
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::layout::record_time;
-use crate::reader::{Reader, Segments, Snapshot, resume};
+use crate::reader::{FileEndSnapshot, Reader, Segments, resume};
 
 /// Commits of two files in turn.
 const COMMITS: i64 = 8;
@@ -147,7 +147,7 @@ fn a_journal_without_a_header_is_read_in_its_turn() {
 struct OnVolume<'a>(&'a Volume<Plain>);
 
 impl Segments for OnVolume<'_> {
-    fn segment(&mut self, kind: Kind, file: FileId, number: u32) -> Result<Bytes> {
+    fn segment(&mut self, kind: SegmentKind, file: FileId, number: u32) -> Result<Bytes> {
         let found = self.0.read(kind, file, number)?;
         found.ok_or_else(|| Error::damaged(format!("{kind:?} {number}"), "not there"))
     }
@@ -165,7 +165,7 @@ fn go_on(volume: &Volume<Plain>, found: &Recovered, token: u32) -> Appender {
 
 /// The numbers of all records that can be read one by one, whose times are their numbers.
 fn readable(volume: &Volume<Plain>, appender: &Appender) -> Vec<u64> {
-    let at = Snapshot::of(appender, 0);
+    let at = FileEndSnapshot::of(appender, 0);
     let mut segments = OnVolume(volume);
     let mut reader = Reader::new(&at, &mut segments);
     let mut is_read = |number: &u64| match reader.record(*number) {
@@ -211,7 +211,7 @@ fn a_file_goes_on_behind_lost_records_through_segments_and_more_crashes() {
         appender = go_on(&volume, &found, life);
         assert_eq!(readable(&volume, &appender), expected, "life {life}");
     }
-    let at = Snapshot::of(&appender, 0);
+    let at = FileEndSnapshot::of(&appender, 0);
     let mut segments = OnVolume(&volume);
     let mut reader = Reader::new(&at, &mut segments);
     // By time: around the lost records, and over them.
