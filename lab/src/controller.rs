@@ -58,7 +58,7 @@ pub struct Controller {
 }
 
 /// A way of a flow: its packets, and the port by which each switch sends them on.
-pub struct Steps {
+pub struct PathSteps {
     /// The addresses of the sender and of the receiver.
     pub ends: [SocketAddrV4; 2],
     /// Switches with their ports.
@@ -172,7 +172,7 @@ impl Controller {
     ///
     /// # Errors
     /// When a switch refuses a rule, does not answer or is gone.
-    pub fn set_up(&mut self, flow: FlowId, steps: &Steps) -> Result<(), String> {
+    pub fn set_up(&mut self, flow: FlowId, steps: &PathSteps) -> Result<(), String> {
         let begun = Instant::now();
         let [from, to] = steps.ends;
         let fits = PacketMatch {

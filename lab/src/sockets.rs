@@ -28,10 +28,10 @@ use evenfall_files_flow::{
     FlowId, FlowRoute, LinkIndex, Policy, ThreeTier, Topology, TopologyNode,
 };
 use evenfall_host::interrupt;
-use evenfall_studies::files::scene::{self, Network, Plan, Times, Way};
+use evenfall_studies::files::scene::{self, Network, Plan, ReadTimes, Way};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};
 
-use crate::controller::{Controller, Steps};
+use crate::controller::{Controller, PathSteps};
 use crate::networks::{Fabric, NetworkLab};
 
 /// Port of the servers.
@@ -179,7 +179,7 @@ impl Sockets {
     ///
     /// # Errors
     /// When a connection fails, no byte comes for a minute, or a signal came.
-    pub fn run(&self, plan: Plan<'_>, policy: &mut dyn Policy) -> Result<Times, String> {
+    pub fn run(&self, plan: Plan<'_>, policy: &mut dyn Policy) -> Result<ReadTimes, String> {
         let (tell, told) = channel();
         let (now, topology) = (Instant::now(), self.spec.build());
         let flows = BTreeMap::new();
@@ -224,7 +224,7 @@ impl Sockets {
                     let (from, to) = (link.from.0 as usize, link.to.0 as usize);
                     (from - self.fabric.host_count(), self.ports[&(from, to)])
                 });
-                let steps = Steps { ends, ports: ports.collect() };
+                let steps = PathSteps { ends, ports: ports.collect() };
                 steered.controller.set_up(flow, &steps)?;
                 from
             }

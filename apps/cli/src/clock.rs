@@ -124,7 +124,7 @@ fn nodes(asked: &Asked) -> Result<Nodes, Box<dyn std::error::Error>> {
         )
         .into());
     }
-    let named = |node: &evenfall_multicast_service::settings::Node| {
+    let named = |node: &evenfall_multicast_service::settings::MulticastNode| {
         node.http.map(|address| (node.name.clone(), address))
     };
     let nodes: Vec<_> = settings.nodes.iter().filter_map(named).collect();

@@ -33,7 +33,7 @@ use evenfall_host::{interrupt, pin};
 use evenfall_multicast_machine::{Config, Mode, Shape};
 use evenfall_multicast_service::Settings;
 use evenfall_multicast_service::report::{self, Report, RunInfo};
-use evenfall_multicast_service::settings::{ClockSettings, Node, Planting, RunOptions};
+use evenfall_multicast_service::settings::{ClockSettings, MulticastNode, Planting, RunOptions};
 use evenfall_runtime::settings::Run;
 use serde_json::Value;
 
@@ -421,7 +421,7 @@ fn judged(
     report: &Report,
 ) -> Result<Vec<Judged>, Box<dyn std::error::Error>> {
     let lines = &report.outcome.series.receivers;
-    let receivers: Vec<&Node> = processes::receivers(settings).collect();
+    let receivers: Vec<&MulticastNode> = processes::receivers(settings).collect();
     let summaries: Vec<Value> = receivers.iter().map(|node| summary(args, &node.name)).collect();
     let equal = sent(args, settings, expected).are_equal(&summaries)?;
     let judged = receivers.iter().zip(equal).map(|(node, is_equal)| Judged {
@@ -473,7 +473,7 @@ fn serve_live(
         let modes = if args.compare { ", in every mode" } else { "" };
         progress.note(&format!("longer paths are planted{modes}: {far}"));
     }
-    let owner = |node: &Node| {
+    let owner = |node: &MulticastNode| {
         let (name, is_root) = (node.name.clone(), true);
         Some(PageOwner { name, is_root, http: node.http? })
     };

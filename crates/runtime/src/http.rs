@@ -305,14 +305,14 @@ struct Counts {
 /// A server, which serves until it is dropped. Dropping it takes no longer than a function of a
 /// route or of a stream.
 #[derive(Debug)]
-pub struct Server {
+pub struct HttpServer {
     address: SocketAddr,
     counts: Arc<Counts>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Server {
+impl HttpServer {
     /// Starts to serve; port 0 takes any free port.
     ///
     /// # Errors
@@ -379,7 +379,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for HttpServer {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {

@@ -22,7 +22,7 @@ use evenfall_core::histogram::BUCKETS;
 use serde::Serialize;
 
 #[cfg(feature = "http")]
-use self::pages::Server;
+use self::pages::HttpServer;
 use crate::SettingsError;
 use crate::process::PortTaken;
 
@@ -140,7 +140,7 @@ const PAGES_WAITING_MAX: usize = 1;
 pub struct Telemetry {
     page: Arc<Mutex<Page>>,
     #[cfg(feature = "http")]
-    server: Option<Server>,
+    server: Option<HttpServer>,
     /// The thread that makes pages, from the first page on; `None` when it could not be started.
     #[cfg(feature = "http")]
     maker: OnceLock<Option<SyncSender<PageJob>>>,
@@ -242,7 +242,7 @@ impl Telemetry {
     /// The address at which the pages are served, if any.
     pub fn address(&self) -> Option<SocketAddr> {
         #[cfg(feature = "http")]
-        return self.server.as_ref().map(Server::address);
+        return self.server.as_ref().map(HttpServer::address);
         #[cfg(not(feature = "http"))]
         None
     }
@@ -289,7 +289,7 @@ impl Telemetry {
 
 /// Connections that a server closed at once, and those that made room.
 #[cfg(feature = "http")]
-fn count_connections(server: &Server) -> [u64; 2] {
+fn count_connections(server: &HttpServer) -> [u64; 2] {
     [server.turned_away(), server.evicted()]
 }
 

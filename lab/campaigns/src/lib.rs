@@ -50,13 +50,13 @@ pub static CAMPAIGNS: &[&dyn AnyCampaign] = &[
     &Calls,
     &sort::faults::SortCampaign,
     &sort::questions::QuestionCampaign,
-    &store::Store,
+    &store::StoreCampaign,
     &consensus::CONSENSUS,
     &consensus::RACKS,
     &consensus::SESSIONS,
     &consensus::rivals::faults::Rivals,
-    &takeover::Takeover,
-    &copies::Copies,
+    &takeover::TakeoverCampaign,
+    &copies::CopiesCampaign,
 ];
 
 /// The campaign of this name.

@@ -301,9 +301,9 @@ struct Scene {
 }
 
 /// The campaign: a node that crashes, and a second node.
-pub struct Store;
+pub struct StoreCampaign;
 
-impl Campaign for Store {
+impl Campaign for StoreCampaign {
     type Check = Check;
     type Mutant = Mutant;
     /// The faults of disk and objects. Everything else is drawn during the run.

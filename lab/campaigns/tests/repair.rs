@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use evenfall_campaigns::multicast::cast::Cast;
-use evenfall_campaigns::multicast::node::{Node, NodeEvent};
+use evenfall_campaigns::multicast::node::{CampaignNode, NodeEvent};
 use evenfall_campaigns::multicast::{Params, run};
 use evenfall_core::{Format, Hedging, NodeId, Prng, Timestamp, TrafficClass, nearest_rank};
 use evenfall_multicast_machine::config::Rule;
@@ -56,7 +56,7 @@ impl Log {
     }
 }
 
-impl<N: Network> Observer<Node, N> for Log {
+impl<N: Network> Observer<CampaignNode, N> for Log {
     fn event(&mut self, seen: Seen, event: NodeEvent) {
         let NodeEvent::Receiver(event) = event else { return };
         match event {
@@ -76,8 +76,8 @@ impl<N: Network> Observer<Node, N> for Log {
         }
     }
 
-    fn invoke(&mut self, seen: Seen, _: u64, machine: &mut Node) {
-        if let Node::Root(root) = machine {
+    fn invoke(&mut self, seen: Seen, _: u64, machine: &mut CampaignNode) {
+        if let CampaignNode::Root(root) = machine {
             self.publish(seen, root);
         }
     }
@@ -100,7 +100,7 @@ impl<N: Network> Observer<Node, N> for Log {
 const START: evenfall_core::SyncTime = evenfall_core::SyncTime::from_nanos(0);
 
 struct Stage {
-    world: World<Node, Cloud>,
+    world: World<CampaignNode, Cloud>,
     cast: Cast,
     host: HostSpec,
     prng: Prng,
@@ -142,7 +142,7 @@ impl Stage {
         stage
     }
 
-    fn add(&mut self, machine: impl Fn(&Cast, NodeId, Timestamp) -> Node) -> NodeIndex {
+    fn add(&mut self, machine: impl Fn(&Cast, NodeId, Timestamp) -> CampaignNode) -> NodeIndex {
         let origin = Timestamp::from_nanos(1_000_000_000 + self.prng.below(1 << 40));
         let clock = ClockSpec { origin: Some(origin), ..ClockSpec::default() };
         let now = origin + self.world.now().since(SimTime::ZERO);
@@ -253,7 +253,7 @@ fn orders_and_reports_of_a_thousand_children_fit_their_datagrams() {
     stage.feed(200, MS * 500);
     stage.idle(MS * 100);
     let children = match stage.world.machine(NodeIndex(1)) {
-        Node::Relay(relay) => relay.place().map(|place| place.children.len()),
+        CampaignNode::Relay(relay) => relay.place().map(|place| place.children.len()),
         _ => None,
     };
     assert_eq!(children, Some(1_000));

@@ -611,7 +611,7 @@ fn times(
     let name = path.display().to_string();
     let file = File::open(path).map_err(|error| format!("--feed {name}: {error}"))?;
     let mut source = evenfall_feed_formats::file::open(Box::new(file), &name)?;
-    let mut pace = Pace::new(pace::Mode::OwnTimes { speed, silence: Duration::MAX })?;
+    let mut pace = Pace::new(pace::PaceMode::OwnTimes { speed, silence: Duration::MAX })?;
     let mut times = Vec::new();
     while times.len() < most {
         let Some(message) = source.next_message()? else { break };

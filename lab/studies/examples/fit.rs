@@ -11,7 +11,7 @@ use evenfall_campaigns::model::{Model, Stack};
 use evenfall_campaigns::multicast::{Params, run};
 use evenfall_campaigns::seeds::{in_parallel, mean_and_half_width};
 use evenfall_core::math;
-use evenfall_studies::published::{ROWS, Row};
+use evenfall_studies::published::{PublishedRow, ROWS};
 
 /// Messages per row and seed while fitting: a 99th percentile of 15 samples a seed.
 const MESSAGES_FIT: u32 = 1_500;
@@ -41,7 +41,7 @@ struct Pair {
 }
 
 /// Published and simulated values of a row.
-fn pairs(model: &Model, row: &Row, seeds: u64, messages: u32) -> Vec<Pair> {
+fn pairs(model: &Model, row: &PublishedRow, seeds: u64, messages: u32) -> Vec<Pair> {
     let one = |seed| {
         let mut params = Params {
             receivers: row.receivers,
@@ -127,7 +127,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{:<8} {:>5} {:>2} {:>4} {:>2}  published / ours", "mode", "N", "D", "F", "H");
     let (mut fitted, mut judged) = (Vec::new(), Vec::new());
     for row in &ROWS {
-        let Row { mode, receivers, depth, fanout, hedging, .. } = row;
+        let PublishedRow { mode, receivers, depth, fanout, hedging, .. } = row;
         let mode = format!("{mode:?}");
         print!("{mode:<8} {receivers:>5} {depth:>2} {fanout:>4} {hedging:>2}");
         let messages = if row.receivers > 1_000 { MESSAGES_FIT } else { MESSAGES_SHOWN };

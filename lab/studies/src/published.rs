@@ -8,7 +8,7 @@ use evenfall_multicast_machine::Mode;
 
 /// A published row: the measurement and its set-up.
 #[derive(Clone, Copy, Debug)]
-pub struct Row {
+pub struct PublishedRow {
     /// The way of sending.
     pub mode: Mode,
     /// Receivers.
@@ -29,12 +29,12 @@ pub struct Row {
     pub in_fit: bool,
 }
 
-const fn median(n: u32, d: u8, f: u16, p50: f64) -> Row {
+const fn median(n: u32, d: u8, f: u16, p50: f64) -> PublishedRow {
     row(Mode::Tree, n, d, f, 0, [Some(p50), None, None])
 }
 
-const fn row(mode: Mode, n: u32, d: u8, f: u16, h: u8, oml: [Option<f64>; 3]) -> Row {
-    Row {
+const fn row(mode: Mode, n: u32, d: u8, f: u16, h: u8, oml: [Option<f64>; 3]) -> PublishedRow {
+    PublishedRow {
         mode,
         receivers: n,
         per_host: 1,
@@ -52,18 +52,24 @@ const fn all(p50: f64, p90: f64, p99: f64) -> [Option<f64>; 3] {
 }
 
 /// The published rows without holding.
-pub const ROWS: [Row; 13] = [
+pub const ROWS: [PublishedRow; 13] = [
     median(10, 1, 10, 66.0),
     median(10, 2, 4, 88.0),
     median(100, 1, 100, 351.0),
     median(100, 3, 5, 141.0),
     row(Mode::Unicast, 100, 1, 100, 0, all(254.0, 331.0, 466.0)),
-    Row { window: Some(103.0), ..row(Mode::Tree, 100, 2, 10, 0, all(147.0, 213.0, 401.0)) },
-    Row { window: Some(91.0), ..row(Mode::Hedge, 100, 2, 10, 1, [None; 3]) },
-    Row { window: Some(72.0), ..row(Mode::Hedge, 100, 2, 10, 2, all(129.0, 146.0, 199.0)) },
-    Row { per_host: 10, ..median(1_000, 2, 32, 282.0) },
-    Row { per_host: 10, ..median(1_000, 3, 10, 217.0) },
-    Row { per_host: 10, ..median(1_000, 4, 6, 226.0) },
-    Row { per_host: 10, ..row(Mode::Hedge, 1_000, 3, 10, 2, all(214.0, 244.0, 377.0)) },
-    Row { per_host: 20, ..row(Mode::Hedge, 5_832, 3, 18, 1, all(315.0, 355.0, 541.0)) },
+    PublishedRow {
+        window: Some(103.0),
+        ..row(Mode::Tree, 100, 2, 10, 0, all(147.0, 213.0, 401.0))
+    },
+    PublishedRow { window: Some(91.0), ..row(Mode::Hedge, 100, 2, 10, 1, [None; 3]) },
+    PublishedRow {
+        window: Some(72.0),
+        ..row(Mode::Hedge, 100, 2, 10, 2, all(129.0, 146.0, 199.0))
+    },
+    PublishedRow { per_host: 10, ..median(1_000, 2, 32, 282.0) },
+    PublishedRow { per_host: 10, ..median(1_000, 3, 10, 217.0) },
+    PublishedRow { per_host: 10, ..median(1_000, 4, 6, 226.0) },
+    PublishedRow { per_host: 10, ..row(Mode::Hedge, 1_000, 3, 10, 2, all(214.0, 244.0, 377.0)) },
+    PublishedRow { per_host: 20, ..row(Mode::Hedge, 5_832, 3, 18, 1, all(315.0, 355.0, 541.0)) },
 ];

@@ -7,7 +7,7 @@ use evenfall_campaigns::shuffle::plain::Plain;
 use evenfall_campaigns::shuffle::plain::rules::{Rules, Window};
 use evenfall_campaigns::shuffle::unfinished::Link;
 use evenfall_campaigns::shuffle::workload::by_sampling;
-use evenfall_campaigns::shuffle::{Ablation, Matrix, Params, Rival, Unfinished, run};
+use evenfall_campaigns::shuffle::{Ablation, Matrix, Params, ShuffleRival, Unfinished, run};
 use evenfall_collectives_machine::{
     LinkPace, Outbound, Shuffle, ShuffleConfig, ShuffleEvent, ShufflePlan,
 };
@@ -130,7 +130,7 @@ fn figure_3_5_pro_rata_throttling_takes_4_where_fair_shares_take_5() {
         let done = run(&Params { rival, ..Params::new(matrix.clone(), 1) }).expect("runs");
         done.completion_us * 1_000.0 / PACKET_NS as f64 / 1_000.0
     };
-    let (ours, fair) = (time(Rival::Grpf), time(Rival::Hadoop(10)));
+    let (ours, fair) = (time(ShuffleRival::Grpf), time(ShuffleRival::Hadoop(10)));
     assert!((4.0..4.1).contains(&ours), "pro rata took {ours}");
     assert!((4.9..5.2).contains(&fair), "fair shares took {fair}");
 }
@@ -182,7 +182,7 @@ fn a_slot_of_hadoop_is_busy_until_its_message_is_here() {
     let mut matrix = Matrix::new(7);
     (1..7).for_each(|from| matrix.set(from, 0, 4 * 1_500));
     let packet_times = |messages| {
-        let rival = Rival::Hadoop(messages);
+        let rival = ShuffleRival::Hadoop(messages);
         let done = run(&Params { rival, ..Params::new(matrix.clone(), 1) }).expect("runs");
         done.completion_us * 1_000.0 / PACKET_NS as f64
     };
@@ -198,7 +198,7 @@ fn a_slot_of_hadoop_is_busy_until_its_message_is_here() {
 fn hadoop_improves_with_the_messages_fetched_at_a_time() {
     let matrix = by_sampling(80, 0.05, &mut Prng::new(1)).bytes(16.0 * 1_500.0);
     let efficiency = |messages| {
-        let rival = Rival::Hadoop(messages);
+        let rival = ShuffleRival::Hadoop(messages);
         run(&Params { rival, ..Params::new(matrix.clone(), 1) }).expect("runs").efficiency
     };
     let all = [3, 5, 10, 20].map(efficiency);

@@ -19,7 +19,7 @@ use evenfall_multicast_machine::Shape;
 use evenfall_multicast_machine::tree::Dimensions;
 use evenfall_multicast_service::Settings;
 use evenfall_multicast_service::report::{RUN_FILE, RunEvent};
-use evenfall_multicast_service::settings::{Node, RoleName, steps_file};
+use evenfall_multicast_service::settings::{MulticastNode, RoleName, steps_file};
 
 use super::Args;
 use super::faults::{Fault, Harm};
@@ -110,8 +110,8 @@ fn standbys(args: &Args) -> u32 {
 }
 
 /// The nodes of the run: the root and its standbys, the proxies of each tree, and the receivers.
-pub fn nodes(args: &Args, lab: Option<&Lab>) -> Result<Vec<Node>, String> {
-    let mut nodes: Vec<Node> = Vec::new();
+pub fn nodes(args: &Args, lab: Option<&Lab>) -> Result<Vec<MulticastNode>, String> {
+    let mut nodes: Vec<MulticastNode> = Vec::new();
     let mut add = |name: String, role: RoleName, tree: u32| -> Result<(), String> {
         let id = nodes.len();
         let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -127,7 +127,7 @@ pub fn nodes(args: &Args, lab: Option<&Lab>) -> Result<Vec<Node>, String> {
         };
         let http = (lab.is_none() && is_root(role)).then(|| free_address(loopback)).transpose()?;
         let id = NodeId(id as u32);
-        nodes.push(Node { name, id, role, address, http, tree, record: None, from: None });
+        nodes.push(MulticastNode { name, id, role, address, http, tree, record: None, from: None });
         Ok(())
     };
     add("root".into(), RoleName::Root, 0)?;
@@ -172,12 +172,12 @@ fn is_root(role: RoleName) -> bool {
 }
 
 /// The root and its standbys.
-pub fn roots(settings: &Settings) -> impl Iterator<Item = &Node> {
+pub fn roots(settings: &Settings) -> impl Iterator<Item = &MulticastNode> {
     settings.nodes.iter().filter(|node| is_root(node.role))
 }
 
 /// The nodes that release: the receivers, and the gateway.
-pub fn receivers(settings: &Settings) -> impl Iterator<Item = &Node> {
+pub fn receivers(settings: &Settings) -> impl Iterator<Item = &MulticastNode> {
     let does_release = |role| matches!(role, RoleName::Receiver | RoleName::Gateway);
     settings.nodes.iter().filter(move |node| does_release(node.role))
 }
@@ -190,14 +190,14 @@ pub fn fresh_key() -> std::io::Result<String> {
 }
 
 struct Actor {
-    node: Node,
+    node: MulticastNode,
     child: Child,
     ended: Option<Result<(), String>>,
 }
 
 fn start(
     args: &Args,
-    node: &Node,
+    node: &MulticastNode,
     lab: Option<&Lab>,
     exchange: Option<&Exchange>,
     lifeline: &Lifeline,

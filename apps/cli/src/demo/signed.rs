@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use evenfall_multicast_service::Settings;
-use evenfall_multicast_service::settings::{Node, RoleName};
+use evenfall_multicast_service::settings::{MulticastNode, RoleName};
 use serde_json::{Map, Value};
 
 use super::{Args, last_root, processes, summary};
@@ -14,7 +14,7 @@ use crate::key::make_signing_key_file;
 pub const KEY_FILES: &str = "signing-";
 
 /// The file of the signing key of a root.
-pub fn key_file(node: &Node) -> Option<String> {
+pub fn key_file(node: &MulticastNode) -> Option<String> {
     let is_root = matches!(node.role, RoleName::Root | RoleName::Standby);
     is_root.then(|| format!("{KEY_FILES}{}.key", node.name))
 }

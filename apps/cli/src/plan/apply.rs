@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use evenfall_host::whole_file::{SETTINGS_BYTES_MAX, read_text_up_to};
 use evenfall_multicast_service::Settings;
-use evenfall_multicast_service::settings::{Node, RoleName};
+use evenfall_multicast_service::settings::{MulticastNode, RoleName};
 use evenfall_placement_planner::tree::{PlacedTree, TreeShape};
 use evenfall_runtime::settings;
 use toml_edit::{DocumentMut, Item, value};
@@ -24,7 +24,7 @@ use toml_edit::{DocumentMut, Item, value};
 pub struct Feed {
     path: PathBuf,
     text: String,
-    nodes: Vec<Node>,
+    nodes: Vec<MulticastNode>,
     /// By node, the agent at its address.
     agents: Vec<usize>,
     agent_names: Vec<String>,

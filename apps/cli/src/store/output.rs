@@ -23,7 +23,7 @@ type Failure = Box<dyn std::error::Error>;
 
 /// A format of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub enum TableFormat {
     /// A header, then a line for each record; bytes in hex.
     Csv,
     /// A JSON object on each line; bytes in hex. For messages only.
@@ -35,18 +35,18 @@ pub enum Format {
 }
 
 /// Endings of names, and the formats that they stand for.
-const ENDINGS: [(&str, Format); 8] = [
-    ("csv", Format::Csv),
-    ("json", Format::Json),
-    ("jsonl", Format::Json),
-    ("ndjson", Format::Json),
-    ("parquet", Format::Parquet),
-    ("arrow", Format::Arrow),
-    ("arrows", Format::Arrow),
-    ("ipc", Format::Arrow),
+const ENDINGS: [(&str, TableFormat); 8] = [
+    ("csv", TableFormat::Csv),
+    ("json", TableFormat::Json),
+    ("jsonl", TableFormat::Json),
+    ("ndjson", TableFormat::Json),
+    ("parquet", TableFormat::Parquet),
+    ("arrow", TableFormat::Arrow),
+    ("arrows", TableFormat::Arrow),
+    ("ipc", TableFormat::Arrow),
 ];
 
-impl Format {
+impl TableFormat {
     /// The format of a file by the ending of its name.
     ///
     /// # Errors
@@ -81,8 +81,8 @@ pub enum TimeUnit {
 
 /// The form and the place of an output.
 #[derive(Clone, Copy, Debug)]
-pub struct Target<'a> {
-    pub format: Format,
+pub struct TableTarget<'a> {
+    pub format: TableFormat,
     #[cfg_attr(not(feature = "arrow"), expect(dead_code, reason = "only Parquet has units"))]
     pub time_unit: TimeUnit,
     /// The file; `None` for standard output.
@@ -97,8 +97,8 @@ pub struct RecordLines {
 }
 
 impl RecordLines {
-    pub fn begin(schema: &Schema, target: Target<'_>) -> Result<Self, Failure> {
-        if target.format == Format::Json {
+    pub fn begin(schema: &Schema, target: TableTarget<'_>) -> Result<Self, Failure> {
+        if target.format == TableFormat::Json {
             return Err("the records of a file can be written as csv, parquet or arrow".into());
         }
         let (mut out, file) = open_output(target.path)?;
@@ -123,28 +123,28 @@ impl RecordLines {
 
 /// A writer for the messages of a recording.
 pub enum Messages {
-    Csv(Out, Unfinished),
-    Json(Out, Unfinished),
+    Csv(Out, UnfinishedTable),
+    Json(Out, UnfinishedTable),
     /// Writes Parquet or Arrow.
     Columns(Box<MessageColumns>),
 }
 
 /// The file of a writer.
-pub struct Unfinished(UnfinishedFile);
+pub struct UnfinishedTable(UnfinishedFile);
 
 impl Messages {
-    pub fn begin(target: Target<'_>) -> Result<Self, Failure> {
+    pub fn begin(target: TableTarget<'_>) -> Result<Self, Failure> {
         Ok(match target.format {
-            Format::Csv => {
+            TableFormat::Csv => {
                 let (mut out, file) = open_output(target.path)?;
                 writeln!(out, "{}", messages::COLUMNS.join(","))?;
-                Self::Csv(out, Unfinished(file))
+                Self::Csv(out, UnfinishedTable(file))
             }
-            Format::Json => {
+            TableFormat::Json => {
                 let (out, file) = open_output(target.path)?;
-                Self::Json(out, Unfinished(file))
+                Self::Json(out, UnfinishedTable(file))
             }
-            Format::Parquet | Format::Arrow => {
+            TableFormat::Parquet | TableFormat::Arrow => {
                 Self::Columns(Box::new(MessageColumns::begin(target)?))
             }
         })
@@ -188,11 +188,11 @@ mod columns {
     use evenfall_store_recording::rows::{MessageBatchWriter, MessageRow};
     use evenfall_store_recording::{RowSelection, Snapshot, StoreTables, TableName, Tables as _};
 
-    use super::{Failure, Format, Out, Target, TimeUnit, UnfinishedFile, open_output};
+    use super::{Failure, Out, TableFormat, TableTarget, TimeUnit, UnfinishedFile, open_output};
 
-    fn form(target: Target<'_>) -> (BatchFormat, TimeResolution) {
+    fn form(target: TableTarget<'_>) -> (BatchFormat, TimeResolution) {
         let format = match target.format {
-            Format::Arrow => BatchFormat::Arrow,
+            TableFormat::Arrow => BatchFormat::Arrow,
             _ => BatchFormat::Parquet,
         };
         let resolution = match target.time_unit {
@@ -207,7 +207,7 @@ mod columns {
         source: &Arc<dyn RecordSource>,
         name: &str,
         numbers: Range<u64>,
-        target: Target<'_>,
+        target: TableTarget<'_>,
     ) -> Result<(), Failure> {
         let table = StoreTables::new(Arc::clone(source)).open(&TableName::of_file(name))?;
         let (file, _) = write_rows(&*table, &RowSelection::of(vec![numbers]), target)?;
@@ -220,7 +220,7 @@ mod columns {
         recording: &str,
         table: &str,
         times: &RangeInclusive<i64>,
-        target: Target<'_>,
+        target: TableTarget<'_>,
     ) -> Result<u64, Failure> {
         let name = TableName::of_recording(recording, table);
         let table = StoreTables::new(Arc::clone(source)).open(&name)?;
@@ -239,7 +239,7 @@ mod columns {
     fn write_rows(
         table: &dyn Snapshot,
         rows: &RowSelection,
-        target: Target<'_>,
+        target: TableTarget<'_>,
     ) -> Result<(UnfinishedFile, u64), Failure> {
         let schema = &table.info().schema;
         let (format, resolution) = form(target);
@@ -264,7 +264,7 @@ mod columns {
     }
 
     impl MessageColumns {
-        pub fn begin(target: Target<'_>) -> Result<Self, Failure> {
+        pub fn begin(target: TableTarget<'_>) -> Result<Self, Failure> {
             let (format, resolution) = form(target);
             let (out, file) = open_output(target.path)?;
             Ok(Self { writer: MessageBatchWriter::new(format, resolution, out)?, file })
@@ -290,14 +290,14 @@ mod columns_absent {
     use evenfall_store_engine::RecordSource;
     use evenfall_store_recording::MessageRow;
 
-    use super::{Failure, Target};
+    use super::{Failure, TableTarget};
     use crate::missing::words;
 
     pub fn write_file(
         _: &Arc<dyn RecordSource>,
         _: &str,
         _: Range<u64>,
-        _: Target<'_>,
+        _: TableTarget<'_>,
     ) -> Result<(), Failure> {
         Err(words("output as Parquet or Arrow", "arrow").into())
     }
@@ -307,7 +307,7 @@ mod columns_absent {
         _: &str,
         _: &str,
         _: &RangeInclusive<i64>,
-        _: Target<'_>,
+        _: TableTarget<'_>,
     ) -> Result<u64, Failure> {
         Err(words("output as Parquet or Arrow", "arrow").into())
     }
@@ -316,7 +316,7 @@ mod columns_absent {
     pub enum MessageColumns {}
 
     impl MessageColumns {
-        pub fn begin(_: Target<'_>) -> Result<Self, Failure> {
+        pub fn begin(_: TableTarget<'_>) -> Result<Self, Failure> {
             Err(words("output as Parquet or Arrow", "arrow").into())
         }
 
@@ -336,8 +336,8 @@ mod tests {
 
     use super::*;
 
-    fn target(format: Format, path: &Path) -> Target<'_> {
-        Target { format, time_unit: TimeUnit::Ns, path: Some(path) }
+    fn target(format: TableFormat, path: &Path) -> TableTarget<'_> {
+        TableTarget { format, time_unit: TimeUnit::Ns, path: Some(path) }
     }
 
     fn names_in(directory: &Path) -> Vec<String> {
@@ -351,16 +351,19 @@ mod tests {
         let path = directory.path().join("there");
         fs::write(&path, "kept").expect("a file");
         let schema = Schema::opaque(8);
-        assert!(RecordLines::begin(&schema, target(Format::Json, &path)).is_err());
-        let mut lines = RecordLines::begin(&schema, target(Format::Csv, &path)).expect("an output");
+        assert!(RecordLines::begin(&schema, target(TableFormat::Json, &path)).is_err());
+        let mut lines =
+            RecordLines::begin(&schema, target(TableFormat::Csv, &path)).expect("an output");
         lines.write(&[0; 8]).expect("a line");
         drop(lines);
-        for format in [Format::Csv, Format::Json, Format::Parquet, Format::Arrow] {
+        for format in
+            [TableFormat::Csv, TableFormat::Json, TableFormat::Parquet, TableFormat::Arrow]
+        {
             drop(Messages::begin(target(format, &path)));
         }
         assert_eq!(fs::read_to_string(&path).expect("a file"), "kept");
         assert_eq!(names_in(directory.path()), ["there"]);
-        RecordLines::begin(&schema, target(Format::Csv, &path))
+        RecordLines::begin(&schema, target(TableFormat::Csv, &path))
             .and_then(RecordLines::finish)
             .expect("an output");
         assert_eq!(fs::read_to_string(&path).expect("a file"), "time\n");
@@ -373,7 +376,9 @@ mod tests {
         let (path, link) = (directory.path().join("there"), directory.path().join("link"));
         fs::write(&path, "old").expect("a file");
         std::os::unix::fs::symlink(&path, &link).expect("a link");
-        Messages::begin(target(Format::Json, &link)).and_then(Messages::finish).expect("written");
+        Messages::begin(target(TableFormat::Json, &link))
+            .and_then(Messages::finish)
+            .expect("written");
         assert!(fs::symlink_metadata(&link).expect("a link").is_symlink());
         assert_eq!(fs::read_to_string(&path).expect("a file"), "");
         let refused = open_output(Some(directory.path())).err().expect("a refusal").to_string();

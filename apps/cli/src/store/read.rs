@@ -28,7 +28,9 @@ use evenfall_store_recording::times::{self, TimeArg, TimeRangeError};
 use evenfall_store_recording::{Catalog, MessageRow, RecordingFollower, RecordingSnapshot};
 
 use super::Place;
-use super::output::{Format, Messages, RecordLines, Target, TimeUnit, write_file, write_table};
+use super::output::{
+    Messages, RecordLines, TableFormat, TableTarget, TimeUnit, write_file, write_table,
+};
 use super::times::words;
 use crate::Outcome;
 
@@ -73,7 +75,7 @@ pub struct Read {
     /// Format of the output. Without it, the ending of the file's name states the format, and
     /// standard output is CSV.
     #[arg(long, value_enum)]
-    format: Option<Format>,
+    format: Option<TableFormat>,
     /// Unit of times in Parquet and Arrow. Spark reads us alone.
     #[arg(long, value_enum, default_value = "ns")]
     time_unit: TimeUnit,
@@ -92,7 +94,7 @@ pub struct Tail {
     count: u64,
     /// Format of the output.
     #[arg(long, value_enum, default_value = "csv")]
-    format: Format,
+    format: TableFormat,
     /// Print new records until Ctrl-C. For a file or recording of a server, as text.
     #[arg(long, short = 'f')]
     follow: bool,
@@ -109,7 +111,7 @@ pub struct Export {
     table: Option<String>,
     /// Format of the output. Without it, the ending of the file's name states the format.
     #[arg(long, value_enum)]
-    format: Option<Format>,
+    format: Option<TableFormat>,
     /// Unit of times in Parquet and Arrow. Spark reads us alone.
     #[arg(long, value_enum, default_value = "ns")]
     time_unit: TimeUnit,
@@ -370,7 +372,7 @@ fn write_records(
     source: &Arc<dyn RecordSource>,
     file: &FileListing,
     numbers: std::ops::Range<u64>,
-    target: Target<'_>,
+    target: TableTarget<'_>,
 ) -> Outcome {
     if target.format.is_columnar() {
         return write_file(source, &file.name, numbers, target);
@@ -381,7 +383,7 @@ fn write_records(
 }
 
 /// An answer without a row must not take the place of an earlier file.
-fn expect_rows(question: &Question, count: u64, target: Target<'_>) -> Outcome {
+fn expect_rows(question: &Question, count: u64, target: TableTarget<'_>) -> Outcome {
     match target.path.filter(|path| count == 0 && path.is_file()) {
         Some(path) => {
             let reach = question.reach()?;
@@ -396,7 +398,7 @@ fn write_recorded_table(
     question: &Question,
     table: &str,
     times: &RangeInclusive<i64>,
-    target: Target<'_>,
+    target: TableTarget<'_>,
 ) -> Result<u64, Failure> {
     let Subject::Recording(recording) = &question.subject else {
         return Err("--table takes a recording".into());
@@ -426,7 +428,7 @@ fn say_own_columns(question: &Question) {
     }
 }
 
-fn write(choice: &Choice, table: Option<&str>, target: Target<'_>) -> Result<u64, Failure> {
+fn write(choice: &Choice, table: Option<&str>, target: TableTarget<'_>) -> Result<u64, Failure> {
     let question = Question::of(choice)?;
     question.say_published()?;
     let times = question.times(choice)?;
@@ -460,25 +462,25 @@ fn write(choice: &Choice, table: Option<&str>, target: Target<'_>) -> Result<u64
 /// Runs `store read`.
 pub fn read(args: &Read) -> Outcome {
     let (time_unit, path) = (args.time_unit, args.out.as_deref());
-    let named = path.map(Format::of_name);
-    let format = args.format.map_or_else(|| named.unwrap_or(Ok(Format::Csv)), Ok)?;
-    let target = Target { format, time_unit, path };
+    let named = path.map(TableFormat::of_name);
+    let format = args.format.map_or_else(|| named.unwrap_or(Ok(TableFormat::Csv)), Ok)?;
+    let target = TableTarget { format, time_unit, path };
     write(&args.choice, args.table.as_deref(), target).map(drop)
 }
 
 /// Runs `store export`.
 pub fn export(args: &Export) -> Outcome {
     let (time_unit, path) = (args.time_unit, Some(&*args.out));
-    let format = args.format.map_or_else(|| Format::of_name(&args.out), Ok)?;
-    let target = Target { format, time_unit, path };
+    let format = args.format.map_or_else(|| TableFormat::of_name(&args.out), Ok)?;
+    let target = TableTarget { format, time_unit, path };
     let count = write(&args.choice, args.table.as_deref(), target)?;
     println!("{count} rows in {}", args.out.display());
     Ok(())
 }
 
 /// Standard output in this format.
-fn standard_output(format: Format) -> Target<'static> {
-    Target { format, time_unit: TimeUnit::Ns, path: None }
+fn standard_output(format: TableFormat) -> TableTarget<'static> {
+    TableTarget { format, time_unit: TimeUnit::Ns, path: None }
 }
 
 /// Runs `store tail`.

@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use evenfall_runtime::http::{AllowedHosts, Limits, Request, Response, Routes, Server, StatusCode};
+use evenfall_runtime::http::{
+    AllowedHosts, HttpServer, Limits, Request, Response, Routes, StatusCode,
+};
 use evenfall_runtime::page::page;
 use serde_json::{Value, json};
 
@@ -36,7 +38,7 @@ fn lock(shown: &Mutex<Shown>) -> MutexGuard<'_, Shown> {
 /// The server of a live page.
 pub struct LiveServer {
     shown: Arc<Mutex<Shown>>,
-    server: Server,
+    server: HttpServer,
 }
 
 impl LiveServer {
@@ -64,7 +66,7 @@ impl LiveServer {
             )
             .get("/live", guarded(Box::new(move |request| answer_live(request, &lock(&state)))));
         let limits = Limits { connections_max: BROWSERS_MAX, ..Limits::default() };
-        Ok(Self { shown, server: Server::bind(address, limits, routes)? })
+        Ok(Self { shown, server: HttpServer::bind(address, limits, routes)? })
     }
 
     /// The address of the page.

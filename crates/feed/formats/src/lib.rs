@@ -38,7 +38,7 @@
 //! crates for compression, archives and time zones.
 //!
 //! ```
-//! use evenfall_feed_formats::pace::{Mode, Pace};
+//! use evenfall_feed_formats::pace::{PaceMode, Pace};
 //! use evenfall_feed_formats::sharding::{ContentHash, shard_of};
 //! use evenfall_feed_formats::synthetic::{Config, Generator};
 //! use evenfall_feed_formats::{MessageSource, itch};
@@ -47,7 +47,7 @@
 //! let config = Config { symbols: 20, messages: 2_000, ..Config::default() };
 //! let mut source = Generator::new(config).unwrap();
 //! let silence = core::time::Duration::MAX;
-//! let mut pace = Pace::new(Mode::OwnTimes { speed: 4.0, silence }).unwrap();
+//! let mut pace = Pace::new(PaceMode::OwnTimes { speed: 4.0, silence }).unwrap();
 //! let mut hash = ContentHash::new(2);
 //! let mut symbols = itch::Symbols::new();
 //! while let Some(message) = source.next_message().unwrap() {

@@ -150,7 +150,7 @@ pub struct MoldPacket<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
     /// Messages.
-    Messages(Messages<'a>),
+    Messages(MoldMessages<'a>),
     /// No message: the session is alive and has come this far.
     Heartbeat,
     /// No message: the session is over.
@@ -168,7 +168,7 @@ impl<'a> MoldPacket<'a> {
         let body = match count {
             0 => Body::Heartbeat,
             COUNT_END => Body::EndOfSession,
-            count => Body::Messages(Messages { blocks, left: count }),
+            count => Body::Messages(MoldMessages { blocks, left: count }),
         };
         if sequence.checked_add(body.count().into()).is_none() {
             return Err(MoldError::SequenceOverflow { sequence });
@@ -208,12 +208,12 @@ impl Body<'_> {
 
 /// The messages of a packet, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Messages<'a> {
+pub struct MoldMessages<'a> {
     blocks: &'a [u8],
     left: u16,
 }
 
-impl<'a> Iterator for Messages<'a> {
+impl<'a> Iterator for MoldMessages<'a> {
     type Item = &'a [u8];
 
     fn next(&mut self) -> Option<&'a [u8]> {

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 /// The rule for due times.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Mode {
+pub enum PaceMode {
     /// By the messages' own times. A speed of 2 takes half the time.
     OwnTimes {
         /// Factor by which the recording is sped up, above zero.
@@ -33,14 +33,14 @@ pub enum Mode {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PaceError(
     /// The mode that was asked for.
-    pub Mode,
+    pub PaceMode,
 );
 
 impl fmt::Display for PaceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (what, value) = match self.0 {
-            Mode::OwnTimes { speed, .. } => ("speed", speed),
-            Mode::Rate { messages_per_s } => ("rate", messages_per_s),
+            PaceMode::OwnTimes { speed, .. } => ("speed", speed),
+            PaceMode::Rate { messages_per_s } => ("rate", messages_per_s),
         };
         write!(f, "a replay {what} of {value}: give a finite number above zero")
     }
@@ -51,7 +51,7 @@ impl std::error::Error for PaceError {}
 /// The schedule of one replay. The schedule starts with the due time of the first message.
 #[derive(Clone, Debug)]
 pub struct Pace {
-    mode: Mode,
+    mode: PaceMode,
     first: Option<(u64, u64)>,
     last: Duration,
     /// Silence that has been cut so far.
@@ -63,8 +63,9 @@ impl Pace {
     ///
     /// # Errors
     /// A speed or rate that is not a finite number above zero.
-    pub fn new(mode: Mode) -> Result<Self, PaceError> {
-        let (Mode::OwnTimes { speed: value, .. } | Mode::Rate { messages_per_s: value }) = mode;
+    pub fn new(mode: PaceMode) -> Result<Self, PaceError> {
+        let (PaceMode::OwnTimes { speed: value, .. } | PaceMode::Rate { messages_per_s: value }) =
+            mode;
         if !value.is_finite() || value <= 0.0 {
             return Err(PaceError(mode));
         }
@@ -81,14 +82,14 @@ impl Pace {
         let (first_index, first_ns) = *self.first.get_or_insert((message.index, message.time_ns));
         let due_at = |seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
         let due = match self.mode {
-            Mode::OwnTimes { speed, silence } => {
+            PaceMode::OwnTimes { speed, silence } => {
                 let uncut = due_at(message.time_ns.saturating_sub(first_ns) as f64 / (speed * 1e9));
                 let due = uncut.saturating_sub(self.cut);
                 let longest = self.last.saturating_add(silence);
                 self.cut += due.saturating_sub(longest);
                 due.min(longest)
             }
-            Mode::Rate { messages_per_s } => {
+            PaceMode::Rate { messages_per_s } => {
                 due_at(message.index.saturating_sub(first_index) as f64 / messages_per_s)
             }
         };
@@ -159,15 +160,15 @@ mod tests {
         FeedMessage { index, time_ns, bytes: Bytes::new(), ..FeedMessage::default() }
     }
 
-    fn own_times(speed: f64) -> Mode {
-        Mode::OwnTimes { speed, silence: Duration::MAX }
+    fn own_times(speed: f64) -> PaceMode {
+        PaceMode::OwnTimes { speed, silence: Duration::MAX }
     }
 
     #[test]
     fn silences_are_cut_and_bursts_stay_as_they_were() {
         let times = [0, 3, 5, 1_000_000, 1_000_002, 900_000, 1_000_010, 9_000_000];
         let silence = Duration::from_nanos(100);
-        let mut pace = Pace::new(Mode::OwnTimes { speed: 1.0, silence }).unwrap();
+        let mut pace = Pace::new(PaceMode::OwnTimes { speed: 1.0, silence }).unwrap();
         let mut due = Vec::new();
         for (index, time_ns) in (0..).zip(times) {
             due.push(pace.due(&message(index, time_ns)).as_nanos());
@@ -188,7 +189,7 @@ mod tests {
         assert_eq!(gaps.silence_for(gaps.span()), Duration::MAX);
         for span in [1, 5, 12].map(Duration::from_secs) {
             let silence = gaps.silence_for(span);
-            let mut pace = Pace::new(Mode::OwnTimes { speed: 1.0, silence }).unwrap();
+            let mut pace = Pace::new(PaceMode::OwnTimes { speed: 1.0, silence }).unwrap();
             let due = (0..).zip(&times).map(|(index, at)| pace.due(&message(index, *at))).last();
             let took = due.unwrap().as_secs_f64() / span.as_secs_f64();
             assert!((0.98..1.02).contains(&took), "{span:?} became {due:?}");
@@ -208,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_rate_counts_from_the_first_message_asked_about() {
-        let mut pace = Pace::new(Mode::Rate { messages_per_s: 1_000.0 }).unwrap();
+        let mut pace = Pace::new(PaceMode::Rate { messages_per_s: 1_000.0 }).unwrap();
         assert_eq!(pace.due(&message(10, 0)), Duration::ZERO);
         assert_eq!(pace.due(&message(2_010, 0)), Duration::from_secs(2));
     }
@@ -225,7 +226,7 @@ mod tests {
     fn speeds_that_make_no_schedule_are_refused() {
         for value in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             assert!(Pace::new(own_times(value)).is_err());
-            assert!(Pace::new(Mode::Rate { messages_per_s: value }).is_err());
+            assert!(Pace::new(PaceMode::Rate { messages_per_s: value }).is_err());
         }
         let mut slow = Pace::new(own_times(1e-300)).unwrap();
         slow.due(&message(0, 0));

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use evenfall_feed_formats::capture::CopyChoice;
 use evenfall_feed_formats::file::FeedFile;
-use evenfall_feed_formats::pace::{Mode, Pace};
+use evenfall_feed_formats::pace::{Pace, PaceMode};
 use evenfall_feed_formats::source::{FeedMessage, MessageSource};
 use evenfall_feed_formats::{Date, FeedError, Format, UnknownFormat, codec, dates, synthetic};
 
@@ -123,9 +123,9 @@ impl Schedule {
     pub fn open(feed: &Feed) -> Result<Self, InputError> {
         let silence = feed.silence.unwrap_or(Duration::MAX);
         let mode = match (feed.rate, feed.fit) {
-            (Some(messages_per_s), _) => Mode::Rate { messages_per_s },
-            (None, Some(fit)) => Mode::OwnTimes { speed: fitting(feed, fit)?, silence },
-            (None, None) => Mode::OwnTimes { speed: feed.speed, silence },
+            (Some(messages_per_s), _) => PaceMode::Rate { messages_per_s },
+            (None, Some(fit)) => PaceMode::OwnTimes { speed: fitting(feed, fit)?, silence },
+            (None, None) => PaceMode::OwnTimes { speed: feed.speed, silence },
         };
         let pace = Pace::new(mode).map_err(|error| InputError::Setting(error.to_string()))?;
         Ok(Self { source: open(feed)?, pace, next: None })

@@ -30,7 +30,7 @@ use crate::tables::OpenTables;
 use evenfall_multicast_service::roles::receiver::{Delivery, Sink, metrics, note_duplicates};
 use evenfall_multicast_service::roles::{Ended, Part};
 use evenfall_multicast_service::roles::{Process, RoleError, identity};
-use evenfall_multicast_service::settings::{Node, Settings};
+use evenfall_multicast_service::settings::{MulticastNode, Settings};
 use evenfall_runtime::telemetry::Metrics;
 use evenfall_store_engine::{RecordSource, Store, StoreError};
 use evenfall_store_recording::Catalog;
@@ -202,7 +202,11 @@ fn page(
 }
 
 /// Where an existing recording continues. A store without the recording begins with the live feed.
-fn resumes_of(node: &Node, store: &Store, trees: u32) -> Result<Vec<Option<Resume>>, RoleError> {
+fn resumes_of(
+    node: &MulticastNode,
+    store: &Store,
+    trees: u32,
+) -> Result<Vec<Option<Resume>>, RoleError> {
     let failed = |error: StoreError| RoleError::Part(Box::new(error));
     let catalog = Catalog::read(store).map_err(failed)?;
     let there = catalog.recording(NAME).map_or(0, |there| there.streams().len());
@@ -228,7 +232,7 @@ fn resumes_of(node: &Node, store: &Store, trees: u32) -> Result<Vec<Option<Resum
 }
 
 /// Rewrites the error of a recorder that wanted to continue and found another run.
-fn of_another_run(error: RoleError, node: &Node, resumes: &[Option<Resume>]) -> RoleError {
+fn of_another_run(error: RoleError, node: &MulticastNode, resumes: &[Option<Resume>]) -> RoleError {
     let wanted = resumes.iter().flatten().next();
     match (&error, wanted) {
         (RoleError::RootRestarted { epoch }, Some(resume)) if *epoch != resume.epoch => {
@@ -267,7 +271,7 @@ impl std::fmt::Debug for RecorderExtras<'_> {
 /// [`RoleError`]; the messages kept before stay in the store.
 pub fn run(
     settings: &Settings,
-    node: &Node,
+    node: &MulticastNode,
     store: &Store,
     extras: RecorderExtras<'_>,
 ) -> Result<RecorderSummary, RoleError> {
@@ -318,7 +322,7 @@ pub fn run(
 
 /// The recorder's part in the loop of its machines.
 struct RecorderPart<'a> {
-    node: &'a Node,
+    node: &'a MulticastNode,
     trees: u32,
     delivery: Delivery<'a, StoreSink>,
     reader: ArchiveReader,
@@ -377,7 +381,7 @@ impl Part<Recorder> for RecorderPart<'_> {
 
 fn turn(
     settings: &Settings,
-    node: &Node,
+    node: &MulticastNode,
     mut process: Process,
     (mut sink, reader): (StoreSink, ArchiveReader),
     (resumes, kept, recent): (&[Option<Resume>], &AtomicU64, Option<&dyn RecentHolder>),

@@ -79,7 +79,7 @@ impl fmt::Display for RoleName {
 
 /// One process of the run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Node {
+pub struct MulticastNode {
     /// The name by which people call the node. Names are unique.
     pub name: String,
     /// The number by which the wire calls the node. Ids are unique.
@@ -110,7 +110,7 @@ pub struct Node {
     pub from: Option<String>,
 }
 
-impl Node {
+impl MulticastNode {
     /// Where the node begins.
     ///
     /// # Errors
@@ -130,7 +130,7 @@ impl Node {
     }
 }
 
-impl Node {
+impl MulticastNode {
     /// The name under which an author publishes, for the roots: the same in each of its processes.
     pub fn line(&self) -> u64 {
         u64::from(self.id.0) + 1
@@ -219,7 +219,7 @@ pub struct Settings {
     /// The protocol.
     pub multicast: Config,
     /// The processes that have a role of the multicast.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<MulticastNode>,
 }
 
 impl Settings {
@@ -227,7 +227,7 @@ impl Settings {
     ///
     /// # Errors
     /// The names in the settings.
-    pub fn node(&self, name: &str) -> Result<&Node, SettingsError> {
+    pub fn node(&self, name: &str) -> Result<&MulticastNode, SettingsError> {
         self.nodes.iter().find(|node| node.name == name).ok_or_else(|| {
             let names: Vec<&str> = self.nodes.iter().map(|n| n.name.as_str()).collect();
             SettingsError::new(format!("no node is called {name}; there are: {}", names.join(", ")))
@@ -249,7 +249,7 @@ impl Settings {
     ///
     /// # Errors
     /// When no node has that role.
-    pub fn root(&self) -> Result<&Node, SettingsError> {
+    pub fn root(&self) -> Result<&MulticastNode, SettingsError> {
         let root = self.nodes.iter().find(|node| node.role == RoleName::Root);
         root.ok_or_else(|| SettingsError::new("no [[node]] has role = \"root\""))
     }
@@ -259,7 +259,7 @@ impl Settings {
     ///
     /// # Errors
     /// When the file of the key cannot be read or is not the key of this node.
-    pub fn node_keys(&self, node: &Node) -> Result<Option<EndKeys>, SettingsError> {
+    pub fn node_keys(&self, node: &MulticastNode) -> Result<Option<EndKeys>, SettingsError> {
         let is_root = matches!(node.role, RoleName::Root | RoleName::Standby);
         self.run.node_keys(&node.plain(), is_root)
     }
@@ -273,7 +273,7 @@ impl Settings {
     }
 }
 
-impl Node {
+impl MulticastNode {
     /// Checks the node, which stands at this place in the list.
     fn check(&self, at: usize, trees: u32) -> Result<(), SettingsMistake> {
         if let Err(error) = self.begin() {
@@ -355,7 +355,7 @@ impl Settings {
     }
 
     fn plain_nodes(&self) -> Vec<settings::Node> {
-        self.nodes.iter().map(Node::plain).collect()
+        self.nodes.iter().map(MulticastNode::plain).collect()
     }
 }
 

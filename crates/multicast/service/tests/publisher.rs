@@ -7,7 +7,7 @@ use evenfall_core::{EndKeys, MasterKey, NodeId, SharedKey};
 use evenfall_feed_service::player::{Player, Stage};
 use evenfall_feed_service::{Feed, Synthetic};
 use evenfall_multicast_service::roles::{author, root};
-use evenfall_multicast_service::settings::{Node, PublisherSettings, RoleName};
+use evenfall_multicast_service::settings::{MulticastNode, PublisherSettings, RoleName};
 use evenfall_multicast_service::{Publisher, PublisherError, Settings};
 use evenfall_multicast_sessions::letter_key;
 use evenfall_multicast_sessions::producer::wire::{
@@ -20,7 +20,7 @@ use crate::common::{free_addresses, receivers, settings};
 fn add(settings: &mut Settings, name: &str, id: u32, role: RoleName) {
     let [address] = free_addresses();
     let node = settings.nodes[0].clone();
-    settings.nodes.push(Node { name: name.into(), id: NodeId(id), role, address, ..node });
+    settings.nodes.push(MulticastNode { name: name.into(), id: NodeId(id), role, address, ..node });
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_live_feed_has_standbys_when_an_author_takes_it_in() {
     add(&mut settings, "desk", 9, RoleName::Author);
     let receivers = receivers(&settings, &[]);
     let roots = settings.publishing().into_iter().cloned().collect::<Vec<_>>();
-    let run_root = |node: Node| {
+    let run_root = |node: MulticastNode| {
         let settings = settings.clone();
         thread::spawn(move || root::run(&settings, &node).unwrap())
     };

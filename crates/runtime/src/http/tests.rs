@@ -12,22 +12,22 @@ fn hasty() -> Limits {
     Limits { header_timeout: timeout, request_timeout: timeout, ..Limits::default() }
 }
 
-fn serve(limits: Limits) -> Server {
+fn serve(limits: Limits) -> HttpServer {
     let echo = |request: &Request| Response::page("text/plain", request.body.clone());
     let routes = Routes::default()
         .get("/healthz", |_| Response::text(StatusCode::OK, "ok"))
         .get("/query", |request| Response::text(StatusCode::OK, &request.query))
         .get("/long", |_| Response::page("text/plain", vec![b'x'; 32 << 20]))
         .post("/echo", 100, echo);
-    Server::bind("127.0.0.1:0".parse().unwrap(), limits, routes).unwrap()
+    HttpServer::bind("127.0.0.1:0".parse().unwrap(), limits, routes).unwrap()
 }
 
-fn connect(server: &Server) -> Client {
+fn connect(server: &HttpServer) -> Client {
     Client::connect(server.address()).unwrap()
 }
 
 /// The bytes that come back until the server closes the connection.
-fn ask(server: &Server, request: &str) -> String {
+fn ask(server: &HttpServer, request: &str) -> String {
     let mut client = connect(server);
     client.write_all(request.as_bytes()).unwrap();
     rest_of(&mut client)
@@ -40,12 +40,12 @@ fn rest_of(client: &mut Client) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-fn is_well(server: &Server) -> bool {
+fn is_well(server: &HttpServer) -> bool {
     ask(server, "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ends_with("ok\n")
 }
 
 /// Asks until a connection of the attack has been closed and there is room again.
-fn gets_well(server: &Server) {
+fn gets_well(server: &HttpServer) {
     while !is_well(server) {
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -278,7 +278,7 @@ fn the_client_names_a_server_that_is_absent_mute_or_endless() {
 
 /// A server that gives back what it gets, piece by piece. It answers the number of pieces at
 /// `/count`, nothing that it gets at `/refuse`, and half of what it promises at `/half`.
-fn streaming(limits: Limits) -> Server {
+fn streaming(limits: Limits) -> HttpServer {
     let routes = Routes::default().streams(|request, mut body| {
         let echo = std::iter::from_fn(move || {
             let mut piece = vec![0; 50_000];
@@ -294,15 +294,15 @@ fn streaming(limits: Limits) -> Server {
         };
         streams::Answer { status: StatusCode::OK, headers: vec![("x-a", "b".into())], content }
     });
-    Server::bind("127.0.0.1:0".parse().unwrap(), limits, routes).unwrap()
+    HttpServer::bind("127.0.0.1:0".parse().unwrap(), limits, routes).unwrap()
 }
 
-fn url(server: &Server, path: &str) -> String {
+fn url(server: &HttpServer, path: &str) -> String {
     format!("http://{}{path}", server.address())
 }
 
 /// Sends these bytes to `/echo`, with their number or without, and reads what comes back.
-fn echoed(server: &Server, bytes: &[u8], length: Option<u64>) -> Vec<u8> {
+fn echoed(server: &HttpServer, bytes: &[u8], length: Option<u64>) -> Vec<u8> {
     let from = Upload::of(Box::new(std::io::Cursor::new(bytes.to_vec())), length);
     let url = url(server, "/echo");
     let mut answer = exchange_under(None, &url, Method::PUT, from, PATIENCE, &mut |_| {}).unwrap();
@@ -344,7 +344,7 @@ fn a_sealed_connection_carries_bodies_both_ways_and_opens_under_no_other_key() {
     });
     let guard = Some(sealed::Guard { key: key.clone(), is_open: false });
     let local = "127.0.0.1:0".parse().unwrap();
-    let server = Server::bind_guarded(local, Limits::default(), routes, guard).unwrap();
+    let server = HttpServer::bind_guarded(local, Limits::default(), routes, guard).unwrap();
     let body: Vec<u8> = (0..3_u32 << 20).map(|n| (n / 251) as u8).collect();
     let asked = |key: Option<&SharedKey>| {
         let from = Upload::of(Box::new(std::io::Cursor::new(body.clone())), None);
@@ -366,7 +366,7 @@ fn a_sealed_connection_shows_nothing_and_takes_nothing_that_was_changed() {
     let routes = Routes::default().get("/word", |_| Response::text(StatusCode::OK, "hidden"));
     let guard = Some(sealed::Guard { key: key.clone(), is_open: false });
     let local = "127.0.0.1:0".parse().unwrap();
-    let server = Server::bind_guarded(local, Limits::default(), routes, guard).unwrap();
+    let server = HttpServer::bind_guarded(local, Limits::default(), routes, guard).unwrap();
     // A middleman that hands on what both ends send, and flips a bit of one byte of the client.
     let through = |flipped: Option<usize>| {
         let middle = std::net::TcpListener::bind(local).unwrap();
@@ -419,7 +419,8 @@ fn a_sealed_connection_shows_nothing_and_takes_nothing_that_was_changed() {
 fn a_connection_comes_from_the_ports_that_its_client_chose() {
     let routes = Routes::default()
         .get("/port", |request| Response::text(StatusCode::OK, request.from.port()));
-    let server = Server::bind("127.0.0.1:0".parse().unwrap(), Limits::default(), routes).unwrap();
+    let server =
+        HttpServer::bind("127.0.0.1:0".parse().unwrap(), Limits::default(), routes).unwrap();
     let ports = SourcePorts { first: 22_000, last: 22_399 };
     let port = || {
         let (url, none) = (url(&server, "/port"), Upload::none());
@@ -494,7 +495,7 @@ fn a_body_that_is_late_or_cut_ends_in_an_error_and_not_like_a_whole_one() {
         let content = streams::Content::Whole(Bytes::new());
         streams::Answer { status: StatusCode::OK, headers: Vec::new(), content }
     });
-    let server = Server::bind("127.0.0.1:0".parse().unwrap(), hasty(), routes).unwrap();
+    let server = HttpServer::bind("127.0.0.1:0".parse().unwrap(), hasty(), routes).unwrap();
     for (head, piece) in
         [("Content-Length: 10", "12345"), ("Transfer-Encoding: chunked", "5\r\n12345\r\n")]
     {

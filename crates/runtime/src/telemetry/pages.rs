@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 
 use super::{FilesPage, Orders, Page, lock};
-pub(super) use crate::http::Server;
+pub(super) use crate::http::HttpServer;
 use crate::http::{AllowedHosts, Limits, Request, Response, Routes, StatusCode};
 #[cfg(feature = "service")]
 use crate::service::Observed;
@@ -26,13 +26,13 @@ pub(super) fn serve(
     address: SocketAddr,
     orders: &'static [Orders],
     files: Option<FilesPage<'_>>,
-) -> io::Result<Server> {
+) -> io::Result<HttpServer> {
     let routes = routes(page, orders, address.ip());
     let routes = match files {
         Some(files) => add_files(routes, files),
         None => routes,
     };
-    Server::bind(address, Limits::default(), routes)
+    HttpServer::bind(address, Limits::default(), routes)
 }
 
 /// Adds a page of files.
@@ -55,14 +55,14 @@ pub(super) fn serve_observed(
     address: SocketAddr,
     labels: Metrics,
     observed: Arc<dyn Observed>,
-) -> io::Result<Server> {
+) -> io::Result<HttpServer> {
     // The routes are older than the server whose connections they count.
     let counts = Arc::new(std::sync::OnceLock::<Box<dyn Fn() -> [u64; 2] + Send + Sync>>::new());
     let count = Arc::clone(&counts);
     let count = move || count.get().map_or([0; 2], |count| count());
     let routes = add_pages(Routes::default(), labels, observed, count)
         .get("/clock", |_| Response::page("application/json", "null".to_owned()));
-    let server = Server::bind(address, Limits::default(), routes)?;
+    let server = HttpServer::bind(address, Limits::default(), routes)?;
     let _ = counts.set(Box::new(server.counts_reader()));
     Ok(server)
 }

@@ -6,7 +6,7 @@
 //!       └──> ClusterMembership   one node's, in names that several nodes share
 //!              └─ Member    in a Cluster; a lease keeps a second writer out
 //!                   ├─ Lease       held by a thread, asked before anything is acknowledged
-//!                   └─ NameService Etcd or Ordered: keys with transactions and leases
+//!                   └─ NameService Etcd or OrderedNames: keys with transactions and leases
 //! ```
 //!
 //! Each life of a store node has a token that is greater than all before, and claims files with it.

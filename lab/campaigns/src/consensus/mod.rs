@@ -37,7 +37,7 @@ use evenfall_sim::{
 use history::History;
 use membership::Membership;
 use sessions::{Does, Sessions};
-use wrong::Wrong;
+use wrong::WrongReplica;
 pub(crate) use wrong::exaggerate;
 
 /// Delay of a packet. A cycle of height 3 takes about six of these delays.
@@ -144,7 +144,7 @@ fn disk_record(log: &Bytes) -> Bytes {
     evenfall_core::journal::log_of(records.iter().rev().find(is_disk).map(journal::body))
 }
 
-type Subject = Altered<Canopus, Wrong>;
+type Subject = Altered<Canopus, WrongReplica>;
 
 /// An operation of a client.
 #[derive(Clone, Copy, Debug)]
@@ -237,7 +237,7 @@ impl Owner {
             config.suspect_after *= 20;
         }
         let replica = Canopus::new(config, self.tree.clone(), NodeId(node.0), seed, &log);
-        let wrong = self.mutant.map(|mutant| Wrong { mutant, node: node.0 });
+        let wrong = self.mutant.map(|mutant| WrongReplica { mutant, node: node.0 });
         Altered::new(replica.expect("a log that a replica wrote"), wrong)
     }
 

@@ -13,12 +13,12 @@ use evenfall_sim::{Alteration, Asked};
 use super::{Mutant, vanish};
 
 /// A mutant on one node of a world.
-pub struct Wrong {
+pub struct WrongReplica {
     pub(super) mutant: Mutant,
     pub(super) node: u32,
 }
 
-impl Alteration<Canopus> for Wrong {
+impl Alteration<Canopus> for WrongReplica {
     fn arrival(&mut self, machine: &Canopus, _: Timestamp, arrival: Arrival) -> Option<Arrival> {
         let digest = arrival.datagram.get(8..16)?.try_into().map(u64::from_le_bytes).ok()?;
         let (from, message) = ReplicaMessage::decode(&arrival.datagram, digest).ok()?;

@@ -8,7 +8,7 @@ use evenfall_files_machine::{DiskId, FileId};
 use evenfall_sim::{Run, Seen, SimTime, Violation};
 
 use super::Check;
-use super::node::{self, Node};
+use super::node::{self, CopiesNode};
 
 /// Most files of a run. Operations that would make more files are dropped.
 pub const FILES_MAX: u64 = 12;
@@ -62,7 +62,7 @@ struct Known {
 
 /// Everything that happened in a run.
 #[derive(Default)]
-pub struct History {
+pub struct CopiesHistory {
     files: BTreeMap<FileId, Known>,
     appends: BTreeMap<u64, Append>,
     /// Flushes that were taken, by token: the file, and the length to be noted.
@@ -85,7 +85,7 @@ pub struct History {
     violations: Vec<Violation<Check>>,
 }
 
-impl History {
+impl CopiesHistory {
     /// Whether there are as many files as there may be.
     pub fn is_full(&self) -> bool {
         self.files.len() as u64 >= FILES_MAX
@@ -196,7 +196,7 @@ impl History {
 
     /// A disk lost everything, or its server is gone for good. Acknowledged appends that no copy of
     /// these servers has are excused, because nothing can bring them back.
-    pub fn excuse(&mut self, servers: &[Node]) {
+    pub fn excuse(&mut self, servers: &[CopiesNode]) {
         for (file, known) in &mut self.files {
             let (mut tokens, mut best) = (BTreeSet::new(), 0);
             for copy in servers.iter().filter_map(|server| server.member_content(*file)) {
@@ -226,11 +226,11 @@ impl History {
     }
 
     /// Judges the servers that live at the end of the run.
-    pub fn judge(mut self, live: &[&Node], run: &mut Run<Check>) {
+    pub fn judge(mut self, live: &[&CopiesNode], run: &mut Run<Check>) {
         run.violations.append(&mut self.violations);
         let names = live.iter().find_map(|node| match node {
-            Node::Name(server) => Some(server),
-            Node::Data(..) => None,
+            CopiesNode::Name(server) => Some(server),
+            CopiesNode::Data(..) => None,
         });
         let Some(names) = names else { return };
         let namespace = names.namespace();
@@ -275,14 +275,15 @@ impl History {
         file: FileId,
         there: &File,
         namespace: &Namespace,
-        live: &[&Node],
+        live: &[&CopiesNode],
         run: &mut Run<Check>,
     ) {
         if there.group.members.is_empty() || there.group.lost.is_some_and(|lost| lost.0 == 0) {
             return;
         }
         let lives = |disk: &DiskId| {
-            let has = |node: &&Node| matches!(node, Node::Data(data, _) if data.disk() == *disk);
+            let has =
+                |node: &&CopiesNode| matches!(node, CopiesNode::Data(d, _) if d.disk() == *disk);
             live.iter().any(has)
         };
         // A server that never comes back may have had the only copy.
@@ -290,7 +291,7 @@ impl History {
             return;
         }
         let copies = live.iter().filter_map(|node| match node {
-            Node::Data(server, disk) if there.group.members.contains(&server.disk()) => {
+            CopiesNode::Data(server, disk) if there.group.members.contains(&server.disk()) => {
                 let view = server.view(file)?;
                 Some((node::content(disk, file, &view.chunks, view.committed), view))
             }
@@ -324,7 +325,7 @@ impl History {
         file: FileId,
         members: &[DiskId],
         namespace: &Namespace,
-        live: &[&Node],
+        live: &[&CopiesNode],
         run: &mut Run<Check>,
     ) {
         let shall_leave =
@@ -338,8 +339,8 @@ impl History {
             |disk: &DiskId| shall_leave(disk) || (was_asked(disk) && namespace.is_leaving(*disk));
         let racks = |is_member: bool| -> BTreeSet<&str> {
             let servers = live.iter().filter_map(|node| match node {
-                Node::Data(server, _) => Some(server),
-                Node::Name(_) => None,
+                CopiesNode::Data(server, _) => Some(server),
+                CopiesNode::Name(_) => None,
             });
             let fit = servers.filter(|server| {
                 let disk = server.disk();

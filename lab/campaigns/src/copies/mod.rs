@@ -29,9 +29,9 @@ use evenfall_sim::{
     NodeIndex, Observer, Plan, Run, Seen, SimDisk, SimTime, SimWrites, Transcript, Victims, Wire,
     World, named_variants,
 };
-use history::History;
-use node::{Node, NodeEvent};
-use operations::{Kind, Operation, operations};
+use history::CopiesHistory;
+use node::{CopiesEvent, CopiesNode};
+use operations::{CopiesOperation, Kind, operations};
 use writers::Writers;
 
 /// Time that a packet takes from one node to another.
@@ -125,17 +125,17 @@ named_variants! {
 }
 
 /// A mutant on one node of a world.
-pub struct Wrong(Mutant);
+pub struct WrongServer(Mutant);
 
-impl Alteration<Node> for Wrong {
-    fn arrival(&mut self, node: &Node, _: Timestamp, arrival: Arrival) -> Option<Arrival> {
+impl Alteration<CopiesNode> for WrongServer {
+    fn arrival(&mut self, node: &CopiesNode, _: Timestamp, arrival: Arrival) -> Option<Arrival> {
         let Ok((cluster, message)) = FilesMessage::decode(&arrival.datagram) else {
             return Some(arrival);
         };
         let changed = match (self.0, node, message) {
             (
                 Mutant::TakesOldEpochs,
-                Node::Data(server, ..),
+                CopiesNode::Data(server, ..),
                 FilesMessage::Relay { file, offset, committed, bytes, .. },
             ) => {
                 let epoch = server.epoch(file)?;
@@ -143,7 +143,7 @@ impl Alteration<Node> for Wrong {
             }
             (
                 Mutant::ChangesBytes,
-                Node::Data(..),
+                CopiesNode::Data(..),
                 FilesMessage::Relay { file, epoch, offset, committed, bytes },
             ) => {
                 let bytes = bytes.iter().map(|byte| byte ^ 1).collect();
@@ -151,7 +151,7 @@ impl Alteration<Node> for Wrong {
             }
             (
                 Mutant::CutsTooMuch,
-                Node::Name(_),
+                CopiesNode::Name(_),
                 FilesMessage::Control(FilesControl::Sealed { file, epoch, held, disk, .. }),
             ) => {
                 let (length, committed) = (0, 0);
@@ -160,7 +160,7 @@ impl Alteration<Node> for Wrong {
             }
             (
                 Mutant::ForgetsLengths,
-                Node::Name(_),
+                CopiesNode::Name(_),
                 FilesMessage::Control(FilesControl::Length { file, epoch, length, closes }),
             ) => {
                 let length = length / 2;
@@ -168,13 +168,13 @@ impl Alteration<Node> for Wrong {
             }
             (
                 Mutant::ForgetsLengths,
-                Node::Data(..),
+                CopiesNode::Data(..),
                 FilesMessage::Control(FilesControl::Noted { file, .. }),
                 // A dataserver that believes all lengths to be noted never repeats one.
             ) => FilesMessage::Control(FilesControl::Noted { file, length: u64::MAX }),
             (
                 Mutant::IgnoresRacks,
-                Node::Name(_),
+                CopiesNode::Name(_),
                 FilesMessage::Control(FilesControl::Beat(beat)),
             ) => {
                 let beat = DataserverBeat { rack: String::new(), ..beat };
@@ -182,7 +182,7 @@ impl Alteration<Node> for Wrong {
             }
             (
                 Mutant::StopsRepair,
-                Node::Data(server, ..),
+                CopiesNode::Data(server, ..),
                 FilesMessage::Control(FilesControl::Assign(assignment)),
             ) => {
                 let mut joiners = assignment.joiners.iter();
@@ -196,10 +196,10 @@ impl Alteration<Node> for Wrong {
         Some(Arrival { datagram, ..arrival })
     }
 
-    fn event(&mut self, event: NodeEvent, out: &mut VecDeque<NodeEvent>) {
+    fn event(&mut self, event: CopiesEvent, out: &mut VecDeque<CopiesEvent>) {
         out.push_back(match (self.0, event) {
-            (Mutant::AcksRefused, NodeEvent::Data(dataserver::Event::Refused { token, .. })) => {
-                NodeEvent::Data(dataserver::Event::Appended { token, end: 0 })
+            (Mutant::AcksRefused, CopiesEvent::Data(dataserver::Event::Refused { token, .. })) => {
+                CopiesEvent::Data(dataserver::Event::Appended { token, end: 0 })
             }
             (_, event) => event,
         });
@@ -216,7 +216,7 @@ impl Alteration<Node> for Wrong {
     }
 }
 
-type Subject = Altered<Node, Wrong>;
+type Subject = Altered<CopiesNode, WrongServer>;
 
 /// An append that a mutant holds back: at which node, to which file, its token and its bytes.
 type Held = (NodeIndex, FileId, u64, Bytes);
@@ -228,8 +228,8 @@ struct Owner {
     mutant: Option<Mutant>,
     disks: Vec<SimDisk>,
     lives: BTreeMap<NodeIndex, u64>,
-    operations: Vec<Operation>,
-    history: History,
+    operations: Vec<CopiesOperation>,
+    history: CopiesHistory,
     writers: Writers,
     /// Chooses the restarts in which a dataserver has lost its disk.
     wipes: Prng,
@@ -293,34 +293,40 @@ impl Owner {
         let life = self.lives.get(&node).copied().unwrap_or(0);
         let seed = Prng::new(self.plan.seed).fork(u64::from(node.0) << 32 | life).next_u64();
         let mut machine = match node == NAMES {
-            true => Node::name(name_config(self.mutant), seed, &disk),
-            false => Node::data(data_config(&self.plan), NAMES.address(), node, seed, disk),
+            true => CopiesNode::name(name_config(self.mutant), seed, &disk),
+            false => CopiesNode::data(data_config(&self.plan), NAMES.address(), node, seed, disk),
         };
         if is_sealed(self.plan.seed) {
             match &mut machine {
-                Node::Name(server) => server.trust_senders(),
-                Node::Data(server, _) => server.trust_senders(),
+                CopiesNode::Name(server) => server.trust_senders(),
+                CopiesNode::Data(server, _) => server.trust_senders(),
             }
         }
-        if let Node::Data(server, _) = &mut machine {
+        if let CopiesNode::Data(server, _) = &mut machine {
             let (rack, free) = place_of(self.plan.seed, node);
             server.set_labels(&format!("data-{}", node.0), &rack);
             server.set_free(free);
         }
-        Altered::new(machine, self.mutant.map(Wrong))
+        Altered::new(machine, self.mutant.map(WrongServer))
     }
 
-    fn at_names(&mut self, seen: Seen, token: u64, operation: &Operation, subject: &mut Subject) {
-        if let Node::Name(server) = subject.machine() {
+    fn at_names(
+        &mut self,
+        seen: Seen,
+        token: u64,
+        operation: &CopiesOperation,
+        subject: &mut Subject,
+    ) {
+        if let CopiesNode::Name(server) = subject.machine() {
             self.history.expect_noted(seen, server.namespace());
         }
         let replication = self.plan.knob("copies") as u16;
         let file = self.history.pick(operation.pick);
-        let path = |file: FileId, node: &Node| match node {
-            Node::Name(server) => {
+        let path = |file: FileId, node: &CopiesNode| match node {
+            CopiesNode::Name(server) => {
                 server.namespace().file(file).map(|_| server.namespace().path(file))
             }
-            Node::Data(..) => None,
+            CopiesNode::Data(..) => None,
         };
         let there = file.and_then(|file| Some((file, path(file, subject.machine())?)));
         let (call, file, to) = match (&operation.kind, there) {
@@ -355,7 +361,7 @@ impl Owner {
         };
         let to = to.cloned();
         let made = subject.input(seen.local, |node| {
-            let Node::Name(server) = node else { return None };
+            let CopiesNode::Name(server) = node else { return None };
             server
                 .call(
                     seen.local,
@@ -380,7 +386,7 @@ impl Owner {
     fn leave(&mut self, seen: Seen, token: u64, pick: u64, subject: &mut Subject) {
         let (copies, mutant) = (self.plan.knob("copies") as usize, self.mutant);
         let left = subject.input(seen.local, |node| {
-            let Node::Name(server) = node else { return None };
+            let CopiesNode::Name(server) = node else { return None };
             let is_in = |disk: &&DiskId| {
                 server.is_live(seen.local, **disk) && !server.namespace().is_leaving(**disk)
             };
@@ -417,17 +423,17 @@ impl Owner {
     }
 
     /// A dataserver as it would start from its disk now.
-    fn data(&self, node: NodeIndex) -> Node {
+    fn data(&self, node: NodeIndex) -> CopiesNode {
         let (config, disk) = (data_config(&self.plan), &self.disks[node.0 as usize]);
-        Node::data(config, NAMES.address(), node, 1, disk.clone())
+        CopiesNode::data(config, NAMES.address(), node, 1, disk.clone())
     }
 
     /// Whether all keepers of the nameserver's log have lost their disks since the last change,
     /// whether or not the nameserver knows it. The disk of the nameserver then has changes that no
     /// other disk has.
     fn has_only_log(&self, found: &[FoundLog]) -> bool {
-        let node = Node::name(name_config(None), 1, &self.disks[NAMES.0 as usize]);
-        let Node::Name(server) = &node else { return false };
+        let node = CopiesNode::name(name_config(None), 1, &self.disks[NAMES.0 as usize]);
+        let CopiesNode::Name(server) = &node else { return false };
         let namespace = server.namespace();
         let mut keepers = namespace.keepers().iter().filter(|disk| !namespace.is_gone(**disk));
         !keepers.any(|disk| found.iter().any(|one| one.disk == *disk))
@@ -442,7 +448,7 @@ impl Owner {
             return;
         }
         let found = returning.into_iter().filter_map(|node| {
-            let Node::Data(server, disk) = self.data(node) else { return None };
+            let CopiesNode::Data(server, disk) = self.data(node) else { return None };
             let (generation, log) = server.log_replica_position();
             let log = log.map(|log| disk.read(&log, 0, usize::MAX).expect("disks read well"));
             Some(FoundLog { disk: server.disk(), generation, log: log.unwrap_or_default() })
@@ -474,12 +480,13 @@ impl Owner {
     /// Excuses the appends that are on no disk of a server that lives or comes back. Called when a
     /// disk has lost everything, and when a server is gone for good.
     fn excuse(&mut self) {
-        let servers: Vec<Node> = self.returning().into_iter().map(|node| self.data(node)).collect();
+        let servers: Vec<CopiesNode> =
+            self.returning().into_iter().map(|node| self.data(node)).collect();
         self.history.excuse(&servers);
     }
 
     fn read(&mut self, seen: Seen, file: FileId, subject: &Subject) {
-        let Node::Data(server, disk) = subject.machine() else { return };
+        let CopiesNode::Data(server, disk) = subject.machine() else { return };
         let Some(view) = server.view(file) else { return };
         let end = match self.mutant {
             Some(Mutant::ReadsAhead) => u64::MAX,
@@ -492,20 +499,22 @@ impl Owner {
 }
 
 impl Observer<Subject, Wire> for Owner {
-    fn event(&mut self, seen: Seen, event: NodeEvent) {
+    fn event(&mut self, seen: Seen, event: CopiesEvent) {
         match event {
-            NodeEvent::Name(nameserver::Event::Done { token }) if self.writers.knows(token) => {
+            CopiesEvent::Name(nameserver::Event::Done { token }) if self.writers.knows(token) => {
                 self.writers.lease_granted(token);
             }
-            NodeEvent::Name(nameserver::Event::Done { token }) => self.history.names_end(token),
-            NodeEvent::Name(nameserver::Event::Lost { file, range }) => {
+            CopiesEvent::Name(nameserver::Event::Done { token }) => self.history.names_end(token),
+            CopiesEvent::Name(nameserver::Event::Lost { file, range }) => {
                 self.history.lost(seen, file, range);
             }
-            NodeEvent::Data(dataserver::Event::Appended { token, .. }) => {
+            CopiesEvent::Data(dataserver::Event::Appended { token, .. }) => {
                 self.history.append_end(seen, token);
             }
-            NodeEvent::Data(dataserver::Event::Flushed { token }) => self.history.flush_end(token),
-            NodeEvent::Data(dataserver::Event::Failed(_)) => self.history.failed += 1,
+            CopiesEvent::Data(dataserver::Event::Flushed { token }) => {
+                self.history.flush_end(token)
+            }
+            CopiesEvent::Data(dataserver::Event::Failed(_)) => self.history.failed += 1,
             _ => {}
         }
     }
@@ -518,7 +527,7 @@ impl Observer<Subject, Wire> for Owner {
             Kind::Close => return self.close(seen, token, operation.pick, subject),
             Kind::Balance(is_on) => {
                 return subject.input(seen.local, |node| {
-                    if let Node::Name(server) = node {
+                    if let CopiesNode::Name(server) = node {
                         server.balance(is_on.then_some(BALANCE_BYTES_S));
                     }
                 });
@@ -531,7 +540,7 @@ impl Observer<Subject, Wire> for Owner {
             Kind::Append(length) => length,
             Kind::Flush => {
                 let length = subject.input(seen.local, |node| {
-                    let Node::Data(server, ..) = node else { return None };
+                    let CopiesNode::Data(server, ..) = node else { return None };
                     let committed = server.view(file)?.committed;
                     // Only the primary of the file takes the call.
                     server.flush(token, file).ok().map(|()| committed)
@@ -552,7 +561,7 @@ impl Observer<Subject, Wire> for Owner {
         let is_same = |held: &mut Held| (held.0, held.1) == (seen.node, file);
         let held = &mut self.held;
         let taken = subject.input(seen.local, |node| {
-            let Node::Data(server, ..) = node else { return Ok(()) };
+            let CopiesNode::Data(server, ..) = node else { return Ok(()) };
             server.append(seen.local, token, file, None, lease.claimed, bytes)?;
             if let Some((_, _, token, bytes)) = held.take_if(is_same) {
                 server.append(seen.local, token, file, None, lease.claimed, bytes)?;
@@ -597,9 +606,9 @@ impl Observer<Subject, Wire> for Owner {
 }
 
 /// The campaign.
-pub struct Copies;
+pub struct CopiesCampaign;
 
-impl Copies {
+impl CopiesCampaign {
     fn bounds(&self) -> Bounds {
         Bounds {
             knobs: vec![
@@ -621,7 +630,7 @@ impl Copies {
     }
 }
 
-impl Campaign for Copies {
+impl Campaign for CopiesCampaign {
     type Check = Check;
     type Mutant = Mutant;
     type Scene = Plan;
@@ -726,7 +735,7 @@ impl Campaign for Copies {
             disks: nodes.clone().map(disk).collect(),
             lives: BTreeMap::new(),
             operations: operations(plan.seed, nodes.end),
-            history: History::default(),
+            history: CopiesHistory::default(),
             writers: Writers::default(),
             wipes: Prng::new(plan.seed).fork(0x7769_7065),
             rebuilds: Prng::new(plan.seed).fork(0x7265_6275),
@@ -752,7 +761,7 @@ impl Campaign for Copies {
         let owner = watch.inner;
         let nodes: Vec<NodeIndex> = nodes.map(NodeIndex).collect();
         let live = nodes.iter().filter(|node| world.is_up(**node));
-        let live: Vec<&Node> = live.map(|node| world.machine(*node).machine()).collect();
+        let live: Vec<&CopiesNode> = live.map(|node| world.machine(*node).machine()).collect();
         run.counts.push(("leases", owner.writers.granted));
         owner.history.judge(&live, &mut run);
         run
@@ -764,8 +773,8 @@ impl Campaign for Copies {
 /// second life, of which no dataserver has heard, has the same number.
 fn operate(world: &mut World<Subject, Wire>, watch: &mut Transcript<Owner>) {
     let is_old = match world.machine(NAMES).machine() {
-        Node::Name(server) => server.is_old(),
-        Node::Data(..) => false,
+        CopiesNode::Name(server) => server.is_old(),
+        CopiesNode::Data(..) => false,
     };
     if is_old && watch.inner.history.rebuilt > 0 {
         watch.inner.is_asked = true;

@@ -15,7 +15,7 @@ use evenfall_sim::{NodeIndex, SimDisk, any_machine};
 const APPENDS_AT_ONCE: usize = 3;
 
 /// A nameserver, or a dataserver with its disk.
-pub enum Node {
+pub enum CopiesNode {
     /// See [`Nameserver`].
     Name(Box<Nameserver>),
     /// See [`Dataserver`].
@@ -24,7 +24,7 @@ pub enum Node {
 
 /// An event of a server.
 #[derive(Clone, Debug)]
-pub enum NodeEvent {
+pub enum CopiesEvent {
     /// An event of the nameserver.
     Name(nameserver::Event),
     /// An event of a dataserver.
@@ -48,7 +48,7 @@ pub fn content(disk: &SimDisk, file: FileId, chunks: &[u64], end: u64) -> Vec<u8
     bytes
 }
 
-impl Node {
+impl CopiesNode {
     /// A nameserver that starts from the log on its disk.
     pub fn name(config: NameConfig, seed: u64, disk: &SimDisk) -> Self {
         let log = disk.read(nameserver::LOG, 0, usize::MAX).expect("disks read well");
@@ -106,10 +106,10 @@ fn told(server: &mut Dataserver, disk: &SimDisk) -> Option<dataserver::Event> {
 }
 
 any_machine! {
-    impl Machine for Node {
-        type Event = NodeEvent;
+    impl Machine for CopiesNode {
+        type Event = CopiesEvent;
 
-        Name(server) => server.poll_event().map(NodeEvent::Name),
-        Data(server, disk) => told(server, disk).map(NodeEvent::Data),
+        Name(server) => server.poll_event().map(CopiesEvent::Name),
+        Data(server, disk) => told(server, disk).map(CopiesEvent::Data),
     }
 }

@@ -32,7 +32,7 @@ pub enum Kind {
 }
 
 #[derive(Clone, Debug)]
-pub struct Operation {
+pub struct CopiesOperation {
     pub at: SimTime,
     pub node: NodeIndex,
     /// Chooses a file among the files that exist when the operation begins.
@@ -41,7 +41,7 @@ pub struct Operation {
 }
 
 /// The operations of the clients of a run.
-pub fn operations(seed: u64, nodes: u32) -> Vec<Operation> {
+pub fn operations(seed: u64, nodes: u32) -> Vec<CopiesOperation> {
     let mut prng = Prng::new(seed).fork(0x6f70);
     let mut times: Vec<u64> = (0..OPERATIONS).map(|_| prng.below(CLIENTS_UNTIL.nanos())).collect();
     times.sort_unstable();
@@ -57,22 +57,23 @@ pub fn operations(seed: u64, nodes: u32) -> Vec<Operation> {
             (false, _) => Kind::Read,
         };
         let node = if is_names { NAMES } else { NodeIndex(prng.below(servers) as u32 + 1) };
-        Operation { at: SimTime::from_nanos(at), node, pick, kind }
+        CopiesOperation { at: SimTime::from_nanos(at), node, pick, kind }
     };
-    let mut all: Vec<Operation> = times.into_iter().enumerate().map(&mut operation).collect();
+    let mut all: Vec<CopiesOperation> = times.into_iter().enumerate().map(&mut operation).collect();
     // A first file, as soon as the dataservers are known.
     let (at, node, kind) = (SimTime::from_millis(40), NAMES, Kind::Create("/first".into()));
-    all.push(Operation { at, node, pick: 0, kind });
+    all.push(CopiesOperation { at, node, pick: 0, kind });
     let mut prng = Prng::new(seed).fork(0x6c65_6176);
     let at = SimTime::from_nanos(prng.below(CLIENTS_UNTIL.nanos()));
-    let mut at_names = |at, kind| all.push(Operation { at, node, pick: prng.next_u64(), kind });
+    let mut at_names =
+        |at, kind| all.push(CopiesOperation { at, node, pick: prng.next_u64(), kind });
     at_names(at, Kind::Leave);
     at_names(BALANCE_AT, Kind::Balance(true));
     at_names(BALANCED_AT, Kind::Balance(false));
     let mut at_every_file = |at, kind: Kind| {
         for node in (1..nodes).map(NodeIndex) {
             for pick in 0..FILES_MAX {
-                all.push(Operation { at, node, pick, kind: kind.clone() });
+                all.push(CopiesOperation { at, node, pick, kind: kind.clone() });
             }
         }
     };
@@ -85,7 +86,7 @@ pub fn operations(seed: u64, nodes: u32) -> Vec<Operation> {
 }
 
 /// What the writers of a run do beside their appends.
-fn lease_operations(seed: u64, servers: u64) -> Vec<Operation> {
+fn lease_operations(seed: u64, servers: u64) -> Vec<CopiesOperation> {
     let mut prng = Prng::new(seed).fork(0x7772_6974);
     let mut operation = |_| {
         let at = SimTime::from_nanos(prng.below(CLIENTS_UNTIL.nanos()));
@@ -94,7 +95,7 @@ fn lease_operations(seed: u64, servers: u64) -> Vec<Operation> {
             true => (Kind::Close, NodeIndex(prng.below(servers) as u32 + 1)),
             false => (Kind::Lease, NAMES),
         };
-        Operation { at, node, pick, kind }
+        CopiesOperation { at, node, pick, kind }
     };
     (0..LEASE_OPERATIONS).map(&mut operation).collect()
 }

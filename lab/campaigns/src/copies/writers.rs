@@ -10,7 +10,7 @@ use evenfall_files_machine::FileId;
 use evenfall_files_machine::namespace::Caller;
 use evenfall_sim::Seen;
 
-use super::node::Node;
+use super::node::CopiesNode;
 use super::{Mutant, OPERATIONS, Owner, Subject};
 
 /// Writers of each file.
@@ -73,7 +73,7 @@ impl Owner {
         let Some(file) = self.history.pick(pick) else { return };
         let writer = (pick >> 32) % WRITERS;
         let asked = subject.input(seen.local, |node| {
-            let Node::Name(server) = node else { return None };
+            let CopiesNode::Name(server) = node else { return None };
             let (at_ms, caller) = (seen.at.nanos() / 1_000_000, Caller::superuser("ann"));
             let name = format!("writer-{writer}");
             server.grant_lease(seen.local, at_ms, token, &caller, file, &name).ok()
@@ -89,7 +89,7 @@ impl Owner {
         let writer = (file, (pick >> 32) % WRITERS);
         let Some(generation) = self.writers.known.get(&writer).copied() else { return };
         let length = subject.input(seen.local, |node| {
-            let Node::Data(server, ..) = node else { return None };
+            let CopiesNode::Data(server, ..) = node else { return None };
             let committed = server.view(file)?.committed;
             // Only the primary of the file takes the call.
             server.flush_and_release(token, file, generation).ok().map(|()| committed)
@@ -109,7 +109,7 @@ impl Owner {
             false => None,
         };
         let present = || {
-            let Node::Data(server, ..) = subject.machine() else { return None };
+            let CopiesNode::Data(server, ..) = subject.machine() else { return None };
             let lease = server.view(file)?.lease;
             lease.holder.map(|_| lease.generation)
         };

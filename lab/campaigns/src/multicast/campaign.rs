@@ -7,7 +7,7 @@ use evenfall_sim::{Campaign, FaultKind, NodeIndex, Run, Transcript};
 use super::checks::Check;
 use super::faults::Scene;
 use super::mutants::Mutant;
-use super::node::Node;
+use super::node::CampaignNode;
 
 /// A campaign of the overlay.
 pub struct Overlay {
@@ -152,12 +152,12 @@ pub static OLD_KEYS: Overlay = Overlay {
 };
 
 /// Datagrams that this machine refused because of their key or their code.
-fn forged_at(node: &Node) -> u64 {
+fn forged_at(node: &CampaignNode) -> u64 {
     match node {
-        Node::Root(root) => root.status().refusals.forged,
-        Node::Relay(relay) => relay.status().refusals.forged,
-        Node::Receiver(receiver) => receiver.status().refusals.forged,
-        Node::Recorder(_) | Node::Keeper(_) => 0,
+        CampaignNode::Root(root) => root.status().refusals.forged,
+        CampaignNode::Relay(relay) => relay.status().refusals.forged,
+        CampaignNode::Receiver(receiver) => receiver.status().refusals.forged,
+        CampaignNode::Recorder(_) | CampaignNode::Keeper(_) => 0,
     }
 }
 

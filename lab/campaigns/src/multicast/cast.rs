@@ -11,7 +11,7 @@ use evenfall_multicast_machine::{
 };
 
 use super::archive::Archive;
-use super::node::Node;
+use super::node::CampaignNode;
 
 /// What the machines of one tree have in common.
 #[derive(Clone, Debug)]
@@ -51,36 +51,36 @@ pub(crate) fn draw_master(seed: u64) -> Option<MasterKey> {
 
 impl Cast {
     /// The root, in its run number `epoch`.
-    pub fn root(&self, epoch: u32, now: Timestamp) -> Node {
+    pub fn root(&self, epoch: u32, now: Timestamp) -> CampaignNode {
         let run = Run::new(epoch, [epoch as u8; 24]);
         let root = Root::new(*self.config, self.root, self.stream, run, self.key.as_ref(), now);
-        Node::Root(Box::new(self.equip_root(root)))
+        CampaignNode::Root(Box::new(self.equip_root(root)))
     }
 
     /// A proxy.
-    pub fn relay(&self, id: NodeId, incarnation: u64, now: Timestamp) -> Node {
+    pub fn relay(&self, id: NodeId, incarnation: u64, now: Timestamp) -> CampaignNode {
         let who = self.identity(id, incarnation);
         let relay = Relay::new(self.config.clone(), who, self.key.as_ref(), now);
-        Node::Relay(Box::new(match &self.master {
+        CampaignNode::Relay(Box::new(match &self.master {
             Some(master) => relay.with_node_key(master.node(id)),
             None => relay,
         }))
     }
 
     /// A receiver.
-    pub fn receiver(&self, id: NodeId, incarnation: u64, now: Timestamp) -> Node {
+    pub fn receiver(&self, id: NodeId, incarnation: u64, now: Timestamp) -> CampaignNode {
         let who = self.identity(id, incarnation);
-        Node::Receiver(Box::new(self.new_receiver(who, now)))
+        CampaignNode::Receiver(Box::new(self.new_receiver(who, now)))
     }
 
     /// A receiver that joins a running feed and begins with an earlier frame.
-    pub fn late_receiver(&self, id: NodeId, begin: Begin, now: Timestamp) -> Node {
+    pub fn late_receiver(&self, id: NodeId, begin: Begin, now: Timestamp) -> CampaignNode {
         let who = self.identity(id, 1);
-        Node::Receiver(Box::new(self.new_receiver(who, now).beginning(begin)))
+        CampaignNode::Receiver(Box::new(self.new_receiver(who, now).beginning(begin)))
     }
 
     /// A recorder.
-    pub fn recorder(&self, id: NodeId, incarnation: u64, now: Timestamp) -> Node {
+    pub fn recorder(&self, id: NodeId, incarnation: u64, now: Timestamp) -> CampaignNode {
         let who = self.identity(id, incarnation);
         let recorder = Recorder::new(*self.config, who, self.key.as_ref(), now);
         let recorder = match self.signed {
@@ -91,7 +91,7 @@ impl Cast {
             Some(master) => recorder.with_node_key(master.node(id)),
             None => recorder,
         };
-        Node::Recorder(Box::new(Archive::new(recorder)))
+        CampaignNode::Recorder(Box::new(Archive::new(recorder)))
     }
 
     /// The root with the master key, and with a signing key of its own if the feed is signed.

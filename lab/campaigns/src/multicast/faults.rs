@@ -21,7 +21,7 @@ use evenfall_sim::{
 use super::cast::{Cast, Pace, draw_master, draw_signed};
 use super::checks::{Checks, Expectations, Replaced, Steps};
 use super::mutants::{Mutant, Mutation};
-use super::node::Node;
+use super::node::CampaignNode;
 use super::owner::{JOIN, LEAVE, Owner, SWITCH, TICK, TICK_EVERY};
 use super::subject::{OldKeyAttack, Subject, Tamper};
 
@@ -602,7 +602,13 @@ impl Scene {
     }
 
     /// Wraps a machine that is started at a true time, which is `now` on its own clock.
-    pub(super) fn dress(&self, node: Node, number: u32, at: SimTime, now: Timestamp) -> Subject {
+    pub(super) fn dress(
+        &self,
+        node: CampaignNode,
+        number: u32,
+        at: SimTime,
+        now: Timestamp,
+    ) -> Subject {
         let tamper = self.tampers().then(|| {
             let seed = self.plan.seed ^ u64::from(number) << 48;
             Tamper::new(seed, 0.02, now + bounds().window.end().since(at))

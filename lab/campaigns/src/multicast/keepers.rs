@@ -14,7 +14,7 @@ use evenfall_core::{ClockError, ClockReading, Machine, Timestamp, nearest_rank};
 use evenfall_sim::{Cloud, HostIndex, NodeIndex, World};
 use serde::Serialize;
 
-use super::node::Node;
+use super::node::CampaignNode;
 
 /// How often a keeper tells the roles of its host the time: as often as the service.
 pub(super) const TELL_EVERY: Duration = Duration::from_millis(20);
@@ -54,7 +54,11 @@ pub(super) struct Keepers {
 }
 
 /// Adds a keeper to every host.
-pub(super) fn add(world: &mut World<Node, Cloud>, origins: &[Timestamp], seed: u64) -> Keepers {
+pub(super) fn add(
+    world: &mut World<CampaignNode, Cloud>,
+    origins: &[Timestamp],
+    seed: u64,
+) -> Keepers {
     let first = world.node_count() as u32;
     let host_of: Vec<u32> = (0..first).map(|node| world.host_of(NodeIndex(node)).0).collect();
     let hosts = origins.len() as u32;
@@ -63,7 +67,7 @@ pub(super) fn add(world: &mut World<Node, Cloud>, origins: &[Timestamp], seed: u
         let seat =
             ClockSeat { addresses: addresses.clone(), number, run: seed | 1 << 63, started: 0 };
         let keeper = Timekeeper::new(Config::default(), seat, None, *origin);
-        world.add_node(Node::Keeper(Box::new(keeper)), HostIndex(number));
+        world.add_node(CampaignNode::Keeper(Box::new(keeper)), HostIndex(number));
     }
     Keepers {
         first,
@@ -98,7 +102,11 @@ impl Keepers {
     /// Reads all keepers. Returns the nodes to be called with [`take`]: the roles of hosts that
     /// know the time, and keepers whose time is used for the first time. While the feed runs, the
     /// errors of the readings before are noted.
-    pub(super) fn read(&mut self, world: &World<Node, Cloud>, is_feed: bool) -> Vec<NodeIndex> {
+    pub(super) fn read(
+        &mut self,
+        world: &World<CampaignNode, Cloud>,
+        is_feed: bool,
+    ) -> Vec<NodeIndex> {
         let mut to_call = Vec::new();
         for host in 0..self.readings.len() {
             let index = NodeIndex(self.first + host as u32);
@@ -106,7 +114,7 @@ impl Keepers {
             if is_feed && let Some(before) = self.readings[host] {
                 self.note(world.now().nanos(), local, before);
             }
-            let Node::Keeper(keeper) = world.machine(index) else { continue };
+            let CampaignNode::Keeper(keeper) = world.machine(index) else { continue };
             let now = keeper.read(local);
             if now.state == ClockState::Unknown {
                 continue;
@@ -168,9 +176,9 @@ impl Keepers {
 }
 
 /// Hands a role the reading of its host, or lets a keeper begin to slew.
-pub(super) fn take(machine: &mut Node, now: Timestamp, reading: Option<ClockReading>) {
+pub(super) fn take(machine: &mut CampaignNode, now: Timestamp, reading: Option<ClockReading>) {
     match (machine, reading) {
-        (Node::Keeper(keeper), _) => keeper.begin_use(),
+        (CampaignNode::Keeper(keeper), _) => keeper.begin_use(),
         (role, Some(reading)) => role.handle_clock(now, reading),
         (_, None) => {}
     }

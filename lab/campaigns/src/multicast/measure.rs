@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use super::cast::{Pace, Schedule, message};
 use super::keepers::{self, ClockErrors, Keepers};
-use super::node::{self, Node, NodeEvent};
+use super::node::{self, CampaignNode, NodeEvent};
 use super::params::{Layout, Params};
 
 /// The course of a frame that carries messages.
@@ -201,7 +201,7 @@ pub fn run_heard(
     see: &mut dyn FnMut(Progress),
     hear: &mut dyn FnMut(MessageCourse),
 ) -> Run {
-    let mut world: World<Node, Cloud> =
+    let mut world: World<CampaignNode, Cloud> =
         World::new(Cloud::new(params.cloud.clone(), params.seed), params.seed);
     world.set_prefetch(node::prefetch());
     let origins = params.populate(&mut world, |node| node);
@@ -392,7 +392,7 @@ impl Owner<'_> {
     }
 
     /// Lets the keepers of all hosts tell their roles the time.
-    fn tell_clocks(&mut self, world: &mut World<Node, Cloud>) {
+    fn tell_clocks(&mut self, world: &mut World<CampaignNode, Cloud>) {
         let Some(keepers) = &mut self.keepers else { return };
         let now = world.now();
         let is_feed = self.feeds.first().is_some_and(|feed| now >= feed.schedule.due(0));
@@ -402,16 +402,16 @@ impl Owner<'_> {
         world.schedule(now + keepers::TELL_EVERY, Action::Token(TOKEN_CLOCKS));
     }
 
-    fn outcome(mut self, params: &Params, world: &World<Node, Cloud>) -> Run {
+    fn outcome(mut self, params: &Params, world: &World<CampaignNode, Cloud>) -> Run {
         let mut roots = Vec::new();
         for index in 0..world.node_count() as u32 {
             match world.machine(NodeIndex(index)) {
-                Node::Root(root) => roots.push(root.status()),
-                Node::Receiver(receiver) => {
+                CampaignNode::Root(root) => roots.push(root.status()),
+                CampaignNode::Receiver(receiver) => {
                     let duplicates = receiver.status().tally.duplicates;
                     self.ledger.duplicates(self.layout.receiver_of(index), duplicates);
                 }
-                Node::Relay(_) | Node::Recorder(_) | Node::Keeper(_) => {}
+                CampaignNode::Relay(_) | CampaignNode::Recorder(_) | CampaignNode::Keeper(_) => {}
             }
         }
         let clock_error = match self.keepers.as_ref().map(Keepers::bound) {
@@ -446,7 +446,7 @@ fn truly(seen: Seen, time: SyncTime) -> u64 {
     if time == SyncTime::ZERO { 0 } else { time.nanos().saturating_add_signed(-error) }
 }
 
-impl Observer<Node, Cloud> for Owner<'_> {
+impl Observer<CampaignNode, Cloud> for Owner<'_> {
     fn event(&mut self, seen: Seen, event: NodeEvent) {
         match event {
             NodeEvent::Receiver(event) => self.receiver_event(seen, &event),
@@ -459,12 +459,12 @@ impl Observer<Node, Cloud> for Owner<'_> {
         false
     }
 
-    fn invoke(&mut self, seen: Seen, token: u64, machine: &mut Node) {
+    fn invoke(&mut self, seen: Seen, token: u64, machine: &mut CampaignNode) {
         if token == CALL_CLOCK {
             let reading = self.keepers.as_ref().and_then(|keepers| keepers.reading(seen.node));
             return keepers::take(machine, seen.local, reading);
         }
-        let Node::Root(root) = machine else { return };
+        let CampaignNode::Root(root) = machine else { return };
         let tree = self.layout.tree_of(seen.node.0) as usize;
         match token {
             CALL_WARM_UP => root.warm_up(seen.local),
@@ -473,7 +473,7 @@ impl Observer<Node, Cloud> for Owner<'_> {
         }
     }
 
-    fn token(&mut self, world: &mut World<Node, Cloud>, token: u64) {
+    fn token(&mut self, world: &mut World<CampaignNode, Cloud>, token: u64) {
         if token == TOKEN_CLOCKS {
             return self.tell_clocks(world);
         }

@@ -12,7 +12,7 @@ use evenfall_core::{Arrival, ClockError, ClockReading, Timestamp, TrafficClass, 
 use evenfall_multicast_machine::{ReceiverEvent, Release, RootEvent, wire};
 use evenfall_sim::{Alteration, named_variants};
 
-use super::node::{Node, NodeEvent};
+use super::node::{CampaignNode, NodeEvent};
 use super::subject::{OldKeyAttack, Tamper};
 
 named_variants! {
@@ -120,8 +120,13 @@ impl Mutation {
     }
 }
 
-impl Alteration<Node> for Mutation {
-    fn arrival(&mut self, node: &Node, now: Timestamp, mut arrival: Arrival) -> Option<Arrival> {
+impl Alteration<CampaignNode> for Mutation {
+    fn arrival(
+        &mut self,
+        node: &CampaignNode,
+        now: Timestamp,
+        mut arrival: Arrival,
+    ) -> Option<Arrival> {
         if let Some(tamper) = &mut self.tamper {
             arrival = tamper.maybe(now, arrival);
         }
@@ -132,12 +137,12 @@ impl Alteration<Node> for Mutation {
         let Some(mutant) = self.mutant else { return Some(arrival) };
         let kind = arrival.datagram.get(KIND_OFFSET).copied();
         match (mutant, node) {
-            (Mutant::ForgetsToReparent, Node::Receiver(_) | Node::Relay(_))
+            (Mutant::ForgetsToReparent, CampaignNode::Receiver(_) | CampaignNode::Relay(_))
                 if kind == Some(wire::DatagramKind::Assign as u8) =>
             {
                 (!core::mem::replace(&mut self.placed, true)).then_some(arrival)
             }
-            (Mutant::BelievesForgedReport, Node::Root(_))
+            (Mutant::BelievesForgedReport, CampaignNode::Root(_))
                 if kind == Some(wire::DatagramKind::Report as u8) =>
             {
                 let mut bytes = arrival.datagram.to_vec();
@@ -147,7 +152,7 @@ impl Alteration<Node> for Mutation {
                 arrival.datagram = Bytes::from(bytes);
                 Some(arrival)
             }
-            (Mutant::ServesTheSlowFirst, Node::Relay(_))
+            (Mutant::ServesTheSlowFirst, CampaignNode::Relay(_))
                 if kind == Some(wire::DatagramKind::Nack as u8) =>
             {
                 self.starved = STARVED;
@@ -157,24 +162,24 @@ impl Alteration<Node> for Mutation {
         }
     }
 
-    fn reading(&self, node: &Node, reading: ClockReading) -> ClockReading {
+    fn reading(&self, node: &CampaignNode, reading: ClockReading) -> ClockReading {
         let ahead = core::time::Duration::from_micros(500);
         match (self.mutant, node) {
-            (Some(Mutant::ReleasesEarly), Node::Receiver(_)) => {
+            (Some(Mutant::ReleasesEarly), CampaignNode::Receiver(_)) => {
                 let offset_ns = reading.offset_ns + nanos(ahead) as i64;
                 ClockReading { offset_ns, ..reading }
             }
             // One clock for all has no error, so that a machine believes it blindly.
-            (Some(Mutant::RootTrustsItsHost), Node::Root(_))
-            | (Some(Mutant::ReceiverTrustsItsHost), Node::Receiver(_)) => {
+            (Some(Mutant::RootTrustsItsHost), CampaignNode::Root(_))
+            | (Some(Mutant::ReceiverTrustsItsHost), CampaignNode::Receiver(_)) => {
                 ClockReading { error: ClockError::SameClock, ..reading }
             }
-            (Some(Mutant::RootBelievesDisproved), Node::Root(_))
+            (Some(Mutant::RootBelievesDisproved), CampaignNode::Root(_))
                 if reading.error == ClockError::Disproved =>
             {
                 ClockReading { error: ClockError::SameClock, ..reading }
             }
-            (Some(Mutant::BelievesDisproved), Node::Receiver(_))
+            (Some(Mutant::BelievesDisproved), CampaignNode::Receiver(_))
                 if reading.error == ClockError::Disproved =>
             {
                 ClockReading { error: ClockError::Within(ahead), ..reading }

@@ -8,7 +8,7 @@ use super::archive::Archive;
 use evenfall_sim::{NodeIndex, Prefetch, Strict, any_machine};
 
 /// A machine of the overlay.
-pub enum Node {
+pub enum CampaignNode {
     /// The root of a tree. There are few, and they are large.
     Root(Box<Root>),
     /// A proxy.
@@ -40,7 +40,7 @@ pub fn id_of(node: NodeIndex) -> NodeId {
 }
 
 any_machine! {
-    impl Machine for Node {
+    impl Machine for CampaignNode {
         type Event = NodeEvent;
 
         Root(root) => root.poll_event().map(NodeEvent::Root),
@@ -52,46 +52,46 @@ any_machine! {
 }
 
 /// What the world reads of the machines inside before their turns. Roots and recorders are few.
-pub fn prefetch<A: Actor>() -> Prefetch<A> {
+pub fn prefetch<A: MulticastActor>() -> Prefetch<A> {
     Prefetch {
         near: |actor| match actor.node() {
-            Node::Relay(relay) => relay.prefetch(),
-            Node::Receiver(receiver) => receiver.prefetch(),
-            Node::Root(_) | Node::Recorder(_) | Node::Keeper(_) => 0,
+            CampaignNode::Relay(relay) => relay.prefetch(),
+            CampaignNode::Receiver(receiver) => receiver.prefetch(),
+            CampaignNode::Root(_) | CampaignNode::Recorder(_) | CampaignNode::Keeper(_) => 0,
         },
         far: |actor| match actor.node() {
-            Node::Relay(relay) => relay.prefetch_far(),
-            Node::Receiver(receiver) => receiver.prefetch_far(),
-            Node::Root(_) | Node::Recorder(_) | Node::Keeper(_) => 0,
+            CampaignNode::Relay(relay) => relay.prefetch_far(),
+            CampaignNode::Receiver(receiver) => receiver.prefetch_far(),
+            CampaignNode::Root(_) | CampaignNode::Recorder(_) | CampaignNode::Keeper(_) => 0,
         },
     }
 }
 
-/// A [`Node`], or a wrapper with a [`Node`] inside.
-pub trait Actor: Machine<Event = NodeEvent> {
+/// A [`CampaignNode`], or a wrapper with a [`CampaignNode`] inside.
+pub trait MulticastActor: Machine<Event = NodeEvent> {
     /// The machine inside.
-    fn node(&self) -> &Node;
+    fn node(&self) -> &CampaignNode;
 
     /// Calls the machine inside. The call is an input to the machine, like an arrival.
-    fn input(&mut self, now: Timestamp, call: &mut dyn FnMut(&mut Node));
+    fn input(&mut self, now: Timestamp, call: &mut dyn FnMut(&mut CampaignNode));
 }
 
-impl Actor for Node {
-    fn node(&self) -> &Node {
+impl MulticastActor for CampaignNode {
+    fn node(&self) -> &CampaignNode {
         self
     }
 
-    fn input(&mut self, _: Timestamp, call: &mut dyn FnMut(&mut Node)) {
+    fn input(&mut self, _: Timestamp, call: &mut dyn FnMut(&mut CampaignNode)) {
         call(self);
     }
 }
 
-impl Actor for Strict<Node> {
-    fn node(&self) -> &Node {
+impl MulticastActor for Strict<CampaignNode> {
+    fn node(&self) -> &CampaignNode {
         &self.inner
     }
 
-    fn input(&mut self, now: Timestamp, call: &mut dyn FnMut(&mut Node)) {
+    fn input(&mut self, now: Timestamp, call: &mut dyn FnMut(&mut CampaignNode)) {
         Strict::input(self, now, call);
     }
 }

@@ -13,7 +13,7 @@ use evenfall_sim::{
 use super::cast::{Cast, message};
 use super::checks::{Check, Checks, size_of};
 use super::faults::Scene;
-use super::node::{Actor, Node, NodeEvent};
+use super::node::{CampaignNode, MulticastActor, NodeEvent};
 use super::subject::Subject;
 
 /// The owner checks the world at this interval, and schedules the feed for the next interval.
@@ -148,9 +148,9 @@ impl Owner {
         let config = &self.scene.config;
         for index in (0..world.node_count() as u32).map(NodeIndex) {
             let stored = match world.machine(index).node() {
-                Node::Root(root) => root.status().stored,
-                Node::Relay(relay) => relay.status().stored,
-                Node::Receiver(receiver) => {
+                CampaignNode::Root(root) => root.status().stored,
+                CampaignNode::Relay(relay) => relay.status().stored,
+                CampaignNode::Receiver(receiver) => {
                     let held = receiver.status().held;
                     if held > config.framing.held_frames as u64 {
                         let what = format!("{held} frames held");
@@ -158,7 +158,7 @@ impl Owner {
                     }
                     continue;
                 }
-                Node::Recorder(_) | Node::Keeper(_) => continue,
+                CampaignNode::Recorder(_) | CampaignNode::Keeper(_) => continue,
             };
             if stored.frames > config.repair.ring_frames
                 || stored.bytes > config.repair.ring_bytes
@@ -179,7 +179,7 @@ impl Owner {
             return;
         }
         for node in self.checks.alive() {
-            let Node::Receiver(receiver) = world.machine(node).node() else { continue };
+            let CampaignNode::Receiver(receiver) = world.machine(node).node() else { continue };
             let status = receiver.status();
             let checked = status.trust.map(|trust| trust.verified + trust.unsigned);
             if checked.is_some_and(|checked| checked != status.tally.released) {
@@ -193,11 +193,13 @@ impl Owner {
             let parent = place.sources.first().and_then(|peer| world.node_at(peer.addr));
             let parent = parent.filter(|parent| world.is_up(*parent));
             let knows = parent.is_some_and(|parent| match world.machine(parent).node() {
-                Node::Root(_) => true,
-                Node::Relay(relay) => relay.place().is_some_and(|place| {
+                CampaignNode::Root(_) => true,
+                CampaignNode::Relay(relay) => relay.place().is_some_and(|place| {
                     place.children.iter().any(|child| child.id == NodeId(node.0))
                 }),
-                Node::Receiver(_) | Node::Recorder(_) | Node::Keeper(_) => false,
+                CampaignNode::Receiver(_) | CampaignNode::Recorder(_) | CampaignNode::Keeper(_) => {
+                    false
+                }
             });
             if !knows {
                 let what = format!("its parent is dead or does not know it: {place:?}");
@@ -239,15 +241,15 @@ impl Observer<Subject, Cloud> for Owner {
             return;
         }
         machine.input(seen.local, |node| match node {
-            Node::Root(root) if token >= SWITCH => {
+            CampaignNode::Root(root) if token >= SWITCH => {
                 root.set_mode(seen.local, self.scene.mode_after(token - SWITCH));
             }
-            Node::Root(root) => self.publish(seen, root),
-            Node::Receiver(receiver) => {
+            CampaignNode::Root(root) => self.publish(seen, root),
+            CampaignNode::Receiver(receiver) => {
                 self.checks.left(seen.node);
                 receiver.leave();
             }
-            Node::Relay(_) | Node::Recorder(_) | Node::Keeper(_) => {}
+            CampaignNode::Relay(_) | CampaignNode::Recorder(_) | CampaignNode::Keeper(_) => {}
         });
     }
 

@@ -9,7 +9,7 @@ use evenfall_multicast_machine::{Config, SharedKey};
 use evenfall_sim::{CloudProfile, Fault, HostIndex, HostSpec, Network, World};
 
 use super::cast::Cast;
-use super::node::{Actor, Node};
+use super::node::{CampaignNode, MulticastActor};
 use crate::model::{Model, Simulated, Stack};
 
 /// A run of the overlay at a steady pace or a feed's own times, without faults but those of the
@@ -164,7 +164,7 @@ impl Params {
         }
     }
 
-    fn cast<M: Actor, N: Network>(&self, world: &World<M, N>, tree: u32) -> Cast {
+    fn cast<M: MulticastActor, N: Network>(&self, world: &World<M, N>, tree: u32) -> Cast {
         let root = self.layout().root(tree);
         let mut config = self.config;
         config.membership.expect_receivers = self.receivers;
@@ -183,10 +183,10 @@ impl Params {
 
     /// Puts all hosts and machines in a world. Returns the local times of the hosts at its
     /// beginning.
-    pub(super) fn populate<M: Actor, N: Network>(
+    pub(super) fn populate<M: MulticastActor, N: Network>(
         &self,
         world: &mut World<M, N>,
-        wrap: impl Fn(Node) -> M,
+        wrap: impl Fn(CampaignNode) -> M,
     ) -> Vec<Timestamp> {
         let layout = self.layout();
         let mut prng = Prng::new(self.seed).fork(0x63_61_73_74);

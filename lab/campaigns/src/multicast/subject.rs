@@ -9,7 +9,7 @@ use evenfall_multicast_machine::wire::{self, DatagramKind};
 use evenfall_sim::Altered;
 
 use super::mutants::Mutation;
-use super::node::{Actor, Node};
+use super::node::{CampaignNode, MulticastActor};
 
 /// Bits flipped in what arrives, as by somebody on the path.
 #[derive(Clone, Debug)]
@@ -85,14 +85,14 @@ impl OldKeyAttack {
 }
 
 /// The machine of a fault run, with what alters its input and output.
-pub type Subject = Altered<Node, Mutation>;
+pub type Subject = Altered<CampaignNode, Mutation>;
 
-impl Actor for Subject {
-    fn node(&self) -> &Node {
+impl MulticastActor for Subject {
+    fn node(&self) -> &CampaignNode {
         self.machine()
     }
 
-    fn input(&mut self, now: Timestamp, call: &mut dyn FnMut(&mut Node)) {
+    fn input(&mut self, now: Timestamp, call: &mut dyn FnMut(&mut CampaignNode)) {
         Self::input(self, now, call);
     }
 }

@@ -7,7 +7,7 @@
 //! | [`scene`] | [`Params`], [`run`]: one shuffle, measured against its bound |
 //! | [`unfinished`] | reasons why a shuffle does not end: failure, deadlock, time limit |
 //! | [`watch`] | watches a shuffle: its end, its progress, pauses |
-//! | [`rivals`] | [`Rival`]: other schemes that send the same matrix |
+//! | [`rivals`] | [`ShuffleRival`]: other schemes that send the same matrix |
 //! | [`plain`] | the machine of rivals and of printed variants |
 //! | [`faults`] | the fault campaign of the shuffle: faults, checks and mutants |
 //! | [`calls`] | the fault campaign of group communication |
@@ -26,7 +26,7 @@ pub mod watch;
 pub mod workload;
 
 pub use matrix::{Links, Matrix, MatrixError};
-pub use rivals::{Ablation, Rival};
+pub use rivals::{Ablation, ShuffleRival};
 pub use scene::{Control, Done, Params, run, timeline};
 pub use unfinished::Unfinished;
 pub use watch::Sample;

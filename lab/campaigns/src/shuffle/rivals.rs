@@ -11,7 +11,7 @@ use super::plain::rules::{Order, Rules, Slots, Unasked, Until, Window};
 
 /// A scheme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rival {
+pub enum ShuffleRival {
     /// The shuffle of the product.
     Grpf,
     /// The shuffle, with windows that follow the slowest receiver (equation 3.14). All ranks know
@@ -39,7 +39,7 @@ pub enum Rival {
 /// Messages that a high-entropy sender works on at a time. The thesis names no number.
 const ENTROPY_MESSAGES: u32 = 8;
 
-impl Rival {
+impl ShuffleRival {
     /// The rules of the plain machine for this scheme, derived from the rules of GRPF as printed;
     /// `None` when the shuffle itself runs.
     pub fn rules(self, ablation: Ablation, printed: Rules) -> Option<Rules> {
@@ -109,7 +109,7 @@ impl Ablation {
     }
 }
 
-impl FromStr for Rival {
+impl FromStr for ShuffleRival {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -140,7 +140,7 @@ impl FromStr for Rival {
     }
 }
 
-impl fmt::Display for Rival {
+impl fmt::Display for ShuffleRival {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Hadoop(messages) => write!(f, "hadoop-{messages}"),

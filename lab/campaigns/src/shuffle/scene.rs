@@ -17,7 +17,7 @@ use super::matrix::{Links, Matrix};
 use super::node::Node;
 use super::plain::{Plain, rules::Rules};
 use super::preempt::{Pauses, Runs, Schedule, oracles_ns};
-use super::rivals::{Ablation, Rival};
+use super::rivals::{Ablation, ShuffleRival};
 use super::unfinished::Unfinished;
 use super::watch::{self, Lockstep, REFRESH, Refresh, SAMPLE, STEP, Sample, Timeline, Watch};
 
@@ -88,7 +88,7 @@ pub struct Params {
     /// Bytes from each sender to each receiver, at full length.
     pub matrix: Matrix,
     /// The scheme.
-    pub rival: Rival,
+    pub rival: ShuffleRival,
     /// Bandwidth of a rack's uplinks divided by the bandwidth of its hosts.
     pub core: f64,
     /// Mean pause in round trips, and the distribution of the runs between pauses; `None` without
@@ -117,7 +117,7 @@ impl Params {
     pub fn new(matrix: Matrix, seed: u64) -> Self {
         Self {
             matrix,
-            rival: Rival::Grpf,
+            rival: ShuffleRival::Grpf,
             core: 1.0,
             preempt_rtt: None,
             priorities: Priorities::Everywhere,
@@ -153,7 +153,7 @@ impl Params {
                 burst: Duration::ZERO,
             },
             overcommit: self.overcommit.unwrap_or(ShuffleConfig::default().overcommit),
-            reduce: self.rival == Rival::Reduce,
+            reduce: self.rival == ShuffleRival::Reduce,
             // The network loses no packets. A packet is late only because its sender is in a pause.
             resend_after: Duration::from_millis(20),
             resend_after_min: Duration::from_millis(20),
@@ -315,13 +315,13 @@ pub fn timeline(params: &Params) -> Result<(Done, Vec<Sample>), Unfinished> {
         sent: 0,
         pauses: vec![0; schedules.len()],
         schedules,
-        refresh: (params.rival == Rival::Global).then(|| Refresh {
+        refresh: (params.rival == ShuffleRival::Global).then(|| Refresh {
             // An immediate result is approximated by a refresh every four packet times.
             every: Duration::from_nanos((reduce_ns * params.stale) as u64)
                 .max(Duration::from_nanos(4 * PACKET_NS)),
             operation,
         }),
-        lockstep: (params.rival == Rival::Lockstep)
+        lockstep: (params.rival == ShuffleRival::Lockstep)
             .then(|| Lockstep::new(&short, Duration::from_nanos(reduce_ns as u64))),
         timeline: params
             .sample_every
@@ -391,7 +391,7 @@ fn start(
             world.add(Node::Shuffle(Box::new(Shuffle::new(config.clone()))), HostSpec::ideal());
             continue;
         };
-        if params.rival == Rival::Madd && bound > 0.0 {
+        if params.rival == ShuffleRival::Madd && bound > 0.0 {
             // Each message is sent at the rate of its length divided by the bound. The sum of these
             // rates is the rate of the node.
             let own_share = short.sent_by(node) as f64 * 8.0 / LINK_BITS_PER_S as f64 / bound;

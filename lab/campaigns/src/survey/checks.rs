@@ -18,7 +18,7 @@ use evenfall_sim::{
 };
 
 use super::Scene;
-use super::subject::{FOREIGN_VERSION, Station, StationEvent, Subject, probe_of};
+use super::subject::{FOREIGN_VERSION, Station, StationEvent, SurveySubject, probe_of};
 
 /// Token of the moment at which the surveyor's lines are saved.
 pub(super) const SAVE: u64 = 1;
@@ -189,7 +189,11 @@ impl Owner {
     }
 
     /// The checks at the end of a run.
-    pub(super) fn close(mut self, world: &World<Subject, Cloud>, ended: SimTime) -> Run<Check> {
+    pub(super) fn close(
+        mut self,
+        world: &World<SurveySubject, Cloud>,
+        ended: SimTime,
+    ) -> Run<Check> {
         let gone = self.scene.dies.is_some() && self.scene.returns.is_none();
         if self.over.is_none() && !gone {
             self.fail(Check::Ends, ended, "no end".into());
@@ -273,7 +277,7 @@ impl Owner {
     }
 }
 
-impl Observer<Subject, Cloud> for Owner {
+impl Observer<SurveySubject, Cloud> for Owner {
     fn event(&mut self, seen: Seen, event: StationEvent) {
         match event {
             StationEvent::Agent(event) => self.agent(seen, event),
@@ -281,7 +285,7 @@ impl Observer<Subject, Cloud> for Owner {
         }
     }
 
-    fn token(&mut self, world: &mut World<Subject, Cloud>, _: u64) {
+    fn token(&mut self, world: &mut World<SurveySubject, Cloud>, _: u64) {
         if let Station::Surveyor(surveyor) = world.machine(NodeIndex(0)).station() {
             self.kept = surveyor.program().survey.lines().to_vec();
         }
@@ -317,7 +321,7 @@ impl Observer<Subject, Cloud> for Owner {
         }
     }
 
-    fn revive(&mut self, node: NodeIndex, now: Timestamp) -> Option<Subject> {
+    fn revive(&mut self, node: NodeIndex, now: Timestamp) -> Option<SurveySubject> {
         Some(match node.0 {
             0 => {
                 self.life += 1;

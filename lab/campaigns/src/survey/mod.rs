@@ -34,7 +34,7 @@ use evenfall_sim::{
 };
 
 use checks::{Check, Owner, SAVE};
-use subject::{Ear, Mutant, Station, Subject};
+use subject::{Ear, Mutant, Station, SurveySubject};
 
 /// Ranges from which a seed draws its parameters.
 const KNOBS: [(&str, core::ops::RangeInclusive<u64>); 16] = [
@@ -230,15 +230,15 @@ impl Scene {
         (HostSpec { clock, ..HostSpec::default() }, origin)
     }
 
-    fn agent(&self, number: u32) -> Subject {
+    fn agent(&self, number: u32) -> SurveySubject {
         let agent = Agent::new(AgentConfig { key: self.key.clone(), ..AgentConfig::default() });
         let foreign = self.foreign == Some(number);
-        let subject = Subject::new(Station::Agent(Box::new(agent)), self.mutant, foreign);
+        let subject = SurveySubject::new(Station::Agent(Box::new(agent)), self.mutant, foreign);
         if self.rogue == Some(number) { subject.rogue() } else { subject }
     }
 
     /// The surveyor in its life number `life`, with the lines that earlier lives saved.
-    fn surveyor(&self, life: u64, kept: Vec<SurveyLine>, now: Timestamp) -> Subject {
+    fn surveyor(&self, life: u64, kept: Vec<SurveyLine>, now: Timestamp) -> SurveySubject {
         let agents = (1..=self.agents).map(|node| NodeIndex(node).address()).collect();
         let names = (1..=self.agents).map(|n| format!("h{n}")).collect();
         let seed = self.plan.seed;
@@ -246,7 +246,7 @@ impl Scene {
         let ear = Ear { survey: survey.resume(kept), deaf: self.mutant == Some(Mutant::Deaf) };
         let config = SurveyorConfig { key: self.key.clone(), ..SurveyorConfig::default() };
         let surveyor = Surveyor::new(config, seed << 8 | life, agents, ear, now);
-        Subject::new(Station::Surveyor(Box::new(surveyor)), self.mutant, false)
+        SurveySubject::new(Station::Surveyor(Box::new(surveyor)), self.mutant, false)
     }
 
     /// Runs the scene under the checks.

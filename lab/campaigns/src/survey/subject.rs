@@ -138,7 +138,7 @@ impl Rogue {
 
 /// A machine of a fault run.
 #[derive(Debug)]
-pub struct Subject {
+pub struct SurveySubject {
     inner: Strict<Station>,
     mutant: Option<Mutant>,
     foreign: bool,
@@ -151,7 +151,7 @@ pub struct Subject {
     last_timeout: Timestamp,
 }
 
-impl Subject {
+impl SurveySubject {
     /// A machine, with or without a mutant. With `foreign`, it uses another version of the
     /// protocol.
     pub fn new(station: Station, mutant: Option<Mutant>, foreign: bool) -> Self {
@@ -217,7 +217,7 @@ impl Subject {
     }
 }
 
-impl Machine for Subject {
+impl Machine for SurveySubject {
     type Event = StationEvent;
 
     fn handle(&mut self, now: Timestamp, mut arrival: Arrival) -> Result<(), Malformed> {

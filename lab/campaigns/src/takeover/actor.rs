@@ -4,14 +4,14 @@ use evenfall_multicast_sessions::{ProducerEvent, ProducerSession};
 use evenfall_multicast_sessions::{ReplicatedRoot, ReplicatedRootEvent};
 use evenfall_sim::any_machine;
 
-use crate::multicast::node::{Node, NodeEvent};
+use crate::multicast::node::{CampaignNode, NodeEvent};
 
 /// A machine of this campaign.
 pub enum Actor {
     /// One of the roots.
     ReplicatedRoot(Box<ReplicatedRoot>),
     /// A proxy or a receiver.
-    Node(Node),
+    Node(CampaignNode),
     /// A publisher in a process of its own.
     ProducerSession(Box<ProducerSession>),
 }

@@ -66,7 +66,7 @@ struct Line {
 
 /// All checks of one run.
 #[derive(Debug)]
-pub struct Checks {
+pub struct TakeoverChecks {
     /// Whether the first leader dies on a network that never errs.
     is_alone: bool,
     content: BTreeMap<u64, Bytes>,
@@ -90,7 +90,7 @@ fn word<const N: usize>(datagram: &[u8], at: core::ops::Range<usize>) -> [u8; N]
     datagram.get(at).and_then(|bytes| bytes.try_into().ok()).unwrap_or([0; N])
 }
 
-impl Checks {
+impl TakeoverChecks {
     /// Checks that have seen nothing.
     pub fn new(is_alone: bool, authors: core::ops::Range<u32>) -> Self {
         Self {

@@ -34,10 +34,10 @@ use evenfall_sim::{
 };
 
 use self::actor::{Actor, Told};
-use self::checks::{Check, Checks};
+use self::checks::{Check, TakeoverChecks};
 use self::mutants::{Mutant, Wrong};
 use crate::multicast::cast::{Cast, draw_master, draw_signed};
-use crate::multicast::node::{Node, NodeEvent};
+use crate::multicast::node::{CampaignNode, NodeEvent};
 
 /// Delay of a packet.
 const DELAY: Duration = Duration::from_micros(100);
@@ -84,7 +84,7 @@ struct Owner {
     given: BTreeMap<(NodeIndex, u64), Vec<u8>>,
     /// The nodes that are authors.
     authors: core::ops::Range<u32>,
-    checks: Checks,
+    checks: TakeoverChecks,
 }
 
 impl Owner {
@@ -276,9 +276,9 @@ impl Observer<Subject, Wire> for Owner {
 }
 
 /// The campaign.
-pub struct Takeover;
+pub struct TakeoverCampaign;
 
-impl Takeover {
+impl TakeoverCampaign {
     fn bounds(&self) -> Bounds {
         Bounds {
             knobs: vec![
@@ -298,7 +298,7 @@ impl Takeover {
     }
 }
 
-impl Campaign for Takeover {
+impl Campaign for TakeoverCampaign {
     type Check = Check;
     type Mutant = Mutant;
     type Scene = Plan;
@@ -409,7 +409,7 @@ impl Campaign for Takeover {
             lives: BTreeMap::new(),
             given: BTreeMap::new(),
             authors: members..nodes,
-            checks: Checks::new(is_alone, members..nodes),
+            checks: TakeoverChecks::new(is_alone, members..nodes),
         };
         let mut world = World::new(Wire::new(DELAY), plan.seed);
         for node in (0..nodes).map(NodeIndex) {
@@ -425,7 +425,8 @@ impl Campaign for Takeover {
         let receivers = (first..members).map(NodeIndex);
         let mut verified = 0;
         for node in receivers.clone() {
-            let Actor::Node(Node::Receiver(receiver)) = world.machine(node).machine() else {
+            let Actor::Node(CampaignNode::Receiver(receiver)) = world.machine(node).machine()
+            else {
                 continue;
             };
             let status = receiver.status();

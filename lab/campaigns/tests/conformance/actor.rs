@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use evenfall_campaigns::multicast::cast::Cast;
-use evenfall_campaigns::multicast::node::{Node, NodeEvent};
+use evenfall_campaigns::multicast::node::{CampaignNode, NodeEvent};
 use evenfall_core::{
     Arrival, Clock, ClockReading, Format, ForwardCounters, ForwardId, Hedging, Install, Machine,
     Malformed, MasterKey, NodeId, Sent, Timestamp, TrafficClass, Transmit,
@@ -144,7 +144,7 @@ impl Play {
     fn owner(&self, node: usize, actor: &mut Actor, now: Timestamp) {
         actor.now = now;
         match &mut actor.machine {
-            Node::Root(root) => {
+            CampaignNode::Root(root) => {
                 let status = root.status();
                 if status.view == 0 {
                     return;
@@ -174,7 +174,7 @@ impl Play {
                     root.finish(now);
                 }
             }
-            Node::Receiver(receiver) if node == Self::LEAVER => {
+            CampaignNode::Receiver(receiver) if node == Self::LEAVER => {
                 let released = actor.outcome.released.len() as u64;
                 if self.leaves_after.is_some_and(|n| released >= n) && !actor.done {
                     receiver.leave();
@@ -204,7 +204,7 @@ fn message(number: u64) -> [u8; 40] {
 
 /// A machine and what it did.
 pub struct Actor {
-    machine: Node,
+    machine: CampaignNode,
     clock: Clock,
     now: Timestamp,
     /// The machine is absent before this time.
@@ -220,14 +220,14 @@ impl Actor {
     fn told(&self) -> Outcome {
         let mut outcome = self.outcome.clone();
         match &self.machine {
-            Node::Root(_) | Node::Recorder(_) | Node::Keeper(_) => {}
-            Node::Relay(relay) => {
+            CampaignNode::Root(_) | CampaignNode::Recorder(_) | CampaignNode::Keeper(_) => {}
+            CampaignNode::Relay(relay) => {
                 let status = relay.status();
                 outcome.duplicates = status.duplicates;
                 outcome.forwarded = status.forwarded;
                 outcome.forwarded_by_port = status.forwarded_by_port;
             }
-            Node::Receiver(receiver) => {
+            CampaignNode::Receiver(receiver) => {
                 let tally = receiver.status().tally;
                 (outcome.duplicates, outcome.repaired) = (tally.duplicates, tally.repaired);
             }

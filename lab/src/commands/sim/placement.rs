@@ -8,7 +8,7 @@ use evenfall_campaigns::model::Model;
 use evenfall_placement_planner::tree::TreeShape;
 use evenfall_studies::placement::archived::archived_trees;
 use evenfall_studies::placement::model::fit;
-use evenfall_studies::placement::tables::{self, Effort};
+use evenfall_studies::placement::tables::{self, PlacementEffort};
 use evenfall_studies::tables::Table;
 
 /// Arguments of the placement study.
@@ -82,7 +82,7 @@ pub fn table(
             model.name
         ));
     }
-    let effort = Effort { model, first, seeds, probes, messages, drift };
+    let effort = PlacementEffort { model, first, seeds, probes, messages, drift };
     match args.table {
         Name::Fit => Ok(fit(&effort.model, seeds)),
         Name::Thesis => tables::thesis(&effort, progress),

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use evenfall_campaigns::shuffle::preempt::Runs;
-use evenfall_campaigns::shuffle::{Ablation, Control, Matrix, Params, Rival, timeline, workload};
+use evenfall_campaigns::shuffle::{
+    Ablation, Control, Matrix, Params, ShuffleRival, timeline, workload,
+};
 use evenfall_core::Prng;
 use evenfall_sim::Priorities;
 
@@ -37,7 +39,7 @@ pub struct Args {
     /// all-reduce), hadoop-C (a slot is free when its message has arrived), hadoop-C-granted (when
     /// its message is granted), madd, srpt, grpt, lockstep or entropy.
     #[arg(long, default_value = "grpf")]
-    policy: Rival,
+    policy: ShuffleRival,
     /// Bandwidth of the racks' uplinks, in percent of the bandwidth of their hosts.
     #[arg(long, default_value_t = 100.0)]
     core: f64,
@@ -165,7 +167,7 @@ fn params(args: &Args) -> Result<Params, Box<dyn std::error::Error>> {
     in_range("--nodes: 2 to 5,000", (2..=5_000).contains(&args.nodes))?;
     in_range("--preempt-rtt: above 0", args.preempt_rtt.is_none_or(|rtt| rtt > 0.0))?;
     let whole = matches!(args.lacks, Lacks::Nothing);
-    in_range("--lacks: with --policy grpf only", whole || args.policy == Rival::Grpf)?;
+    in_range("--lacks: with --policy grpf only", whole || args.policy == ShuffleRival::Grpf)?;
     let runs = if args.memoryless { Runs::Memoryless } else { Runs::Alike };
     let mut prng = Prng::new(args.seed);
     let matrix = match (&args.matrix, args.generator) {

@@ -32,7 +32,7 @@ use serde::Serialize;
 
 use node::Node;
 use parts::{Ablation, PartsLeftOut};
-use paths::{Paths, PathsSpec};
+use paths::{ClockPaths, PathsSpec};
 use rivals::Follower;
 
 /// Time between two looks at all clocks. This time is no divisor of the window of two seconds, so
@@ -184,7 +184,7 @@ struct Watch {
     bytes: u64,
 }
 
-impl Observer<Node, Paths> for Watch {
+impl Observer<Node, ClockPaths> for Watch {
     fn event(&mut self, seen: Seen, event: TimeEvent) {
         let node = seen.node.0 as usize;
         match event {
@@ -218,7 +218,7 @@ impl Observer<Node, Paths> for Watch {
 
 /// The error of every node that the asymmetry of lasting delays causes at a time. The mesh solves
 /// estimates without any other error: each is wrong by half of the difference of its two ways.
-fn forced(params: &Params, paths: &Paths, pairs: &[(u32, u32)], at: SimTime) -> Vec<i64> {
+fn forced(params: &Params, paths: &ClockPaths, pairs: &[(u32, u32)], at: SimTime) -> Vec<i64> {
     let end = Timestamp::from_nanos(1 << 40);
     let edge = |&(a, b): &(u32, u32)| {
         let way = |from, to| paths.base_ns(HostIndex(from), HostIndex(to), at) as i64;
@@ -250,8 +250,8 @@ fn drawn(nodes: u32, share: f64, prng: &mut Prng) -> Vec<u32> {
 }
 
 /// Builds the world, and schedules the changes of all clocks' rates where no model has them.
-fn world(params: &Params, liars: &[u32], prng: &mut Prng) -> World<Node, Paths> {
-    let paths = Paths::new(params.paths.clone(), params.seed);
+fn world(params: &Params, liars: &[u32], prng: &mut Prng) -> World<Node, ClockPaths> {
+    let paths = ClockPaths::new(params.paths.clone(), params.seed);
     let (paths, usual, drift_ppb, wander_ppb) = match &params.model {
         Some(model) => (paths.in_cloud(model.cloud()), model.host(Stack::Sockets), 0.0, 0.0),
         None => (paths, HostSpec::default(), params.drift_ppb, params.wander_ppb),
@@ -311,7 +311,13 @@ struct Looks {
 }
 
 impl Looks {
-    fn look(&mut self, world: &World<Node, Paths>, watch: &Watch, forced: &[i64], liars: &[u32]) {
+    fn look(
+        &mut self,
+        world: &World<Node, ClockPaths>,
+        watch: &Watch,
+        forced: &[i64],
+        liars: &[u32],
+    ) {
         let truth = world.local(NodeIndex(0));
         for number in 1..world.node_count() as u32 {
             let index = NodeIndex(number);

@@ -168,7 +168,7 @@ impl Link {
 }
 
 /// The network. See the module documentation.
-pub struct Paths {
+pub struct ClockPaths {
     spec: PathsSpec,
     seed: u64,
     links: Vec<[Link; 2]>,
@@ -177,7 +177,7 @@ pub struct Paths {
     fabric: Fabric,
 }
 
-impl Paths {
+impl ClockPaths {
     /// A network whose lasting delays come from this seed.
     pub fn new(spec: PathsSpec, seed: u64) -> Self {
         let (links, chances, fabric) = (Vec::new(), Chances::default(), Fabric::default());
@@ -223,7 +223,7 @@ impl Paths {
     }
 }
 
-impl Network for Paths {
+impl Network for ClockPaths {
     fn add_host(&mut self, spec: &HostSpec) {
         self.links.push([Link::default(); 2]);
         if let Some(fabric) = &self.spec.fabric {
@@ -299,7 +299,7 @@ mod tests {
         let fabric = FabricSpec::default();
         let spec =
             PathsSpec { load: 0.5, base_ns: (20_000, 0), asymmetry_ns: 0, fabric: Some(fabric) };
-        let mut paths = Paths::new(spec, 3);
+        let mut paths = ClockPaths::new(spec, 3);
         (0..35).for_each(|_| paths.add_host(&HostSpec::default()));
         assert_eq!(paths.fabric.ports.len(), 4 * 4, "four racks and four core switches");
         let way = |a, b| paths.base_ns(HostIndex(a), HostIndex(b), SimTime::ZERO) as i64;
@@ -318,7 +318,7 @@ mod tests {
     fn asymmetry_is_within_its_bound_and_the_same_each_time() {
         let spec =
             PathsSpec { load: 0.0, base_ns: (20_000, 10_000), asymmetry_ns: 2_000, fabric: None };
-        let paths = Paths::new(spec, 3);
+        let paths = ClockPaths::new(spec, 3);
         let mut widest = 0;
         for b in 1..500 {
             let way = |a, b| paths.base_ns(HostIndex(a), HostIndex(b), SimTime::ZERO) as i64;

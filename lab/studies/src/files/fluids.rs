@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use evenfall_files_flow::{FlowId, LinkIndex, Policy, ThreeTier, TopologyNode};
 use evenfall_sim::{Fluid, FluidFlow, FluidLink, SimTime};
 
-use super::scene::{self, Network, Plan, Times, Way};
+use super::scene::{self, Network, Plan, ReadTimes, Way};
 
 /// See the module documentation.
 struct Fluids {
@@ -20,7 +20,7 @@ struct Fluids {
 }
 
 /// Runs all reads to their ends on a simulated network.
-pub fn run(plan: Plan<'_>, policy: &mut dyn Policy) -> Times {
+pub fn run(plan: Plan<'_>, policy: &mut dyn Policy) -> ReadTimes {
     let mut network = Fluids::new(plan.spec);
     let mut times = match scene::run(plan, policy, &mut network) {
         Ok(times) => times,

@@ -35,8 +35,8 @@ use evenfall_files_flow::{Config, PART_BYTES, Policy, Selector, ThreeTier, Two};
 
 use agentless::Agentless;
 use prequal::Prequal;
-use rivals::{Copies, Paths, Rival};
-use scene::{Plan, Times};
+use rivals::{Copies, FilesRival, Paths};
+use scene::{Plan, ReadTimes};
 use workload::{Load, Locality, Placement};
 
 /// The policies of the study.
@@ -107,9 +107,9 @@ impl Steering {
             Box::new(Selector::new(spec.build(), Config::default(), two, interval))
         };
         let rival = |copies, paths| -> Box<dyn Policy> {
-            Box::new(Rival::new(copies, paths, spec.clone(), interval, seed))
+            Box::new(FilesRival::new(copies, paths, spec.clone(), interval, seed))
         };
-        let cost = || Rival::cost(spec, interval);
+        let cost = || FilesRival::cost(spec, interval);
         match self {
             Self::Mayflower => select(Two::Finish),
             Self::MayflowerPrinted => select(Two::Printed),
@@ -216,7 +216,7 @@ impl Default for Params {
 impl Params {
     /// Runs one seed on the simulated network. Returns the times of the run and the lower bound on
     /// the mean in seconds.
-    pub fn run(&self, seed: u64) -> (Times, f64) {
+    pub fn run(&self, seed: u64) -> (ReadTimes, f64) {
         match self.run_on(seed, |plan, policy| Ok(fluids::run(plan, policy))) {
             Ok(done) => done,
             Err(error) => unreachable!("fluids do not fail: {error}"),
@@ -230,8 +230,8 @@ impl Params {
     pub fn run_on(
         &self,
         seed: u64,
-        run: impl FnOnce(Plan<'_>, &mut dyn Policy) -> Result<Times, String>,
-    ) -> Result<(Times, f64), String> {
+        run: impl FnOnce(Plan<'_>, &mut dyn Policy) -> Result<ReadTimes, String>,
+    ) -> Result<(ReadTimes, f64), String> {
         let jobs = workload::jobs(&self.spec, &self.load, seed);
         let until_s = jobs.last().map_or(0.0, |job| job.at_s);
         let strangers = if self.strangers_rate > 0.0 {
@@ -302,7 +302,7 @@ pub struct Summary {
 
 impl Summary {
     /// Adds the figures of a seed.
-    pub fn take(&mut self, times: &Times, bound_s: f64) {
+    pub fn take(&mut self, times: &ReadTimes, bound_s: f64) {
         let reads = times.reads_s.len() as f64;
         let mut sorted = times.reads_s.clone();
         sorted.sort_by(f64::total_cmp);

@@ -51,7 +51,7 @@ struct Seen {
 }
 
 /// See the module documentation.
-pub struct Rival {
+pub struct FilesRival {
     copies: Copies,
     paths: Paths,
     spec: ThreeTier,
@@ -80,7 +80,7 @@ pub fn links_between(spec: &ThreeTier, one: TopologyNode, other: TopologyNode) -
     }
 }
 
-impl Rival {
+impl FilesRival {
     /// A rival that gets byte counts every `interval`.
     pub fn new(
         copies: Copies,
@@ -209,7 +209,7 @@ fn demands(spec: &ThreeTier, flows: &BTreeMap<FlowId, Seen>) -> Vec<f64> {
     started.into_iter().map(|flow| fluid.rate(flow)).collect()
 }
 
-impl Policy for Rival {
+impl Policy for FilesRival {
     fn choose(&mut self, now: Timestamp, read: &BeginningRead<'_>) -> Vec<FlowLeg> {
         let copy = self.copy(now, read);
         let flow = read.flows[0];

@@ -64,7 +64,7 @@ const STRANGERS: u64 = 1 << 40;
 
 /// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Times {
+pub struct ReadTimes {
     /// Seconds from the arrival of each read to its last byte, by number of the read.
     pub reads_s: Vec<f64>,
     /// Seconds from the start of each wave to its last byte. Reads that arrive at the same time are
@@ -136,7 +136,7 @@ struct Scene<'a> {
     network: &'a mut dyn Network,
     live: BTreeMap<FlowId, Live>,
     open: BTreeMap<usize, Open>,
-    times: Times,
+    times: ReadTimes,
 }
 
 fn nanos(seconds: f64) -> u64 {
@@ -158,11 +158,11 @@ pub fn run(
     plan: Plan<'_>,
     policy: &mut dyn Policy,
     network: &mut dyn Network,
-) -> Result<Times, String> {
-    let times = Times {
+) -> Result<ReadTimes, String> {
+    let times = ReadTimes {
         reads_s: vec![f64::NAN; plan.jobs.len()],
         strangers_s: vec![f64::NAN; plan.strangers.len()],
-        ..Times::default()
+        ..ReadTimes::default()
     };
     let (live, open, topology) = (BTreeMap::new(), BTreeMap::new(), plan.spec.build());
     let mut scene = Scene { plan, topology, policy, network, live, open, times };

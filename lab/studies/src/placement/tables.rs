@@ -22,7 +22,7 @@ use crate::tables::Table;
 
 /// The size of a study.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Effort {
+pub struct PlacementEffort {
     /// The cloud in which the pools are.
     pub model: Model,
     /// Seed of the first pool.
@@ -38,7 +38,7 @@ pub struct Effort {
     pub drift: bool,
 }
 
-impl Effort {
+impl PlacementEffort {
     fn said(&self) -> String {
         format!(
             "model {}, seeds {} to {}, {} probes per pair, {} messages per judgement, {}",
@@ -127,7 +127,7 @@ const LEMON_WORST: [[f64; 2]; 3] = [[295.0, 83.35], [273.0, 64.19], [285.0, 57.6
 ///
 /// # Errors
 /// The error of a planner.
-pub fn thesis(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Result<Table, String> {
+pub fn thesis(effort: &PlacementEffort, progress: &mut dyn FnMut(&str)) -> Result<Table, String> {
     let mut table = Table::new(
         "The worst leaf: thesis and simulation, 25 hosts, D3, F2, K4, microseconds",
         format!("simulated: mean over {}; the thesis: one run on one pool", effort.said()),
@@ -181,7 +181,7 @@ const LEMON_SETTING_ROWS: [&str; 3] = ["LEMON-A-1", "LEMON-B-1", "LEMON-C-1"];
 ///
 /// # Errors
 /// The error of the builder.
-pub fn rebuilds(effort: &Effort) -> Result<Table, String> {
+pub fn rebuilds(effort: &PlacementEffort) -> Result<Table, String> {
     let mut table = Table::new(
         "Rebuilds: worst leaf p90 by what is built anew, microseconds, and probing",
         format!(
@@ -240,7 +240,7 @@ pub fn rebuilds(effort: &Effort) -> Result<Table, String> {
 /// The error of the planner.
 pub fn gaps(
     cases: &[(usize, TreeShape)],
-    effort: &Effort,
+    effort: &PlacementEffort,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Table, String> {
     let mut table = Table::new(
@@ -347,7 +347,7 @@ struct Gathered {
 pub fn shape(
     hosts: usize,
     shape: TreeShape,
-    effort: &Effort,
+    effort: &PlacementEffort,
     clock: &dyn Fn() -> Duration,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Table, String> {
@@ -473,7 +473,7 @@ const PROBES_PER_S: f64 = 10_000.0;
 ///
 /// # Errors
 /// The error of a planner.
-pub fn probing(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Result<Table, String> {
+pub fn probing(effort: &PlacementEffort, progress: &mut dyn FnMut(&str)) -> Result<Table, String> {
     let mut table = Table::new(
         "Probe traffic and time to a plan, by planner and pool",
         format!(
@@ -534,7 +534,7 @@ fn race(
     shape: TreeShape,
     candidates: usize,
     racing: Racing,
-    effort: &Effort,
+    effort: &PlacementEffort,
     seed: u64,
 ) -> Result<[f64; 3], String> {
     let plan = BuildPlan {
@@ -573,9 +573,9 @@ fn race(
 mod tests {
     use super::*;
 
-    fn little() -> Effort {
+    fn little() -> PlacementEffort {
         let model = Model::named("gcp").expect("built in");
-        Effort { model, first: 1, seeds: 3, probes: 200, messages: 500, drift: false }
+        PlacementEffort { model, first: 1, seeds: 3, probes: 200, messages: 500, drift: false }
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use core::fmt;
 use std::collections::BTreeMap;
 
-use evenfall_campaigns::shuffle::rivals::Rival;
+use evenfall_campaigns::shuffle::rivals::ShuffleRival;
 use evenfall_campaigns::shuffle::scene::{Params, timeline};
 use evenfall_campaigns::shuffle::unfinished::Unfinished;
 use evenfall_campaigns::shuffle::watch::Sample;
@@ -171,8 +171,13 @@ impl CourseFigure {
 
 /// The figures, in the order of the thesis.
 pub fn figures() -> Vec<CourseFigure> {
-    let quiet = |rival: Rival| (rival.to_string(), Setup::new(160, 16, rival));
-    let all = || HADOOPS.map(|c| quiet(Rival::Hadoop(c))).into_iter().chain([quiet(Rival::Grpf)]);
+    let quiet = |rival: ShuffleRival| (rival.to_string(), Setup::new(160, 16, rival));
+    let all = || {
+        HADOOPS
+            .map(|c| quiet(ShuffleRival::Hadoop(c)))
+            .into_iter()
+            .chain([quiet(ShuffleRival::Grpf)])
+    };
     let one = |part| all().map(move |(name, setup)| (name, setup, part)).collect::<Vec<_>>();
     let figure = |number, title, skewness_percent, curves| CourseFigure {
         number,
@@ -183,7 +188,8 @@ pub fn figures() -> Vec<CourseFigure> {
     };
     let dense = |figure| CourseFigure { dense: true, ..figure };
     let spread = |of: fn(usize) -> Part| {
-        let few = [Rival::Hadoop(10), Rival::Hadoop(1000), Rival::Grpf].map(quiet);
+        let few =
+            [ShuffleRival::Hadoop(10), ShuffleRival::Hadoop(1000), ShuffleRival::Grpf].map(quiet);
         let words = ["fewest", "median", "most"];
         let curves = few.into_iter().flat_map(move |(name, setup)| {
             [0, 1, 2].map(|which| (format!("{name}, {}", words[which]), setup, of(which)))
@@ -215,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_course_that_was_written_reads_back_and_one_cut_off_does_not() {
-        let setup = Setup::new(4, 8, Rival::Hadoop(2));
+        let setup = Setup::new(4, 8, ShuffleRival::Hadoop(2));
         let course =
             ShuffleTimeline::run(&Run { setup, skewness_percent: 50, seed: 3 }).expect("runs");
         let line = course.to_string();
@@ -226,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_receiver_of_two_works_on_two_until_all_is_there() {
-        let setup = Setup::new(8, 20, Rival::Hadoop(2));
+        let setup = Setup::new(8, 20, ShuffleRival::Hadoop(2));
         let course =
             ShuffleTimeline::run(&Run { setup, skewness_percent: 10, seed: 1 }).expect("runs");
         assert!(course.samples[4][4] <= 2.0, "{:?}", course.samples[4]);
@@ -236,7 +242,7 @@ mod tests {
 
     #[test]
     fn senders_of_high_entropy_need_no_grants() {
-        let setup = Setup::new(4, 8, Rival::Entropy);
+        let setup = Setup::new(4, 8, ShuffleRival::Entropy);
         let course =
             ShuffleTimeline::run(&Run { setup, skewness_percent: 0, seed: 1 }).expect("runs");
         assert_eq!(course.samples.last().expect("samples")[1], 1.0, "all messages are there");

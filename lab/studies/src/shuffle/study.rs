@@ -8,7 +8,7 @@ use core::fmt;
 use std::collections::BTreeMap;
 
 use evenfall_campaigns::shuffle::preempt::Runs;
-use evenfall_campaigns::shuffle::rivals::{Ablation, Rival};
+use evenfall_campaigns::shuffle::rivals::{Ablation, ShuffleRival};
 use evenfall_campaigns::shuffle::scene::{Control, Done, LINK_BITS_PER_S, Params, RACK_HOSTS, run};
 use evenfall_campaigns::shuffle::unfinished::Unfinished;
 use evenfall_campaigns::shuffle::{Links, Matrix, workload};
@@ -25,7 +25,7 @@ pub struct Setup {
     /// Mean length of a message in packets.
     pub mean_packets: u32,
     /// The scheme.
-    pub rival: Rival,
+    pub rival: ShuffleRival,
     /// Parts that the scheme lacks.
     pub ablation: Ablation,
     /// Limit of outstanding grants in round trips, which replaces the value of the scheme.
@@ -47,7 +47,7 @@ pub struct Setup {
 
 impl Setup {
     /// A complete scheme on a network of full bisection without pre-emption.
-    pub(super) fn new(nodes: usize, mean_packets: u32, rival: Rival) -> Self {
+    pub(super) fn new(nodes: usize, mean_packets: u32, rival: ShuffleRival) -> Self {
         Self {
             nodes,
             mean_packets,
@@ -305,20 +305,21 @@ fn ideal() -> Vec<Figure> {
     use Metric::Throughput;
     use Priorities::{Everywhere, Nowhere};
     let overview = |nodes| {
-        let rivals = HADOOPS.map(Rival::Hadoop);
-        let all = [Rival::Madd, Rival::Grpf].into_iter().chain(rivals);
-        all.chain([Rival::HadoopGranted(5)])
+        let rivals = HADOOPS.map(ShuffleRival::Hadoop);
+        let all = [ShuffleRival::Madd, ShuffleRival::Grpf].into_iter().chain(rivals);
+        all.chain([ShuffleRival::HadoopGranted(5)])
             .map(move |rival| (rival.to_string(), Setup::new(nodes, 16, rival)))
     };
     let policies = |times, priorities| {
-        [Rival::Grpf, Rival::Grpt, Rival::Srpt].map(|rival| {
+        [ShuffleRival::Grpf, ShuffleRival::Grpt, ShuffleRival::Srpt].map(|rival| {
             let setup = baseline(rival, times, priorities);
             (rival.to_string(), setup)
         })
     };
     let over = |priorities| {
-        [1, 2, 5, 10]
-            .map(|times| (format!("overcommit {times}"), baseline(Rival::Grpf, times, priorities)))
+        [1, 2, 5, 10].map(|times| {
+            (format!("overcommit {times}"), baseline(ShuffleRival::Grpf, times, priorities))
+        })
     };
     let [constant, pro_rata, random] = randomised();
     let small = Setup { nodes: 40, ..random };
@@ -351,7 +352,7 @@ fn ideal() -> Vec<Figure> {
     ]
 }
 
-fn baseline(rival: Rival, times: u32, priorities: Priorities) -> Setup {
+fn baseline(rival: ShuffleRival, times: u32, priorities: Priorities) -> Setup {
     let ablation = Ablation::Baseline;
     Setup { ablation, overcommit: Some(times), priorities, ..Setup::new(160, 16, rival) }
 }
@@ -359,7 +360,7 @@ fn baseline(rival: Rival, times: u32, priorities: Priorities) -> Setup {
 /// Three setups: constant windows, windows in proportion, and windows in proportion with randomised
 /// priorities.
 pub(super) fn randomised() -> [Setup; 3] {
-    let constant = baseline(Rival::Grpf, 10, Priorities::Nowhere);
+    let constant = baseline(ShuffleRival::Grpf, 10, Priorities::Nowhere);
     [Ablation::Baseline, Ablation::Even, Ablation::Scheduled]
         .map(|ablation| Setup { ablation, ..constant })
 }
@@ -375,7 +376,7 @@ fn preempted() -> Vec<Figure> {
         let other = (name(20) + ", any time", any_time(paused(20)));
         regular.into_iter().chain([other])
     };
-    let longest = Setup { preempt_rtt: 20, ..Setup::new(40, 400, Rival::Grpf) };
+    let longest = Setup { preempt_rtt: 20, ..Setup::new(40, 400, ShuffleRival::Grpf) };
     let reach = [5, 25, 125].map(|trips| {
         let ablation = Ablation::Redirect(trips * 8);
         (format!("{trips} RTT ahead"), Setup { ablation, ..longest })
@@ -389,16 +390,26 @@ fn preempted() -> Vec<Figure> {
     let over = [5, 10, 20, 40]
         .map(|times| (format!("overcommit {times}"), Setup { overcommit: Some(times), ..longest }));
     vec![
-        figure("6.11", "pre-empted: MADD, Gb/s", Throughput, pauses(Rival::Madd)),
-        figure("6.12", "the same over the oracles' bound", Optimality, pauses(Rival::Madd)),
-        figure("6.13", "pre-empted: GRPF, Gb/s", Throughput, pauses(Rival::Grpf)),
-        figure("6.14a", "last sender: time pre-empted", LastPaused, pauses(Rival::Grpf)),
-        figure("6.14b", "last sender: time without grants", LastStarved, pauses(Rival::Grpf)),
+        figure("6.11", "pre-empted: MADD, Gb/s", Throughput, pauses(ShuffleRival::Madd)),
+        figure("6.12", "the same over the oracles' bound", Optimality, pauses(ShuffleRival::Madd)),
+        figure("6.13", "pre-empted: GRPF, Gb/s", Throughput, pauses(ShuffleRival::Grpf)),
+        figure("6.14a", "last sender: time pre-empted", LastPaused, pauses(ShuffleRival::Grpf)),
+        figure(
+            "6.14b",
+            "last sender: time without grants",
+            LastStarved,
+            pauses(ShuffleRival::Grpf),
+        ),
         figure("6.15", "redirection, 20 RTT, Gb/s", Throughput, redirect),
         figure("6.16", "overcommitment, 20 RTT, Gb/s", Throughput, over),
-        figure("6.17", "pre-empted: Hadoop-10, Gb/s", Throughput, pauses(Rival::Hadoop(10))),
-        figure("6.18a", "largest buffer of the rack switch, MB", RackMax, pauses(Rival::Grpf)),
-        figure("6.18b", "longest queue to one host, MB", PortMax, pauses(Rival::Grpf)),
+        figure("6.17", "pre-empted: Hadoop-10, Gb/s", Throughput, pauses(ShuffleRival::Hadoop(10))),
+        figure(
+            "6.18a",
+            "largest buffer of the rack switch, MB",
+            RackMax,
+            pauses(ShuffleRival::Grpf),
+        ),
+        figure("6.18b", "longest queue to one host, MB", PortMax, pauses(ShuffleRival::Grpf)),
     ]
 }
 
@@ -414,18 +425,22 @@ fn limited() -> Vec<Figure> {
         })
     };
     let versions = || {
-        let edge = cores(320, Rival::Grpf, Edge);
-        let all = cores(320, Rival::Grpf, Everywhere);
-        edge.into_iter().chain(all).chain(cores(320, Rival::Global, Everywhere))
+        let edge = cores(320, ShuffleRival::Grpf, Edge);
+        let all = cores(320, ShuffleRival::Grpf, Everywhere);
+        edge.into_iter().chain(all).chain(cores(320, ShuffleRival::Global, Everywhere))
     };
-    let half =
-        Setup { core_percent: 50, priorities: Everywhere, ..Setup::new(320, 16, Rival::Grpf) };
-    let stale = [0, 1, 3, 10]
-        .map(|stale| (format!("stale {stale}"), Setup { rival: Rival::Global, stale, ..half }));
+    let half = Setup {
+        core_percent: 50,
+        priorities: Everywhere,
+        ..Setup::new(320, 16, ShuffleRival::Grpf)
+    };
+    let stale = [0, 1, 3, 10].map(|stale| {
+        (format!("stale {stale}"), Setup { rival: ShuffleRival::Global, stale, ..half })
+    });
     let none = [("no all-reduce".to_owned(), half)];
-    let global = |nodes| cores(nodes, Rival::Global, Everywhere);
-    let hadoop = || cores(320, Rival::Hadoop(10), Edge);
-    let quiet = Setup::new(160, 16, Rival::Grpf);
+    let global = |nodes| cores(nodes, ShuffleRival::Global, Everywhere);
+    let hadoop = || cores(320, ShuffleRival::Hadoop(10), Edge);
+    let quiet = Setup::new(160, 16, ShuffleRival::Grpf);
     let bounds = [50, 75, 90, 100]
         .map(|core_percent| (format!("core {core_percent} %"), Setup { core_percent, ..quiet }));
     let load = [("load".to_owned(), quiet)];
@@ -441,12 +456,12 @@ fn limited() -> Vec<Figure> {
         Figure {
             number: "6.22a",
             title: "priority in the core over priority at the edge, 160 nodes",
-            ..speedup(Rival::Grpf, |setup| Setup { priorities: Edge, ..setup })
+            ..speedup(ShuffleRival::Grpf, |setup| Setup { priorities: Edge, ..setup })
         },
         Figure {
             number: "6.22b",
             title: "global scheduling over priority in the core, 160 nodes",
-            ..speedup(Rival::Global, |setup| Setup { rival: Rival::Grpf, ..setup })
+            ..speedup(ShuffleRival::Global, |setup| Setup { rival: ShuffleRival::Grpf, ..setup })
         },
         figure("6.22", "three versions, 320 nodes, Gb/s", Throughput, versions()),
         figure("6.23", "late all-reduce, core 50 %", Optimality, stale.into_iter().chain(none)),
@@ -496,7 +511,7 @@ mod tests {
 
     #[test]
     fn a_record_that_was_written_reads_back_and_one_cut_off_does_not() {
-        let setup = Setup::new(4, 2, Rival::Grpf);
+        let setup = Setup::new(4, 2, ShuffleRival::Grpf);
         let record = Run { setup, skewness_percent: 50, seed: 3 }.run().expect("runs");
         let line = record.to_string();
         assert_eq!(Record::parse(&line).expect("a record").key, record.key);
@@ -516,7 +531,7 @@ mod tests {
 
     #[test]
     fn a_relative_figure_compares_the_runs_of_one_seed() {
-        let setup = Setup::new(4, 2, Rival::Madd);
+        let setup = Setup::new(4, 2, ShuffleRival::Madd);
         let over = |setup| Setup { nodes: 5, ..setup };
         let mut relative = figure("0", "t", Metric::Throughput, [("a".into(), setup)]);
         relative.over = Some(over);

@@ -39,7 +39,7 @@ pub struct Trace {
 
 /// What the rule came to over a recorded run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Judged {
+pub struct JudgedHold {
     /// Share of messages that reached every receiver before their deadline.
     pub p_f: f64,
     /// The median of the held latency over the 99th percentile of the un-held latency.
@@ -62,7 +62,7 @@ pub fn record(
 }
 
 /// Drives the rule over the frames of a run.
-pub fn replay(frames: &[FrameCourse], config: Deadline, tuning: Tuning) -> Judged {
+pub fn replay(frames: &[FrameCourse], config: Deadline, tuning: Tuning) -> JudgedHold {
     let mut control = HoldControl::tuned(config, tuning);
     let origin = Timestamp::from_nanos(1_000_000_000);
     let every = Duration::from_secs(1) / config.samples_per_second;
@@ -106,7 +106,7 @@ pub fn replay(frames: &[FrameCourse], config: Deadline, tuning: Tuning) -> Judge
     held.sort_unstable();
     un_held.sort_unstable();
     let at = |sorted: &[Duration], q| nearest_rank(sorted, q).map_or(0.0, |d| d.as_secs_f64());
-    Judged {
+    JudgedHold {
         p_f: in_time as f64 / messages.max(1) as f64,
         ratio: at(&held, 0.5) / at(&un_held, 0.99),
     }
@@ -168,7 +168,7 @@ pub fn table(traces: &[Trace], config: Deadline, progress: &mut dyn FnMut(&str))
         let mut tuning = Tuning::default();
         change(&mut tuning);
         let values = traces.iter().flat_map(|trace| {
-            let judged: Vec<Judged> =
+            let judged: Vec<JudgedHold> =
                 trace.runs.iter().map(|frames| replay(frames, config, tuning)).collect();
             let p_f: Vec<f64> = judged.iter().map(|run| run.p_f).collect();
             let ratio: Vec<f64> = judged.iter().map(|run| run.ratio).collect();

@@ -25,7 +25,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// What happens to the proxy's host, and whether re-placement is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Case {
+pub enum ReplacementCase {
     /// No host turns slow, and re-placement is off.
     Undisturbed,
     /// No host turns slow, and re-placement is on.
@@ -36,7 +36,7 @@ pub enum Case {
     Replaced,
 }
 
-impl Case {
+impl ReplacementCase {
     const ALL: [Self; 4] = [Self::Undisturbed, Self::Watched, Self::Endured, Self::Replaced];
 
     fn name(self) -> &'static str {
@@ -50,7 +50,7 @@ impl Case {
 }
 
 /// A run with 100 receivers, ten proxies and two spares.
-pub fn scenario(model: &Model, case: Case, hedging: Hedging, seed: u64) -> Params {
+pub fn scenario(model: &Model, case: ReplacementCase, hedging: Hedging, seed: u64) -> Params {
     let effort = Effort::on(model.clone());
     let effort = Effort { rate: 1_000.0, messages: 1_000, warm_up: 1_000, ..effort };
     let mut params = effort.params(100, Mode::Release, hedging);
@@ -58,8 +58,9 @@ pub fn scenario(model: &Model, case: Case, hedging: Hedging, seed: u64) -> Param
     params.spares = 2;
     params.duration = FEED;
     params.config.deadline.window = WINDOW;
-    params.config.replace.enabled = matches!(case, Case::Watched | Case::Replaced);
-    if matches!(case, Case::Endured | Case::Replaced) {
+    params.config.replace.enabled =
+        matches!(case, ReplacementCase::Watched | ReplacementCase::Replaced);
+    if matches!(case, ReplacementCase::Endured | ReplacementCase::Replaced) {
         let proxy = NodeIndex(1 + (seed % 10) as u32);
         params.faults = vec![(SLOW_AT, Fault::Slow(proxy, FACTOR))];
     }
@@ -89,12 +90,12 @@ pub fn switched_at(run: &Run) -> Option<Duration> {
 
 /// What the runs of a seed came to, by case: the figures of a row.
 fn figures(model: &Model, hedging: Hedging, seed: u64) -> [Vec<Option<f64>>; 4] {
-    let runs = Case::ALL.map(|case| run(&scenario(model, case, hedging, seed)));
+    let runs = ReplacementCase::ALL.map(|case| run(&scenario(model, case, hedging, seed)));
     let switch = switched_at(&runs[3]);
     let from = switch.unwrap_or(SLOW_AT + SECOND);
-    let figures = |(case, run): (Case, &Run)| {
+    let figures = |(case, run): (ReplacementCase, &Run)| {
         let counts = run.roots[0].replacements;
-        let own = switch.filter(|_| case == Case::Replaced);
+        let own = switch.filter(|_| case == ReplacementCase::Replaced);
         vec![
             hold_us(run, SECOND, SECOND * 2),
             hold_us(run, SECOND * 3, SECOND * 4),
@@ -107,7 +108,7 @@ fn figures(model: &Model, hedging: Hedging, seed: u64) -> [Vec<Option<f64>>; 4] 
             Some(counts.rolled_back as f64),
         ]
     };
-    let mut runs = Case::ALL.into_iter().zip(&runs).map(figures);
+    let mut runs = ReplacementCase::ALL.into_iter().zip(&runs).map(figures);
     core::array::from_fn(|_| runs.next().expect("a run of each case"))
 }
 
@@ -144,7 +145,7 @@ pub fn table(model: &Model, first_seed: u64, seeds: u32, progress: &mut dyn FnMu
         let one = |seed| figures(model, Hedging(hedging), seed);
         let done = |finished| progress(&format!("H={hedging}, {finished} of {seeds} seeds"));
         let all = in_parallel(first_seed, seeds.into(), one, done);
-        for (at, case) in Case::ALL.into_iter().enumerate() {
+        for (at, case) in ReplacementCase::ALL.into_iter().enumerate() {
             let values = (0..figures_of.len()).flat_map(|column| {
                 let known: Vec<f64> = all.iter().filter_map(|seed| seed[at][column]).collect();
                 let (mean, half) = mean_and_half_width(&known);
@@ -162,7 +163,8 @@ mod tests {
 
     #[test]
     fn the_deadline_comes_down_again_and_the_switch_makes_nothing_late() {
-        let cases = [Case::Undisturbed, Case::Endured, Case::Replaced];
+        let cases =
+            [ReplacementCase::Undisturbed, ReplacementCase::Endured, ReplacementCase::Replaced];
         let model = Model::named("aws").expect("built in");
         let runs = cases.map(|case| run(&scenario(&model, case, Hedging::NONE, 1)));
         let [undisturbed, endured, replaced] = &runs;

@@ -16,7 +16,7 @@ use evenfall_host::clock::MonotonicClock;
 use evenfall_multicast_report::market::{Market, TradeOrders};
 use evenfall_multicast_service::Settings;
 use evenfall_multicast_service::runlog::{RunLogReader, RunLogRecord, file_name};
-use evenfall_multicast_service::settings::Node;
+use evenfall_multicast_service::settings::MulticastNode;
 use evenfall_port::{Options, Port};
 
 use super::collection::OrderCollection;
@@ -107,7 +107,7 @@ impl Exchange {
 
     /// What the process of a node needs to take part in the market; `None` for a node that does not
     /// trade.
-    pub fn describe_seat(&self, args: &Args, node: &Node) -> Option<String> {
+    pub fn describe_seat(&self, args: &Args, node: &MulticastNode) -> Option<String> {
         let seat = seat_of(args.receivers, &node.name)?;
         let (exchange, run) = (self.address, self.run);
         let conduct = args.trading.conduct_of(seat);

@@ -3,7 +3,7 @@
 #![allow(clippy::unnecessary_wraps, reason = "the signatures are those of the whole module")]
 
 use evenfall_multicast_service::Settings;
-use evenfall_multicast_service::settings::Node;
+use evenfall_multicast_service::settings::MulticastNode;
 use evenfall_runtime::service::Start;
 use serde_json::Value;
 
@@ -70,7 +70,7 @@ impl Exchange {
         Ok(None)
     }
 
-    pub fn describe_seat(&self, _: &Args, _: &Node) -> Option<String> {
+    pub fn describe_seat(&self, _: &Args, _: &MulticastNode) -> Option<String> {
         match *self {}
     }
 

@@ -12,7 +12,7 @@ use evenfall_files_machine::{DataConfig, Dataserver};
 use evenfall_host::disk_room::measure_room;
 use evenfall_host::interrupt;
 use evenfall_host::writes::{RoomReserve, Writes};
-use evenfall_runtime::http::{Limits, Routes, Server};
+use evenfall_runtime::http::{HttpServer, Limits, Routes};
 
 use super::flows::Counts;
 use super::logs::Logs;
@@ -139,7 +139,7 @@ pub fn run(options: &Options, started: impl FnOnce()) -> Result<(), ServiceError
     let _pages = files.pages().serve(options.http)?;
     let routes = Routes::default().streams(move |request, body| files.answer(request, body));
     let limits = Limits { header_bytes_max: BODY_BYTES, ..limits() };
-    let server = Server::bind_guarded(listen, limits, routes, options.guard());
+    let server = HttpServer::bind_guarded(listen, limits, routes, options.guard());
     let _server = server.map_err(failed(format!("listen on {listen}")))?;
     started();
     let mut joins = Joins::new(directory.clone());

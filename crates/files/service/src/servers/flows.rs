@@ -15,7 +15,7 @@ use evenfall_host::clock::MonotonicClock;
 use evenfall_host::interrupt;
 use evenfall_runtime::address::{HostPort, SourcePorts};
 use evenfall_runtime::http::streams::Answer;
-use evenfall_runtime::http::{self, AllowedHosts, Method, Routes, Server};
+use evenfall_runtime::http::{self, AllowedHosts, HttpServer, Method, Routes};
 use evenfall_runtime::http::{Upload, exchange_under};
 use serde_json::{Value, json};
 
@@ -182,7 +182,7 @@ pub fn run(options: &Options, started: impl FnOnce()) -> Result<(), ServiceError
     let routes = Routes::default()
         .streams(move |request, _| pages.answer(request).unwrap_or_else(|| answer.answer(request)));
     let listen = options.listen;
-    let server = Server::bind_guarded(listen, limits(), routes, options.guard());
+    let server = HttpServer::bind_guarded(listen, limits(), routes, options.guard());
     let failed = |error| ServiceError::Io(format!("listen on {listen}"), error);
     let _server = server.map_err(failed)?;
     started();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use evenfall_files_machine::nameserver::{Event, LOG};
 use evenfall_files_machine::{NameConfig, Nameserver};
 use evenfall_host::writes::Writes;
-use evenfall_runtime::http::{Limits, Routes, Server};
+use evenfall_runtime::http::{HttpServer, Limits, Routes};
 
 use super::owner::{self, Owner, WaitingRequests};
 use super::webhdfs_nameserver::NameserverRoutes;
@@ -69,7 +69,7 @@ pub fn run(options: &Options, started: impl FnOnce()) -> Result<(), ServiceError
     let names = Arc::new(NameserverRoutes::new(inbox, config.dead_after, options));
     let _pages = names.pages().serve(options.http)?;
     let routes = Routes::default().streams(move |request, body| names.answer(request, body));
-    let server = Server::bind_guarded(listen, limits(), routes, options.guard());
+    let server = HttpServer::bind_guarded(listen, limits(), routes, options.guard());
     let _server = server.map_err(failed(format!("listen on {listen}")))?;
     started();
     let take = |_: &Nameserver, waits: &mut WaitingRequests, event: Event| {

@@ -12,7 +12,7 @@ use evenfall_files_machine::dataserver::Dataserver;
 use evenfall_files_machine::namespace::InodeKind;
 use evenfall_files_machine::{FilesRefusal, Nameserver};
 use evenfall_runtime::http::streams::{Answer, Content};
-use evenfall_runtime::http::{Limits, Request, Routes, Server, StatusCode};
+use evenfall_runtime::http::{HttpServer, Limits, Request, Routes, StatusCode};
 use evenfall_runtime::telemetry::Metrics;
 use serde_json::{Map, Value};
 
@@ -95,7 +95,7 @@ impl StatePages {
     ///
     /// # Errors
     /// When the address cannot be had.
-    pub fn serve(&self, address: Option<SocketAddr>) -> Result<Option<Server>, ServiceError> {
+    pub fn serve(&self, address: Option<SocketAddr>) -> Result<Option<HttpServer>, ServiceError> {
         let Some(address) = address else { return Ok(None) };
         let pages = self.clone();
         let nothing = || Answer {
@@ -105,7 +105,7 @@ impl StatePages {
         };
         let routes = Routes::default()
             .streams(move |request, _| pages.answer(request).unwrap_or_else(nothing));
-        let server = Server::bind(address, Limits::default(), routes);
+        let server = HttpServer::bind(address, Limits::default(), routes);
         let failed = |error| ServiceError::Io(format!("listen on http = {address}"), error);
         server.map(Some).map_err(failed)
     }

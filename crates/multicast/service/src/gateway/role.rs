@@ -18,7 +18,7 @@ use super::requests::{RequestDesk, RerequestServer};
 use super::settings::{GatewayNode, GatewaySettings};
 use crate::roles::receiver::{self, Delivery, ReceiverSummary, note_duplicates};
 use crate::roles::{Ended, Part, Process, RoleError};
-use crate::settings::{Node, Settings};
+use crate::settings::{MulticastNode, Settings};
 
 /// Frames that wait in this process while the network takes no more: one release of 512 messages in
 /// plain datagrams, sixteen times.
@@ -74,7 +74,7 @@ pub struct GatewaySummary {
 }
 
 /// The address from which participants are served.
-fn source_address(node: &Node, gateway: &GatewayNode) -> SocketAddr {
+fn source_address(node: &MulticastNode, gateway: &GatewayNode) -> SocketAddr {
     let is_v4 = gateway.participants.iter().all(SocketAddr::is_ipv4);
     let ip: IpAddr = match (gateway.is_local(), is_v4) {
         (true, true) => Ipv4Addr::LOCALHOST.into(),
@@ -88,7 +88,11 @@ fn source_address(node: &Node, gateway: &GatewayNode) -> SocketAddr {
     SocketAddr::new(ip, 0)
 }
 
-fn open_port(node: &Node, gateway: &GatewayNode, keyed: bool) -> Result<Box<dyn Port>, RoleError> {
+fn open_port(
+    node: &MulticastNode,
+    gateway: &GatewayNode,
+    keyed: bool,
+) -> Result<Box<dyn Port>, RoleError> {
     let options = Options {
         keyed,
         // Nothing is received here.
@@ -258,7 +262,7 @@ struct GatewayStatus {
 /// [`RoleError`].
 pub fn run(
     settings: &Settings,
-    node: &Node,
+    node: &MulticastNode,
     gateway: &GatewayNode,
     table: &GatewaySettings,
 ) -> Result<GatewaySummary, RoleError> {
@@ -301,7 +305,7 @@ pub fn run(
 }
 
 fn say_participants(
-    node: &Node,
+    node: &MulticastNode,
     gateway: &GatewayNode,
     table: &GatewaySettings,
     server: Option<&RerequestServer>,

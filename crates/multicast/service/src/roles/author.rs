@@ -22,7 +22,7 @@ use evenfall_runtime::telemetry::Metrics;
 use serde::Serialize;
 
 use super::{Process, RoleError, random};
-use crate::settings::{Node, Settings};
+use crate::settings::{MulticastNode, Settings};
 
 /// Messages that are published before answers get their turn.
 const PUBLISH_BATCH: usize = 256;
@@ -100,7 +100,7 @@ struct PublisherRun<'a> {
 impl<'a> PublisherRun<'a> {
     fn start(
         settings: &'a Settings,
-        node: &Node,
+        node: &MulticastNode,
         owner: &'a mut dyn FnMut(Told),
     ) -> Result<Self, RoleError> {
         let process = Process::unlogged(settings, node)?;
@@ -376,7 +376,7 @@ impl<'a> PublisherRun<'a> {
 /// # Errors
 /// [`RoleError`].
 #[cfg(feature = "roles")]
-pub fn run(settings: &Settings, node: &Node) -> Result<PublisherSummary, RoleError> {
+pub fn run(settings: &Settings, node: &MulticastNode) -> Result<PublisherSummary, RoleError> {
     // The feed is opened first, so that nobody waits for a feed that is missing.
     let mut intake =
         evenfall_feed_service::intake::open(&settings.feed, &settings.run, &settings.io)?;
@@ -386,7 +386,7 @@ pub fn run(settings: &Settings, node: &Node) -> Result<PublisherSummary, RoleErr
 /// Runs an author on this intake.
 pub(crate) fn run_with(
     settings: &Settings,
-    node: &Node,
+    node: &MulticastNode,
     intake: &mut dyn Intake,
     owner: &mut dyn FnMut(Told),
 ) -> Result<PublisherSummary, RoleError> {

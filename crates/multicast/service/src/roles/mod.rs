@@ -38,7 +38,7 @@ pub use self::part::{Ended, Part, TreeMember};
 #[cfg(feature = "summary")]
 use crate::runinfo::RunInfoError;
 use crate::runlog::{self, LogThread, RUN_FILE, Role, RunLogHeader, RunLogRecord, RunLogWriter};
-use crate::settings::{Node, RoleName, Settings};
+use crate::settings::{MulticastNode, RoleName, Settings};
 
 /// Why a role ended early.
 #[derive(Debug, thiserror::Error)]
@@ -261,14 +261,14 @@ impl Process {
     ///
     /// # Errors
     /// [`RoleError`].
-    pub fn start(settings: &Settings, node: &Node) -> Result<Self, RoleError> {
+    pub fn start(settings: &Settings, node: &MulticastNode) -> Result<Self, RoleError> {
         let mut process = Self::unlogged(settings, node)?;
         process.begin_log(settings, node)?;
         Ok(process)
     }
 
     /// Starts the process of a node.
-    fn unlogged(settings: &Settings, node: &Node) -> Result<Self, RoleError> {
+    fn unlogged(settings: &Settings, node: &MulticastNode) -> Result<Self, RoleError> {
         let is_root = matches!(node.role, RoleName::Root | RoleName::Standby);
         // The votes of a root and the letters of an author name no stream. A root that votes, or
         // that takes letters, has one tree.
@@ -336,7 +336,7 @@ impl Process {
     }
 
     /// Begins the log of the role, if the settings ask for a log.
-    fn begin_log(&mut self, settings: &Settings, node: &Node) -> Result<(), RoleError> {
+    fn begin_log(&mut self, settings: &Settings, node: &MulticastNode) -> Result<(), RoleError> {
         if let Some(role) = logged(node.role).filter(|_| settings.run.log) {
             self.log = Some(self.open_log(settings, node, role)?);
             self.base.log_memory(&settings.run.dir)?;
@@ -401,7 +401,7 @@ impl Process {
         });
     }
 
-    fn say_where(&self, node: &Node) {
+    fn say_where(&self, node: &MulticastNode) {
         let http = self.base.telemetry.address().map(|http| format!(", HTTP on {http}"));
         let (address, http) = (self.base.port.local_addr(), http.unwrap_or_default());
         tracing::info!("{}: {} listening on {address}{http}", self.base.name, node.role);
@@ -410,7 +410,7 @@ impl Process {
     fn open_log(
         &self,
         settings: &Settings,
-        node: &Node,
+        node: &MulticastNode,
         role: Role,
     ) -> Result<RunLogWriter<LogThread>, RoleError> {
         let dir = &settings.run.dir;
@@ -534,7 +534,7 @@ fn tree_streams(settings: &Settings, role: RoleName) -> Option<RoleStreams> {
 }
 
 /// Whether more evenfall processes than cores share the host of this node.
-fn is_crowded(settings: &Settings, node: &Node) -> bool {
+fn is_crowded(settings: &Settings, node: &MulticastNode) -> bool {
     // Planted clocks are for processes of one machine, which may have an address for each process.
     let one_host = settings.run.clock == "same-host" || settings.clock.plant.is_some();
     let beside = settings.nodes.iter();
@@ -548,7 +548,7 @@ fn is_crowded(settings: &Settings, node: &Node) -> bool {
 /// When no node is the root.
 pub fn identity(
     settings: &Settings,
-    node: &Node,
+    node: &MulticastNode,
     stream: u32,
     started: SyncTime,
 ) -> Result<Identity, RoleError> {

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::part::{Ended, Part};
 use super::{Process, RoleError, identity};
-use crate::settings::{Node, Settings};
+use crate::settings::{MulticastNode, Settings};
 use evenfall_runtime::process::PortTaken;
 use evenfall_runtime::telemetry::Metrics;
 
@@ -60,7 +60,7 @@ fn metrics(name: &str, tree: u32, status: &RelayStatus, malformed: u64) -> Metri
 
 /// The state that follows from the proxy's events.
 struct Watch<'a> {
-    node: &'a Node,
+    node: &'a MulticastNode,
     root_timeout: Duration,
     /// When to leave, after the receivers below have finished.
     finished: Option<Timestamp>,
@@ -103,7 +103,7 @@ impl Part<Relay> for Watch<'_> {
 ///
 /// # Errors
 /// [`RoleError`].
-pub fn run(settings: &Settings, node: &Node) -> Result<ProxySummary, RoleError> {
+pub fn run(settings: &Settings, node: &MulticastNode) -> Result<ProxySummary, RoleError> {
     let mut process = Process::start(settings, node)?;
     let who = identity(settings, node, node.tree, process.base.started)?;
     let key = process.base.key.clone();

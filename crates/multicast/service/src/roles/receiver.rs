@@ -21,7 +21,7 @@ pub use super::tree_threads::ReceiverThread;
 use super::tree_threads::{SharedSink, StopThreads, TreeBoard, TreeStart};
 use super::{Process, RoleError, identity};
 use crate::runlog::RunLogRecord;
-use crate::settings::{Node, Settings};
+use crate::settings::{MulticastNode, Settings};
 use evenfall_runtime::telemetry::Metrics;
 
 /// How long a receiver stays after the end, so that its last report reaches the root.
@@ -106,7 +106,7 @@ pub struct Delivery<'s, S> {
 
 impl<'s, S: Sink> Delivery<'s, S> {
     /// A delivery that has released no message.
-    pub fn new(sink: &'s mut S, settings: &Settings, node: &Node, clock: Clock) -> Self {
+    pub fn new(sink: &'s mut S, settings: &Settings, node: &MulticastNode, clock: Clock) -> Self {
         let trees = settings.course.trees as usize;
         Self {
             sink,
@@ -372,7 +372,7 @@ fn put_thread(m: &mut Metrics, thread: &ReceiverThread) {
 /// [`RoleError`].
 pub fn run<S: Sink + Send>(
     settings: &Settings,
-    node: &Node,
+    node: &MulticastNode,
     sink: &mut S,
 ) -> Result<ReceiverSummary, RoleError> {
     // One instance of the role serves the sinks of all programs.
@@ -381,7 +381,7 @@ pub fn run<S: Sink + Send>(
 
 fn run_with(
     settings: &Settings,
-    node: &Node,
+    node: &MulticastNode,
     sink: &Mutex<&mut (dyn Sink + Send)>,
 ) -> Result<ReceiverSummary, RoleError> {
     let mut process = Process::start(settings, node)?;
@@ -424,7 +424,7 @@ fn run_with(
 /// The machines of a node that receives, one a tree.
 pub(crate) fn start_machines(
     settings: &Settings,
-    node: &Node,
+    node: &MulticastNode,
     process: &Process,
 ) -> Result<Vec<Receiver>, RoleError> {
     let begin = node.begin()?;
@@ -447,7 +447,7 @@ pub(crate) fn start_machines(
 
 /// The summary of a node that received. Says on standard error how the node ended.
 pub(crate) fn summarise(
-    node: &Node,
+    node: &MulticastNode,
     process: &Process,
     hash: &ContentHash,
     trees: Vec<ReceiverStatus>,

@@ -27,7 +27,7 @@ use super::part::TreeMember;
 use super::receiver::{Delivery, Sink};
 use super::{Process, RoleError, file_error};
 use crate::runlog::RunLogRecord;
-use crate::settings::{Node, Settings};
+use crate::settings::{MulticastNode, Settings};
 
 /// Records of a tree that wait for the thread of the role before they wake it. The thread wakes
 /// up by itself ten times a second, and a record has 80 bytes in memory.
@@ -318,7 +318,7 @@ impl TreeThread<'_, '_, '_> {
 /// What all threads of a receiver begin with.
 pub(super) struct TreeStart<'a, 's> {
     pub(super) settings: &'a Settings,
-    pub(super) node: &'a Node,
+    pub(super) node: &'a MulticastNode,
     pub(super) board: &'a TreeBoard,
     pub(super) sink: &'a Mutex<&'s mut (dyn Sink + Send)>,
     pub(super) clock: Clock,

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use evenfall_clock_service::mesh::MeshMember;
 use evenfall_runtime::settings::SettingsMistake;
 
-use super::{Node, RoleName, Settings};
+use super::{MulticastNode, RoleName, Settings};
 
 /// Whether other nodes can find a node at the address that its settings give.
 pub(super) fn is_known(address: &SocketAddr) -> bool {
@@ -20,8 +20,8 @@ impl Settings {
     /// The nodes that can measure each other's clocks: all roles of the multicast, the root first.
     /// Authors stamp nothing, and are left out. The place of a node in a mesh is its index in this
     /// list.
-    pub fn timed(&self) -> Vec<&Node> {
-        let mut nodes: Vec<&Node> =
+    pub fn timed(&self) -> Vec<&MulticastNode> {
+        let mut nodes: Vec<&MulticastNode> =
             self.nodes.iter().filter(|node| keeps_time(node.role)).collect();
         nodes.sort_by_key(|node| node.role != RoleName::Root);
         nodes
@@ -45,7 +45,7 @@ impl Settings {
 
     /// The place of a node among the nodes that measure each other's clocks; `None` when each node
     /// uses the clock of its own host.
-    pub fn member(&self, node: &Node) -> Option<MeshMember> {
+    pub fn member(&self, node: &MulticastNode) -> Option<MeshMember> {
         let nodes = self.timed();
         let place = nodes.iter().position(|other| other.id == node.id)? as u32;
         let addresses = nodes.iter().map(|node| node.address).collect();

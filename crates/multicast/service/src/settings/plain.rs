@@ -6,7 +6,7 @@ use evenfall_core::{EndKeys, MasterKey, NodeId, NodeKey, SharedKey};
 use evenfall_multicast_machine::Config;
 use evenfall_runtime::settings::{Run, SettingsError};
 
-use super::{Node, RoleName, RunOptions, Settings, TrustSettings};
+use super::{MulticastNode, RoleName, RunOptions, Settings, TrustSettings};
 
 /// A receiver in a program, by plain values.
 #[derive(Clone, Debug)]
@@ -146,7 +146,7 @@ impl PublisherSettings {
             let role = if place == 0 { RoleName::Root } else { RoleName::Standby };
             node(format!("root-{place}"), NodeId(self.id.0 ^ (place + 1)), role, *address)
         };
-        let mut nodes: Vec<Node> = (0..).zip(&self.roots).map(root).collect();
+        let mut nodes: Vec<MulticastNode> = (0..).zip(&self.roots).map(root).collect();
         nodes.push(node(Self::NAME.into(), self.id, RoleName::Author, self.address));
         // The receivers stand in the settings of the roots.
         let mut multicast = Config::default();
@@ -156,8 +156,8 @@ impl PublisherSettings {
     }
 }
 
-fn node(name: String, id: NodeId, role: RoleName, address: SocketAddr) -> Node {
-    Node { name, id, role, address, http: None, tree: 0, record: None, from: None }
+fn node(name: String, id: NodeId, role: RoleName, address: SocketAddr) -> MulticastNode {
+    MulticastNode { name, id, role, address, http: None, tree: 0, record: None, from: None }
 }
 
 /// The key of the node, which must be of this node.
@@ -177,7 +177,7 @@ fn checked(
     key: &Option<SharedKey>,
     node_keys: Option<EndKeys>,
     multicast: Config,
-    nodes: Vec<Node>,
+    nodes: Vec<MulticastNode>,
     trust: &TrustSettings,
 ) -> Result<Settings, SettingsError> {
     // Each program of the run knows the addresses of the root and of itself. To measure clocks, a

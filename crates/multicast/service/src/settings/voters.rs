@@ -3,7 +3,7 @@
 use evenfall_runtime::settings::SettingsMistake;
 
 use super::mesh::is_known;
-use super::{Node, RoleName, Settings};
+use super::{MulticastNode, RoleName, Settings};
 
 /// Standbys that a run can have. With two standbys one root may die, with four standbys two may.
 /// Another root more would add a vote to wait for, and no root that may die.
@@ -11,7 +11,7 @@ const STANDBYS: [usize; 2] = [2, 4];
 
 impl Settings {
     /// The roots that vote, in the order in which they lead. A run without standbys has none.
-    pub fn voters(&self) -> Vec<&Node> {
+    pub fn voters(&self) -> Vec<&MulticastNode> {
         if self.count(RoleName::Standby) == 0 {
             return Vec::new();
         }
@@ -21,7 +21,7 @@ impl Settings {
 
     /// The roots to which authors publish: the root, and its standbys in the order in which they
     /// lead.
-    pub fn publishing(&self) -> Vec<&Node> {
+    pub fn publishing(&self) -> Vec<&MulticastNode> {
         let of = |role| self.nodes.iter().filter(move |node| node.role == role);
         of(RoleName::Root).chain(of(RoleName::Standby)).collect()
     }

@@ -8,7 +8,7 @@ use evenfall_core::NodeId;
 use evenfall_host::ports;
 use evenfall_multicast_service::Settings;
 use evenfall_multicast_service::roles::receiver::{NoSink, ReceiverSummary, run};
-use evenfall_multicast_service::settings::{Node, RoleName};
+use evenfall_multicast_service::settings::{MulticastNode, RoleName};
 
 /// Addresses of loopback whose ports are free.
 pub fn free_addresses<const N: usize>() -> [SocketAddr; N] {
@@ -23,7 +23,7 @@ pub fn settings(receivers: u32, trees: u32) -> Settings {
     settings.run.clock = "same-host".into();
     settings.course.warm_up = Duration::from_millis(100);
     settings.course.finish_timeout = Duration::from_secs(60);
-    let node = |name: String, id, role, address| Node {
+    let node = |name: String, id, role, address| MulticastNode {
         name,
         id: NodeId(id),
         role,

@@ -164,7 +164,7 @@ fn in_etcd(_: &str, _: &str) -> Opened {
 
 #[cfg(feature = "keys")]
 fn in_keys(endpoints: &str, name: &str) -> Opened {
-    let keys = super::ordered::Ordered::connect(endpoints)?;
+    let keys = super::ordered::OrderedNames::connect(endpoints)?;
     // A key that begins with a slash would need the paths above it.
     Ok((Arc::new(keys), format!("evenfall/{name}/")))
 }

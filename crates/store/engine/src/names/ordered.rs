@@ -23,7 +23,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 const PAGE_KEYS: usize = 500;
 
 /// A client of the replicas.
-pub struct Ordered {
+pub struct OrderedNames {
     replicas: Vec<SocketAddr>,
     /// Reads have a client of their own, so that they do not hold up the renewals of the lease.
     reads: Mutex<KeysClient>,
@@ -38,7 +38,7 @@ struct Held {
     keys: Vec<String>,
 }
 
-impl Ordered {
+impl OrderedNames {
     /// A client of the replicas at `host:port`, several separated by commas. A connection is made
     /// when it is needed.
     ///
@@ -64,7 +64,7 @@ impl Ordered {
     }
 }
 
-impl Drop for Ordered {
+impl Drop for OrderedNames {
     fn drop(&mut self) {
         let mut held = lock(&self.held);
         if held.lease != 0 {
@@ -109,7 +109,7 @@ impl Held {
     }
 }
 
-impl NameService for Ordered {
+impl NameService for OrderedNames {
     fn get(&self, key: &str) -> Result<Option<name_service::Found>, NamesError> {
         lock(&self.reads).get(key).map(|found| found.map(found_at)).map_err(said)
     }

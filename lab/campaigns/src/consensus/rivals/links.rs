@@ -37,7 +37,7 @@ const OWED_MAX: u32 = 64;
 
 /// The links of one replica to all others.
 #[derive(Debug)]
-pub struct Links {
+pub struct RivalLinks {
     me: u32,
     addresses: Vec<SocketAddr>,
     datagram_bytes: usize,
@@ -67,7 +67,7 @@ struct Peer {
     owed_at: Option<Timestamp>,
 }
 
-impl Links {
+impl RivalLinks {
     /// The links of replica `me` to the replicas at these addresses.
     pub fn new(
         me: u32,

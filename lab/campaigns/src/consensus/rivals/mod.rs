@@ -39,7 +39,7 @@ use evenfall_core::{Arrival, Clock, ClockReading, Machine, Malformed, Timestamp,
 
 use epaxos::Epaxos;
 use leader::{Leader, Reads};
-use links::Links;
+use links::RivalLinks;
 use nezha::Nezha;
 use wire::{Batch, Field};
 
@@ -154,7 +154,7 @@ pub struct RivalContext {
     pub now: Timestamp,
     /// The synchronised clock.
     pub clock: Clock,
-    links: Links,
+    links: RivalLinks,
     told: VecDeque<RivalEvent>,
     /// Number of batches that were executed.
     executed: u64,
@@ -288,7 +288,8 @@ impl Replica {
     /// product has the machine of Canopus.
     pub fn new(protocol: Protocol, config: Config, me: u32) -> Option<Self> {
         let count = config.addresses.len() as u32;
-        let links = Links::new(me, config.addresses.clone(), config.datagram_bytes, config.retry);
+        let links =
+            RivalLinks::new(me, config.addresses.clone(), config.datagram_bytes, config.retry);
         let clock = Clock::default();
         let (now, told) = (Timestamp::ZERO, VecDeque::new());
         let out = RivalContext { me, now, clock, links, told, executed: 0 };

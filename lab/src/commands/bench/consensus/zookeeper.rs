@@ -26,7 +26,7 @@ const REPLY_BYTES: usize = 16;
 
 /// The operation that is measured.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub enum ZooKeeperOperation {
     /// `setData`.
     Set,
     /// `getData`.
@@ -45,8 +45,8 @@ pub struct Args {
     #[arg(long, value_name = "NAME", conflicts_with_all = ["servers", "pids"])]
     rival: Option<Protocol>,
     /// The operation.
-    #[arg(long, value_enum, default_value_t = Operation::Set)]
-    operation: Operation,
+    #[arg(long, value_enum, default_value_t = ZooKeeperOperation::Set)]
+    operation: ZooKeeperOperation,
     /// Sessions with each server.
     #[arg(long, default_value_t = 1)]
     sessions: usize,
@@ -169,8 +169,10 @@ fn requests(args: &Args, seed: u64) -> Encode {
             let path = path(prng.below(keys));
             let message = JuteMessage::default().int(xid);
             let message = match operation {
-                Operation::Set => message.int(op::SET_DATA).text(&path).buffer(&value).int(-1),
-                Operation::Get => message.int(op::GET_DATA).text(&path).bool(false),
+                ZooKeeperOperation::Set => {
+                    message.int(op::SET_DATA).text(&path).buffer(&value).int(-1)
+                }
+                ZooKeeperOperation::Get => message.int(op::GET_DATA).text(&path).bool(false),
             };
             out.extend_from_slice(&message.finish());
         }

@@ -3,7 +3,7 @@
 use evenfall_multicast_machine::config::MembershipConfig;
 use evenfall_multicast_machine::{Guest, GuestList, Role};
 
-use crate::settings::{Node, RoleName, Settings};
+use crate::settings::{MulticastNode, RoleName, Settings};
 use evenfall_multicast_sessions::ReplicatedRoot;
 
 /// Names that are printed for each role.
@@ -23,7 +23,7 @@ pub(super) fn expected(settings: &Settings, stream: u32) -> MembershipConfig {
     expected
 }
 
-fn is_proxy_of(node: &Node, stream: u32) -> bool {
+fn is_proxy_of(node: &MulticastNode, stream: u32) -> bool {
     node.role == RoleName::Proxy && node.tree == stream
 }
 
@@ -38,7 +38,7 @@ pub(super) fn guests(
     is_keyed: bool,
     has_node_keys: bool,
 ) -> GuestList {
-    let guest = |node: &Node| {
+    let guest = |node: &MulticastNode| {
         let role = match node.role {
             RoleName::Receiver | RoleName::Gateway => Some(Role::Receiver),
             RoleName::Recorder => Some(Role::Recorder),

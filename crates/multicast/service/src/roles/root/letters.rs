@@ -13,11 +13,11 @@ use evenfall_multicast_machine::Draft;
 use evenfall_multicast_sessions::{ProducerIngress, ProducerList, SessionChange};
 
 use super::{RoleError, Run};
-use crate::settings::{Node, RoleName, Settings};
+use crate::settings::{MulticastNode, RoleName, Settings};
 use evenfall_multicast_sessions::ReplicatedRoot;
 
 /// The authors of the run.
-pub(super) fn authors(settings: &Settings) -> Vec<&Node> {
+pub(super) fn authors(settings: &Settings) -> Vec<&MulticastNode> {
     settings.nodes.iter().filter(|node| node.role == RoleName::Author).collect()
 }
 
@@ -31,7 +31,7 @@ pub(super) fn open_ingress(
     life: u64,
 ) -> ProducerIngress {
     let anywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-    let address = |node: &Node| if master.is_some() { anywhere } else { node.address };
+    let address = |node: &MulticastNode| if master.is_some() { anywhere } else { node.address };
     let named = authors(settings).into_iter().map(|node| (node.line(), address(node))).collect();
     let permitted = match key.is_some() && master.is_none() {
         true => ProducerList::default(),
@@ -45,8 +45,8 @@ pub(super) fn open_ingress(
 }
 
 /// Says which authors every process of their host can pass for.
-pub(super) fn warn_of_open_ports(settings: &Settings, root: &Node, is_keyed: bool) {
-    let is_open = |node: &&&Node| node.address.port() == 0;
+pub(super) fn warn_of_open_ports(settings: &Settings, root: &MulticastNode, is_keyed: bool) {
+    let is_open = |node: &&&MulticastNode| node.address.port() == 0;
     for author in authors(settings).iter().filter(is_open).filter(|_| !is_keyed) {
         tracing::warn!(
             "{}: the settings give {} no port, and the run has no key: every process of {} can \

@@ -12,7 +12,7 @@ use evenfall_multicast_machine::{
 use serde::Serialize;
 
 use crate::runinfo::RunEvent;
-use crate::settings::{Node, RoleName, Settings};
+use crate::settings::{MulticastNode, RoleName, Settings};
 
 /// The span of the recent figures.
 const RECENT: Duration = Duration::from_secs(10);
@@ -164,7 +164,7 @@ impl NodeLine {
         }
     }
 
-    fn absent(node: &Node) -> Self {
+    fn absent(node: &MulticastNode) -> Self {
         Self {
             id: node.id,
             name: node.name.clone(),
@@ -216,7 +216,7 @@ pub(super) struct LivePage {
 /// What the root knows of the run beside its machine.
 pub(super) struct Moment<'a> {
     pub(super) settings: &'a Settings,
-    pub(super) node: &'a Node,
+    pub(super) node: &'a MulticastNode,
     pub(super) leads: bool,
     pub(super) phase: Phase,
     pub(super) events: &'a [RunEvent],
@@ -268,7 +268,7 @@ fn lines(members: &[MemberStatus], settings: &Settings, stream: u32) -> Vec<Node
         RoleName::Receiver | RoleName::Recorder => true,
         _ => false,
     });
-    let has_joined = |node: &&Node| members.iter().any(|member| member.id == node.id);
+    let has_joined = |node: &&MulticastNode| members.iter().any(|member| member.id == node.id);
     lines.extend(absent.filter(|node| !has_joined(node)).map(NodeLine::absent));
     lines
 }

@@ -28,7 +28,7 @@ use self::lead::VoterDecisions;
 use self::live_page::{ClockPage, LivePage, MEMBERS_FAST_MAX, Moment, Phase};
 use self::run_ledger::RunLedger;
 use super::{Process, RoleError, random};
-use crate::settings::{Node, Settings};
+use crate::settings::{MulticastNode, Settings};
 use evenfall_feed_service::IntakeError;
 use evenfall_feed_service::intake::{FeedStatus, Intake, Next};
 use evenfall_multicast_sessions::{ReplicatedRoot, ReplicatedRootEvent, VoterConfig};
@@ -81,7 +81,7 @@ pub struct RootSummary {
 /// The run under way.
 struct Run<'a> {
     settings: &'a Settings,
-    node: &'a Node,
+    node: &'a MulticastNode,
     intake: &'a mut dyn Intake,
     process: Process,
     roots: Vec<ReplicatedRoot>,
@@ -118,7 +118,7 @@ fn new_run() -> Result<RunId, RoleError> {
 impl<'a> Run<'a> {
     fn start(
         settings: &'a Settings,
-        node: &'a Node,
+        node: &'a MulticastNode,
         intake: &'a mut dyn Intake,
     ) -> Result<Self, RoleError> {
         // A root that receivers would refuse must not listen.
@@ -581,7 +581,7 @@ fn publish_by(
 /// [`RoleError`]. A damaged feed is reported as an error after all readable messages were sent and
 /// received.
 #[cfg(feature = "roles")]
-pub fn run(settings: &Settings, node: &Node) -> Result<RootSummary, RoleError> {
+pub fn run(settings: &Settings, node: &MulticastNode) -> Result<RootSummary, RoleError> {
     if let Some(mut by_letter) = by_letter::ByLetter::of(settings) {
         return run_with(settings, node, &mut by_letter);
     }
@@ -594,7 +594,7 @@ pub fn run(settings: &Settings, node: &Node) -> Result<RootSummary, RoleError> {
 /// Runs the root on this intake.
 pub(crate) fn run_with(
     settings: &Settings,
-    node: &Node,
+    node: &MulticastNode,
     intake: &mut dyn Intake,
 ) -> Result<RootSummary, RoleError> {
     let mut run = Run::start(settings, node, intake)?;
