@@ -21,9 +21,7 @@ use crate::outbox::Outbox;
 use crate::parts::{Assembly, AssignedPlace};
 use crate::seal::{RunKey, Seal, SharedKey};
 use crate::window::{Answer, Gaps, Seen, Window};
-use crate::wire::{
-    self, Datagram, DatagramKind, EPOCH_OFFSET, NUMBER_MAX, OriginHeader, SENDER_OFFSET,
-};
+use crate::wire::{self, Datagram, DatagramKind, EPOCH_OFFSET, NUMBER_MAX, OriginHeader};
 
 mod locate;
 mod roots;
@@ -234,7 +232,7 @@ impl Uplink {
         if datagram.fixed.class == TrafficClass::Control {
             if self.last_control.len() >= SENDERS_MAX && !self.last_control.contains_key(&from) {
                 let what = "more senders than a node remembers";
-                return Err(Malformed { what, offset: SENDER_OFFSET });
+                return Err(Malformed { what, offset: wire::SENDER_OFFSET });
             }
             let OriginHeader { epoch, sequence, .. } = datagram.fixed;
             let next = self.last_control.entry(from).or_default();
@@ -255,19 +253,14 @@ impl Uplink {
     }
 
     fn authenticate(&self, datagram: &Datagram, from: SocketAddr) -> Result<(), Malformed> {
+        use DatagramKind::{Assign, Challenge, Evict, Probe};
         let fixed = &datagram.fixed;
         if fixed.stream != self.out.stream {
             return Err(Malformed { what: "another stream", offset: wire::STREAM_OFFSET });
         }
         self.out.seal.verify(datagram)?;
         let run = (fixed.epoch, fixed.run_id);
-        if matches!(
-            fixed.kind,
-            DatagramKind::Assign
-                | DatagramKind::Evict
-                | DatagramKind::Probe
-                | DatagramKind::Challenge
-        ) {
+        if matches!(fixed.kind, Assign | Evict | Probe | Challenge) {
             return self.authenticate_order(datagram.hop.from, from, run);
         }
         // A successor goes on with the run in a later epoch.
@@ -278,7 +271,7 @@ impl Uplink {
             Ok(())
         } else {
             let what = "sender has no business with this node";
-            Err(Malformed { what, offset: SENDER_OFFSET })
+            Err(Malformed { what, offset: wire::SENDER_OFFSET })
         }
     }
 
@@ -735,8 +728,7 @@ impl Uplink {
 
     /// Reads the parent, the edge from it, and the word of the window that has the next frame.
     pub(crate) fn prefetch_far(&self) -> u64 {
-        let parent =
-            self.place.as_ref().and_then(TreePosition::parent).map_or(0, |parent| parent.id.0);
+        let parent = self.place.as_ref().and_then(TreePosition::parent).map_or(0, |up| up.id.0);
         let window = self.window.as_ref().map_or(0, Window::prefetch);
         u64::from(parent) ^ window ^ self.edges.prefetch()
     }

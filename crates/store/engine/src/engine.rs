@@ -755,28 +755,23 @@ impl StoreEngine {
 
     /// Hands segments to the disk thread, and the file if an append waits for it. Returns the
     /// commit that will include them.
-    pub(super) fn queue(
-        &self,
-        file: &StoreFile,
-        mut sealed: Vec<SealedSegment>,
-        is_waiting: bool,
-    ) -> u64 {
-        let begins_to_lag = !is_waiting && !file.is_lagging.swap(true, Relaxed);
+    pub(super) fn queue(&self, file: &StoreFile, sealed: Vec<SealedSegment>, waits: bool) -> u64 {
+        let begins_to_lag = !waits && !file.is_lagging.swap(true, Relaxed);
         if begins_to_lag {
             lock(&self.queue).lagging.insert(file.id);
         }
-        if sealed.is_empty() && !is_waiting {
+        if sealed.is_empty() && !waits {
             return 0;
         }
         let bytes = (sealed.len() * SEGMENT_BYTES) as u64;
         self.memory_bytes.fetch_add(bytes, Relaxed);
         let mut queue = lock(&self.queue);
         let mut ticket = 0;
-        if is_waiting {
+        if waits {
             queue.waiting.insert(file.id);
             ticket = queue.ticket + 1;
         }
-        queue.sealed.append(&mut sealed);
+        queue.sealed.extend(sealed);
         let was_idle = std::mem::replace(&mut queue.has_work, true);
         drop(queue);
         if !was_idle {

@@ -602,24 +602,18 @@ impl Scene {
     }
 
     /// Wraps a machine that is started at a true time, which is `now` on its own clock.
-    pub(super) fn dress(
-        &self,
-        node: CampaignNode,
-        number: u32,
-        at: SimTime,
-        now: Timestamp,
-    ) -> Subject {
+    pub(super) fn dress(&self, raw: CampaignNode, id: u32, at: SimTime, now: Timestamp) -> Subject {
         let tamper = self.tampers().then(|| {
-            let seed = self.plan.seed ^ u64::from(number) << 48;
+            let seed = self.plan.seed ^ u64::from(id) << 48;
             Tamper::new(seed, 0.02, now + bounds().window.end().since(at))
         });
         let attack = self.master_key().filter(|_| self.old_keys).map(|master| {
-            let seed = self.plan.seed ^ u64::from(number) << 48;
+            let seed = self.plan.seed ^ u64::from(id) << 48;
             OldKeyAttack::new(seed, master, 0.05, now + self.calm.since(at))
         });
         let altered = self.mutant.is_some() || tamper.is_some() || attack.is_some();
         let mutation = || Mutation::new(self.mutant, tamper).with_attack(attack);
-        Subject::new(node, altered.then(mutation))
+        Subject::new(raw, altered.then(mutation))
     }
 
     /// The master key, where nodes have keys of their own.
