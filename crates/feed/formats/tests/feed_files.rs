@@ -279,10 +279,23 @@ fn the_fields_itch_files_are_read() {
         assert_eq!(reading.messages.len(), 56);
         assert!(reading.error.unwrap().contains("another day begins here"));
     }
-    for name in ["a17-large-order-numbers_20191230.itch50", "a18-hours_20191230.itch50"] {
-        let Some(file) = field(name) else { continue };
+    if let Some(file) = field("a17-large-order-numbers_20191230.itch50") {
         let reading = read(file);
-        assert!(!reading.messages.is_empty() && reading.error.is_none(), "{name}");
+        assert_eq!((reading.messages.len(), &reading.error), (9, &None));
+        let events = reading.events();
+        let orders: Vec<u64> = events.iter().filter_map(|event| event.order_reference).collect();
+        // No order is taken for its neighbour: they differ in the last of 61 bits.
+        let entered: Vec<u64> = (1..=5).map(|order| (1 << 60) + order).collect();
+        assert_eq!(orders, [&entered[..], &[(1 << 60) + 4, (1 << 60) + 5]].concat());
+    }
+    if let Some(file) = field("a18-hours_20191230.itch50") {
+        let reading = read(file);
+        assert_eq!((reading.messages.len(), &reading.error), (8, &None));
+        let events = reading.events();
+        let entered = events.iter().filter(|event| event.kind == Some("A"));
+        let hours: Vec<u64> =
+            entered.filter_map(|event| event.event_ns).map(|ns| ns / 3_600_000_000_000).collect();
+        assert_eq!(hours, [5, 9, 10, 11, 12, 15], "hours of the venue's clock");
     }
 }
 
