@@ -29,6 +29,30 @@
 //! | `report` | the figures of a run, and its fairness log as rows |
 //! | `plan` | a multicast tree from a matrix of delays |
 //! | `query` | SQL by the program `evenfall-query` |
+//!
+//! # Another class
+//!
+//! A class or a function of the package is in six places, and tests compare them. `plan.rs` is a
+//! whole one to copy, with arguments, a class, errors and a wait.
+//!
+//! 1. `NAME.rs`: the function and the class, over the crate that has the capability. `plan.rs`
+//!    shows the three rules: `run_beside` does work of any length on a thread of its own and hears
+//!    Ctrl-C; `wrong_argument` is the exception of a mistake, and `errors.rs` has a function for
+//!    each error type of the faces; a class is `frozen` and `Send + Sync`, because Python may call
+//!    it from any thread. Rows leave as [`Rows`](rows::Rows) of a [`RowSource`](rows::RowSource),
+//!    as `report.rs` does it, never as lists of objects.
+//! 2. Here: `mod NAME;`, a line of the table above, and the class and the function in the module
+//!    below.
+//! 3. `evenfall/_evenfall.pyi`: the signature with its types and a sentence, which editors show.
+//!    `tests/module.rs` counts the stubs.
+//! 4. `evenfall/__init__.py`: the name, in the import and in `__all__`.
+//! 5. `docs/python.md`: what the class is for. `tests/test_docs.py` runs the page, and asks mypy
+//!    whether the stubs are true.
+//! 6. `tests/test_NAME.py`: a `Case` of `tests/workplace.py` has a directory, and `program` runs
+//!    the command line, whose answer is the right value where both answer one question.
+//!
+//! A crate that the package did not use before goes into `Cargo.toml` here and into the row
+//! `evenfall-python` of ARCHITECTURE.md.
 
 mod bars;
 mod capsule;

@@ -23,6 +23,25 @@
 //!
 //! The product has one implementation, [`Canopus`]. Owners hold a `Box<dyn Consensus>`, and a
 //! caller that wants another protocol hands it in where the owner is made.
+//!
+//! # Another protocol
+//!
+//! 1. The machine, its faults and its checks: "Another protocol" in `crates/sim/src/campaign.rs`.
+//!    The campaign needs this trait only for checks that it shares with Canopus.
+//! 2. [`Consensus`] for the machine, in the file of the machine. [`node`](Consensus::node),
+//!    [`propose`](Consensus::propose), [`read_index`](Consensus::read_index) and
+//!    [`status`](Consensus::status) are all of it; the other calls have defaults. Each committed
+//!    step is a [`VnodeState`](crate::VnodeState) of the root, with the requests in order.
+//!    `ListReader` in `crates/multicast/sessions/src/replicated_root/tests.rs` is a whole
+//!    implementation of fifty lines, under roots.
+//! 3. Over sockets, with a log on a disk: `Replica::open_with` in
+//!    `crates/consensus/replica/src/replica.rs` takes a function that makes the machine out of a
+//!    [`ConsensusStart`], which has the addresses, the settings and what the log holds. A root
+//!    takes such a function by `ReplicatedRoot::with_consensus`. Nothing else of either changes.
+//! 4. Beside Canopus in benches: a variant of `Ordered` in
+//!    `lab/campaigns/src/consensus/ordered.rs`, and its name in `Protocol` of `rivals/mod.rs`
+//!    there. The compiler names every `match`. `evenfall-lab bench zookeeper --rival NAME` then
+//!    runs keys over the protocol.
 
 use bytes::Bytes;
 use evenfall_core::{Machine, NodeId, Timestamp};

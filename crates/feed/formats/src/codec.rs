@@ -8,12 +8,15 @@
 //! # Another format
 //!
 //! Two files change for a format of captures. Recorder, subscriber, export and fuzz targets go over
-//! [`CODECS`], so nothing changes there. A format that has files of its own ([`Codec::open`]) is
+//! [`CODECS`], so nothing changes there. A format with columns of its own has a paragraph under
+//! "Other formats" in `docs/query.md`. A format that has files of its own ([`Codec::open`]) is
 //! also named to people, in `error.rs` of this crate, `feed/service/src/settings.rs`, the help of
 //! `demo` and of `store append`, `docs/configuration.md` and README.md.
 //!
 //! 1. `codec/NAME.rs`: a [`Codec`], as in the example below. To begin from a codec of the crate,
-//!    copy `codec/mdp3.rs`, whose packets hold several SBE messages.
+//!    copy `codec/mach.rs`, a whole one in one file, with columns, names of securities, quotes,
+//!    trades and tests. `codec/mdp3.rs` and `codec/mdp3/entries.rs` read SBE messages: blocks
+//!    and groups of entries, whose fields have other places in each template.
 //! 2. This file: `mod NAME;`, a tag with the next free number, and an entry in [`CODECS`].
 //!    Recordings keep tags, so a tag never changes its meaning.
 //!
