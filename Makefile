@@ -88,7 +88,7 @@ build:
 	$(CARGO) test --workspace --all-features --no-run --quiet
 
 unit:
-	RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --workspace --all-features --no-fail-fast
+	CARGO="$(CARGO)" RUST_TEST_THREADS=$(TEST_THREADS) ./scripts/tests.sh
 
 # The two halves of `make unit`, for `make test`: campaigns compute for six minutes without a deadline, and the rest
 # waits in between. The same packages with the same features, so that neither half builds anything again.
@@ -97,7 +97,7 @@ campaigns:
 	$(CARGO) test --workspace --all-features --test campaigns -- --exact $(LONGEST)
 
 rest:
-	RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --workspace --all-features --no-fail-fast -- $(addprefix --skip ,$(LONGEST))
+	CARGO="$(CARGO)" RUST_TEST_THREADS=$(TEST_THREADS) ./scripts/tests.sh $(addprefix --skip ,$(LONGEST))
 
 # The Python package, as `make build` has built it, with the readers that `make deps` installs.
 python:
