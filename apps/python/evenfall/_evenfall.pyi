@@ -504,8 +504,8 @@ def plan(
 
     `hedging` is the number of extra copies, `percentile` (50 to 99.9) the percentile of a path by
     which trees are compared, and `method` one of minmax, greedy, lemondrop, "lemondrop 30", weighted,
-    p90, p50, rand, "worst p90" or a sum such as "max(p90, mean + 2 * stddev)". `root` is a host;
-    without it the planner chooses, from `roots` random ones where the method is a sum. The same
+    p90, p50 or another statistic of an edge, rand, or "worst p90". `root` is a host; without it the
+    planner chooses, from `roots` random ones where the method is one of the statistics. The same
     seed gives the same tree. `correct_clocks` takes the offsets of the hosts' clocks out first."""
 
 def open(place: _Path) -> Store:

@@ -44,8 +44,8 @@ pub struct Args {
     /// The percentile of a path by which trees are compared, 50 to 99.9.
     #[arg(long, default_value_t = 90.0)]
     percentile: f64,
-    /// The planner: minmax, greedy, lemondrop, "lemondrop 30" (30 starts), weighted, p90, p50,
-    /// rand, "worst p90", or a sum such as "max(p90, mean + 2 * stddev)".
+    /// The planner: minmax, greedy, lemondrop, "lemondrop 30" (30 starts), weighted, p90, p50
+    /// or another statistic (p25, p75, p99, mean, stddev, loss), "worst p90", or rand.
     #[arg(long, alias = "strategy", default_value = "minmax")]
     method: String,
     /// Seed of the search. The same seed gives the same tree on any machine.

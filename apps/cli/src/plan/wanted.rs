@@ -69,8 +69,8 @@ pub struct WantedTree {
     /// option, twice the fan-out.
     #[arg(long)]
     pub candidates: Option<usize>,
-    /// The planner. minmax, greedy and lemondrop measure all pairs. weighted, p90, p50, rand, or a
-    /// sum such as "max(p90, mean + 2 * stddev)" measure parent by parent. Without this option:
+    /// The planner. minmax, greedy and lemondrop measure all pairs. weighted, rand, p90 or another
+    /// statistic of an edge (p50, p99, mean, stddev) measure parent by parent. Without this option:
     /// minmax for up to 512 agents, and weighted for more agents or with --candidates.
     #[arg(long, alias = "strategy")]
     pub method: Option<String>,

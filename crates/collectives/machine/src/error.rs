@@ -1,6 +1,5 @@
 //! Errors of the caller and failures of an operation.
 
-use core::fmt;
 use std::net::SocketAddr;
 
 /// Why an operation did not begin.
@@ -59,16 +58,21 @@ pub enum StartError {
 }
 
 /// Why an operation failed. Every failure names a rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RankFailure {
     /// A rank was silent for too long while this rank waited for it.
+    #[error("rank {rank} is silent: its process is dead or cut off")]
     Silent {
         /// The rank that is dead or cut off.
         rank: u16,
     },
     /// A rank was silent at its address for too long, while datagrams that name the rank as their
     /// sender came from another address: the two ranks have different lists of addresses.
+    #[error(
+        "rank {rank} is silent at its address, but sends from {address}: check that all members \
+         have the same list of addresses"
+    )]
     Elsewhere {
         /// The rank that sends from another address.
         rank: u16,
@@ -77,17 +81,26 @@ pub enum RankFailure {
     },
     /// A rank's datagrams contradict ours: they state another number of members, packet size,
     /// message length or [`agreed`](crate::group::GroupSettings::agreed) number.
+    #[error(
+        "rank {rank} and this rank disagree about the operation: check that all members start \
+         it with the same members and packet size"
+    )]
     Disagrees {
         /// The rank that disagrees.
         rank: u16,
     },
     /// The message that a rank announced would take more memory than is allowed.
+    #[error("the message of rank {rank} exceeds the memory allowed for incoming messages")]
     TooMuch {
         /// The rank that announced the message.
         rank: u16,
     },
     /// This rank's own call sends a message that its plan does not list, or sends one twice. The
     /// call is broken, whatever the other ranks do.
+    #[error(
+        "rank {rank} has no message left for rank {to}: a call sends at most one message from one \
+         rank to another, and lists it when it begins"
+    )]
     Unlisted {
         /// The own rank.
         rank: u16,
@@ -95,6 +108,7 @@ pub enum RankFailure {
         to: u16,
     },
     /// Another member gave the operation up.
+    #[error("rank {by} {}", describe_abort(*.rank, *.disagrees))]
     Aborted {
         /// The rank that reported the end.
         by: u16,
@@ -103,6 +117,14 @@ pub enum RankFailure {
         /// Whether the report says that the two ranks disagree.
         disagrees: bool,
     },
+}
+
+/// What a rank that gave an operation up says of the rank that it blames.
+fn describe_abort(rank: u16, disagrees: bool) -> String {
+    match disagrees {
+        true => format!("and rank {rank} disagree about the operation"),
+        false => format!("gave the operation up because of rank {rank}"),
+    }
 }
 
 impl RankFailure {
@@ -141,40 +163,3 @@ impl RankFailure {
         }
     }
 }
-
-impl fmt::Display for RankFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Silent { rank } => {
-                write!(f, "rank {rank} is silent: its process is dead or cut off")
-            }
-            Self::Elsewhere { rank, address } => write!(
-                f,
-                "rank {rank} is silent at its address, but sends from {address}: check that all \
-                 members have the same list of addresses"
-            ),
-            Self::Disagrees { rank } => write!(
-                f,
-                "rank {rank} and this rank disagree about the operation: check that all members \
-                 start it with the same members and packet size"
-            ),
-            Self::TooMuch { rank } => write!(
-                f,
-                "the message of rank {rank} exceeds the memory allowed for incoming messages"
-            ),
-            Self::Unlisted { rank, to } => write!(
-                f,
-                "rank {rank} has no message left for rank {to}: a call sends at most one message \
-                 from one rank to another, and lists it when it begins"
-            ),
-            Self::Aborted { by, rank, disagrees: true } => {
-                write!(f, "rank {by} and rank {rank} disagree about the operation")
-            }
-            Self::Aborted { by, rank, disagrees: false } => {
-                write!(f, "rank {by} gave the operation up because of rank {rank}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for RankFailure {}

@@ -5,7 +5,6 @@
 //! index have been handed out before the error.
 
 use crate::itch::ItchError;
-use core::fmt;
 use std::io::ErrorKind;
 
 /// A feed that cannot be read further, with the place of the fault.
@@ -25,10 +24,11 @@ pub struct FeedError {
 }
 
 /// A fault in the place of a message.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
     /// The reader failed, or a compressed stream is damaged.
+    #[error("cannot read on ({kind:?}): {detail}")]
     Io {
         /// The kind of failure.
         kind: ErrorKind,
@@ -36,13 +36,19 @@ pub enum Fault {
         detail: String,
     },
     /// The source holds no byte at all.
+    #[error("the source is empty")]
     Empty,
     /// The first bytes belong to no known format.
+    #[error(
+        "unknown format, it starts with{}",
+        .head.iter().map(|byte| format!(" {byte:02x}")).collect::<String>()
+    )]
     Unrecognised {
         /// Up to sixteen first bytes.
         head: Vec<u8>,
     },
     /// The source ends inside a part.
+    #[error("truncated {what}: it needs {needed} bytes, {found} are left")]
     Truncated {
         /// The part that is cut.
         what: &'static str,
@@ -52,8 +58,10 @@ pub enum Fault {
         found: u64,
     },
     /// A well-framed message that is no ITCH 5.0 message.
+    #[error("{0}")]
     Itch(ItchError),
     /// A part that contradicts its format.
+    #[error("malformed {what}: found {found}")]
     Malformed {
         /// The part that is wrong.
         what: &'static str,
@@ -61,6 +69,7 @@ pub enum Fault {
         found: String,
     },
     /// A source, or a place in it, that the reader knows and does not take.
+    #[error("{what}")]
     Refused {
         /// What the source is, or what comes at this place.
         what: String,
@@ -68,21 +77,25 @@ pub enum Fault {
         advice: &'static str,
     },
     /// First copies are wanted of a source without two sides.
+    #[error("first copies are wanted of a capture without two sides: found {found}")]
     NoTwoSides {
         /// What is there instead.
         found: String,
     },
     /// The source was read to its end, and nothing in it is a message.
+    #[error("nothing in it is a message of a feed: {found}")]
     NothingTaken {
         /// What is there instead.
         found: String,
     },
     /// Messages were not taken, because other bytes came under their numbers before.
+    #[error("{messages} messages were not taken: their numbers were used before, with other bytes")]
     NumbersReused {
         /// Number of these messages.
         messages: u64,
     },
     /// A claimed size above the reader's limit.
+    #[error("{what} claims {found} bytes, the limit is {max}")]
     TooLarge {
         /// The part that is too large.
         what: &'static str,
@@ -127,39 +140,6 @@ impl Fault {
                  feed.arbitrate = false gives every packet as it was captured"
             }
             Self::TooLarge { .. } => "the file is damaged, or was not written by a capture tool",
-        }
-    }
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io { kind, detail } => write!(f, "cannot read on ({kind:?}): {detail}"),
-            Self::Empty => write!(f, "the source is empty"),
-            Self::NoTwoSides { found } => {
-                write!(f, "first copies are wanted of a capture without two sides: found {found}")
-            }
-            Self::NothingTaken { found } => {
-                write!(f, "nothing in it is a message of a feed: {found}")
-            }
-            Self::NumbersReused { messages } => write!(
-                f,
-                "{messages} messages were not taken: their numbers were used before, with other \
-                 bytes"
-            ),
-            Self::Unrecognised { head } => {
-                write!(f, "unknown format, it starts with")?;
-                head.iter().try_for_each(|byte| write!(f, " {byte:02x}"))
-            }
-            Self::Truncated { what, needed, found } => {
-                write!(f, "truncated {what}: it needs {needed} bytes, {found} are left")
-            }
-            Self::Itch(error) => write!(f, "{error}"),
-            Self::Malformed { what, found } => write!(f, "malformed {what}: found {found}"),
-            Self::Refused { what, .. } => f.write_str(what),
-            Self::TooLarge { what, found, max } => {
-                write!(f, "{what} claims {found} bytes, the limit is {max}")
-            }
         }
     }
 }

@@ -4,17 +4,18 @@
 //! A client that is refused tries again, often for ever, and all that its user sees is a lost
 //! connection. The line and the counter tell the operator which clients, and why.
 
-use std::fmt;
 use std::net::SocketAddr;
 
 use evenfall_core::Malformed;
 
 /// Why a client, or a request of a client, is refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientRefusal {
     /// There are as many connections as may be: this many.
+    #[error("there are {0} connections, as many as maxClientCnxns or maxCnxns")]
     Connections(usize),
     /// A message has more bytes than a message may have.
+    #[error("a message of {bytes} bytes, and at most {bytes_max} are allowed (jute.maxbuffer)")]
     TooLong {
         /// Bytes of the message.
         bytes: usize,
@@ -22,12 +23,19 @@ pub enum ClientRefusal {
         bytes_max: usize,
     },
     /// The first message cannot be read.
+    #[error("the first message cannot be read ({0})")]
     Hello(Malformed),
     /// A request of this operation cannot be read.
+    #[error("a request of operation {0} cannot be read ({1})")]
     Request(i32, Malformed),
     /// There is no operation of this number.
+    #[error("there is no operation {0}")]
     Operation(i32),
     /// The client has seen a revision that this replica does not know.
+    #[error(
+        "it has seen zxid 0x{seen:x}, and the last zxid here is 0x{known:x}: it was a client of \
+         other replicas, or the directories of these are gone"
+    )]
     Ahead {
         /// The revision that the client has seen.
         seen: i64,
@@ -35,16 +43,22 @@ pub enum ClientRefusal {
         known: u64,
     },
     /// The session has ended, or never was, or has another password.
+    #[error("there is no session 0x{0:x} any more")]
     Session(u64),
     /// The proof of who the client is proves nothing.
+    #[error("its proof of who it is is not taken (addAuth)")]
     Proof,
     /// The client has as many watches as it may have.
+    #[error("it has as many watches as it may have")]
     Watches,
     /// All clients together hold as many bytes as they may, and this one holds many.
+    #[error("all clients together take as much memory as they may, and this one {0} bytes")]
     Memory(usize),
     /// The client does not take what it was sent: bytes that wait for it.
+    #[error("it does not take {0} bytes of answers")]
     Stalled(usize),
     /// The request is longer than what the replicas can agree on at once: its bytes.
+    #[error("a request of {0} bytes, more than the replicas agree on at once")]
     Call(usize),
 }
 
@@ -80,41 +94,6 @@ impl ClientRefusal {
             Self::Memory(_) => 9,
             Self::Stalled(_) => 10,
             Self::Call(_) => 11,
-        }
-    }
-}
-
-impl fmt::Display for ClientRefusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Connections(count) => {
-                write!(f, "there are {count} connections, as many as maxClientCnxns or maxCnxns")
-            }
-            Self::TooLong { bytes, bytes_max } => write!(
-                f,
-                "a message of {bytes} bytes, and at most {bytes_max} are allowed (jute.maxbuffer)"
-            ),
-            Self::Hello(what) => write!(f, "the first message cannot be read ({what})"),
-            Self::Request(number, what) => {
-                write!(f, "a request of operation {number} cannot be read ({what})")
-            }
-            Self::Operation(number) => write!(f, "there is no operation {number}"),
-            Self::Ahead { seen, known } => write!(
-                f,
-                "it has seen zxid 0x{seen:x}, and the last zxid here is 0x{known:x}: it was a \
-                 client of other replicas, or the directories of these are gone"
-            ),
-            Self::Session(session) => write!(f, "there is no session 0x{session:x} any more"),
-            Self::Proof => f.write_str("its proof of who it is is not taken (addAuth)"),
-            Self::Watches => f.write_str("it has as many watches as it may have"),
-            Self::Memory(bytes) => write!(
-                f,
-                "all clients together take as much memory as they may, and this one {bytes} bytes"
-            ),
-            Self::Stalled(bytes) => write!(f, "it does not take {bytes} bytes of answers"),
-            Self::Call(bytes) => {
-                write!(f, "a request of {bytes} bytes, more than the replicas agree on at once")
-            }
         }
     }
 }

@@ -15,7 +15,6 @@
 //! A connection (gRPC) or a simulated datagram carries one message at a time. Decoding is total,
 //! and never allocates more than the received bytes allow.
 
-use core::fmt;
 use core::time::Duration;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -58,28 +57,41 @@ fn sum(r: &mut Reader<'_>) -> Result<f64, Malformed> {
 }
 
 /// Why a host did not do its part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum HostFailure {
     /// The host did not answer in time.
+    #[error("does not answer: is its agent running and reachable?")]
     Silent,
     /// The host works for another surveyor, whose run is named.
+    #[error("works for another survey (run {0:016x})")]
     Busy(u64),
     /// The host speaks this version of the protocol.
+    #[error("speaks version {0} of the survey protocol, and not {VERSION}")]
     Version(u8),
     /// The host does not know a job that it had taken: it started again, or was idle for too long.
+    #[error("does not know its job any more: it started again")]
     Forgot,
     /// The host's clock stepped by this many nanoseconds, beyond its error bounds.
+    #[error("its clock stepped by {:.1} us during the job", *.0 as f64 / 1e3)]
     ClockStepped(i64),
     /// A delay of this many nanoseconds was measured. The host's clock, or the clock of the other
     /// end, is beyond its bound.
+    #[error(
+        "its clock is wrong beyond its bound: a delay of {:.1} us was measured",
+        *.0 as f64 / 1e3
+    )]
     ClockLies(i64),
     /// The host is behind this place, whose host failed.
+    #[error("is behind place {0} of the job, which failed")]
     Unreached(u16),
     /// The host refuses the job: too fast, too long, or malformed.
+    #[error("refused the job: too many probes per second for it")]
     Refused,
     /// The host answered, but had no report in time.
+    #[error("had no report in time")]
     Unfinished,
     /// No probe reached the host.
+    #[error("was reached by no probe: is UDP to it open?")]
     NoProbes,
 }
 
@@ -113,31 +125,6 @@ impl HostFailure {
             9 => Self::NoProbes,
             _ => return None,
         })
-    }
-}
-
-impl fmt::Display for HostFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Silent => f.write_str("does not answer: is its agent running and reachable?"),
-            Self::Busy(run) => write!(f, "works for another survey (run {run:016x})"),
-            Self::Version(theirs) => {
-                write!(f, "speaks version {theirs} of the survey protocol, and not {VERSION}")
-            }
-            Self::Forgot => f.write_str("does not know its job any more: it started again"),
-            Self::ClockStepped(ns) => {
-                write!(f, "its clock stepped by {:.1} us during the job", *ns as f64 / 1e3)
-            }
-            Self::ClockLies(ns) => write!(
-                f,
-                "its clock is wrong beyond its bound: a delay of {:.1} us was measured",
-                *ns as f64 / 1e3
-            ),
-            Self::Unreached(place) => write!(f, "is behind place {place} of the job, which failed"),
-            Self::Refused => f.write_str("refused the job: too many probes per second for it"),
-            Self::Unfinished => f.write_str("had no report in time"),
-            Self::NoProbes => f.write_str("was reached by no probe: is UDP to it open?"),
-        }
     }
 }
 

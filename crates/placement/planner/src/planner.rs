@@ -9,7 +9,7 @@
 //! | [`PlanMethod::MinMax`] | all pairs; the worst leaf of the whole tree | `minmax` |
 //! | [`PlanMethod::Greedy`] | all pairs; the nearest free host, place by place | `greedy` |
 //! | [`PlanMethod::LemonDrop`] | all pairs; the sum over all edges | `lemondrop`, `lemondrop 30` |
-//! | [`PlanMethod::TreeBuilder`] | K random candidates of each parent | `weighted`, `p90`, any sum |
+//! | [`PlanMethod::TreeBuilder`] | K random candidates of each parent | `weighted`, `p90`, `mean` |
 //! | the same, at random | nothing | `rand` |
 //! | the same, inverted | K candidates, of which it takes the worst | `worst p90` |
 //!
@@ -66,7 +66,7 @@ impl PlanMethod {
     /// Reads a method as the module's table writes it.
     ///
     /// # Errors
-    /// The position of the first mistake in a sum.
+    /// A word that is none of these, and the statistics that are allowed.
     pub fn parse(text: &str) -> Result<Self, BadStrategy> {
         let lower = text.trim().to_ascii_lowercase();
         let (word, rest) = lower.split_once(' ').unwrap_or((&lower, ""));
@@ -77,15 +77,14 @@ impl PlanMethod {
             ("lemondrop", "", _) => Self::lemondrop(1),
             ("lemondrop", _, Some(starts)) => Self::lemondrop(starts),
             ("rand", "", _) => Self::random(),
-            ("worst", sum, _) => Self::TreeBuilder(Strategy::parse(sum)?, Pick::Worst),
+            ("worst", score, _) => Self::TreeBuilder(Strategy::parse(score)?, Pick::Worst),
             _ => Self::best(Strategy::parse(&lower)?),
         })
     }
 
     /// The words of [`parse`](Self::parse), for messages.
     pub const WORDS: &'static str = "minmax, greedy, lemondrop, lemondrop N (starts), weighted, \
-                                     p90, p50, rand, worst SUM, or a SUM such as \"max(p90, mean \
-                                     + 2 * stddev)\"";
+                                     p90, p50 or another statistic, worst STATISTIC, rand";
 
     /// Whether all pairs must be known.
     pub fn needs_all_pairs(&self) -> bool {
@@ -313,7 +312,7 @@ mod tests {
         "p50",
         "rand",
         "worst p90",
-        "mean + p99",
+        "p99",
     ];
 
     #[test]
@@ -343,10 +342,10 @@ mod tests {
     }
 
     #[test]
-    fn a_method_that_cannot_be_read_is_refused_with_its_place() {
+    fn a_method_that_cannot_be_read_is_refused_with_what_is_allowed() {
         for text in ["minmax 3", "lemondrop 0", "lemondrop x", "worst", "p95"] {
             let error = PlanMethod::parse(text).expect_err(text).to_string();
-            assert!(error.contains("character"), "{error}");
+            assert!(error.contains("expected weighted"), "{error}");
         }
     }
 

@@ -4,7 +4,6 @@
 //! A rank reads its share of the input and writes its part of the output. The parts, one behind the
 //! other in the order of their names, are the sorted file.
 
-use core::fmt;
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
@@ -21,20 +20,30 @@ const PART: &str = "part-";
 pub const RECORD_BYTES: usize = KEY_BYTES + VALUE_BYTES;
 
 /// Why records could not be read or written.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordFileError {
     /// The path names a directory, a device or a pipe, whose length tells nothing.
+    #[error(
+        "{} is no regular file: write the records of a device or a pipe into a file first",
+        .file.display()
+    )]
     NoFile {
         /// The path.
         file: PathBuf,
     },
     /// The file has no record.
+    #[error("{} is empty: there is no record to sort", .file.display())]
     Empty {
         /// The file.
         file: PathBuf,
     },
     /// The file is no list of records.
+    #[error(
+        "{} has {bytes} bytes, which are no whole records of {RECORD_BYTES} bytes ({KEY_BYTES} of \
+         key, {VALUE_BYTES} of value)",
+        .file.display()
+    )]
     Length {
         /// The file.
         file: PathBuf,
@@ -43,6 +52,11 @@ pub enum RecordFileError {
     },
     /// The directory has a part of a sort by more ranks. With the parts of this sort it would be no
     /// sorted file.
+    #[error(
+        "{}: {part} is of an earlier sort by more than {ranks} ranks; remove it, or name another \
+         directory",
+        .directory.display()
+    )]
     LaterPart {
         /// The directory.
         directory: PathBuf,
@@ -52,52 +66,21 @@ pub enum RecordFileError {
         ranks: usize,
     },
     /// The system refused a file.
+    #[error("cannot {action} {}: {error}", .file.display())]
     Io {
         /// What was to be done with the file: a verb.
         action: &'static str,
         /// The file.
         file: PathBuf,
         /// What the system says.
-        source: io::Error,
+        error: io::Error,
     },
 }
-
-impl fmt::Display for RecordFileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoFile { file } => write!(
-                f,
-                "{} is no regular file: write the records of a device or a pipe into a file first",
-                file.display()
-            ),
-            Self::Empty { file } => {
-                write!(f, "{} is empty: there is no record to sort", file.display())
-            }
-            Self::Length { file, bytes } => write!(
-                f,
-                "{} has {bytes} bytes, which are no whole records of {RECORD_BYTES} bytes \
-                 ({KEY_BYTES} of key, {VALUE_BYTES} of value)",
-                file.display()
-            ),
-            Self::LaterPart { directory, part, ranks } => write!(
-                f,
-                "{}: {part} is of an earlier sort by more than {ranks} ranks; remove it, or name \
-                 another directory",
-                directory.display()
-            ),
-            Self::Io { action, file, source } => {
-                write!(f, "cannot {action} {}: {source}", file.display())
-            }
-        }
-    }
-}
-
-impl std::error::Error for RecordFileError {}
 
 /// Names the file, and what was to be done with it, in an error of the system.
 fn about(action: &'static str, file: &Path) -> impl Fn(io::Error) -> RecordFileError {
     let file = file.to_owned();
-    move |source| RecordFileError::Io { action, file: file.clone(), source }
+    move |error| RecordFileError::Io { action, file: file.clone(), error }
 }
 
 /// Number of records in a file.

@@ -27,34 +27,27 @@ use crate::wire::{DatagramKind, OriginHeader, put_message};
 const PENDING_MAX: usize = 65_535;
 
 /// How a recording differs from what the root signed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuditCause {
     /// The root signed another frame under this number.
+    #[error("the root signed another frame under this number")]
     OtherFrame,
     /// The root signed a frame under this number, and none is recorded.
+    #[error("the root signed this frame, and it is not recorded")]
     MissingFrame,
     /// No known root made the signature.
+    #[error("none of the given signers made this signature")]
     WrongSignature,
     /// The signature with this number is not recorded.
+    #[error("this signature is not recorded")]
     MissingSignature,
     /// The signature does not follow the signature before it.
+    #[error("this signature does not follow the signature before it")]
     OtherHistory,
     /// The frame lies between frames that are signed, and no signature covers it.
+    #[error("no signature covers this frame")]
     Unsigned,
-}
-
-impl core::fmt::Display for AuditCause {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(match self {
-            Self::OtherFrame => "the root signed another frame under this number",
-            Self::MissingFrame => "the root signed this frame, and it is not recorded",
-            Self::WrongSignature => "none of the given signers made this signature",
-            Self::MissingSignature => "this signature is not recorded",
-            Self::OtherHistory => "this signature does not follow the signature before it",
-            Self::Unsigned => "no signature covers this frame",
-        })
-    }
 }
 
 /// The first place at which a recording is not what the root signed.

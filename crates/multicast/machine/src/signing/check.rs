@@ -49,32 +49,26 @@ pub enum ReleaseAfter {
 }
 
 /// How a frame or a signature differs from what the root signed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BreakCause {
     /// The root signed another frame under this number.
+    #[error("the root signed another frame under this number")]
     OtherFrame,
     /// No known root made the signature.
+    #[error("no signer of trust.signers made the signature")]
     WrongSignature,
     /// The signature does not follow the signature before it.
+    #[error("the signature does not follow the signature before it")]
     OtherHistory,
     /// No signature has come for this frame in time.
+    #[error("no signature came for it")]
     Unsigned,
 }
 
-impl core::fmt::Display for BreakCause {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(match self {
-            Self::OtherFrame => "the root signed another frame under this number",
-            Self::WrongSignature => "no signer of trust.signers made the signature",
-            Self::OtherHistory => "the signature does not follow the signature before it",
-            Self::Unsigned => "no signature came for it",
-        })
-    }
-}
-
 /// The first frame that is not what the root sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("frame {number}, which node {} sent, is not the root's: {cause}", .via.0)]
 pub struct ChainBreak {
     /// Number of the frame or of the signature.
     pub number: u64,
@@ -82,13 +76,6 @@ pub struct ChainBreak {
     pub via: NodeId,
     /// How it differs.
     pub cause: BreakCause,
-}
-
-impl core::fmt::Display for ChainBreak {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let Self { number, via, cause } = self;
-        write!(f, "frame {number}, which node {} sent, is not the root's: {cause}", via.0)
-    }
 }
 
 /// Counters of the checks of a receiver.

@@ -37,7 +37,6 @@ pub mod asker;
 pub mod wire;
 pub mod worker;
 
-use core::fmt;
 use core::time::Duration;
 use std::net::SocketAddr;
 
@@ -117,42 +116,32 @@ pub trait WorkMachine: Machine {
 }
 
 /// Why a worker has no part in an answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MissingReason {
     /// The worker did not answer a call or a question for this long.
+    #[error("silent for {} ms", .0.as_millis())]
     Silent(Duration),
     /// The worker refused the question.
+    #[error("refused: {0}")]
     Refused(String),
     /// The burst failed, and named the worker.
+    #[error("{}", describe_failure(.0))]
     Failed(RankFailure),
     /// The worker speaks another version of the protocol of questions.
+    #[error("speaks version {0} of questions, and not {known}", known = wire::QUESTION_VERSION)]
     Version(u8),
 }
 
-impl fmt::Display for MissingReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Silent(time) => write!(f, "silent for {} ms", time.as_millis()),
-            Self::Refused(why) => write!(f, "refused: {why}"),
-            Self::Failed(RankFailure::Silent { .. }) => f.write_str("silent in the burst"),
-            Self::Failed(RankFailure::Aborted { .. }) => {
-                f.write_str("another worker gave it up in the burst")
-            }
-            Self::Failed(RankFailure::Disagrees { .. }) => {
-                f.write_str("sent bytes that are no part of this question")
-            }
-            Self::Failed(RankFailure::TooMuch { .. }) => {
-                f.write_str("more bytes than may come in were sent to it, or by it")
-            }
-            Self::Failed(failure) => failure.fmt(f),
-            Self::Version(version) => {
-                write!(
-                    f,
-                    "speaks version {version} of questions, and not {}",
-                    wire::QUESTION_VERSION
-                )
-            }
+/// How a worker failed in a burst.
+fn describe_failure(failure: &RankFailure) -> String {
+    match failure {
+        RankFailure::Silent { .. } => "silent in the burst".into(),
+        RankFailure::Aborted { .. } => "another worker gave it up in the burst".into(),
+        RankFailure::Disagrees { .. } => "sent bytes that are no part of this question".into(),
+        RankFailure::TooMuch { .. } => {
+            "more bytes than may come in were sent to it, or by it".into()
         }
+        _ => failure.to_string(),
     }
 }
 
