@@ -13,7 +13,7 @@ use std::io::{BufRead as _, BufReader, Lines};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use evenfall_campaigns::consensus::rivals::Protocol;
 use evenfall_host::{ports, process, procstat};
@@ -287,7 +287,7 @@ impl Replicas {
         let free = |_| Ok(ports::free(Ipv4Addr::LOCALHOST.into())?.to_string());
         let addresses = (0..args.replicas).map(free);
         let addresses = addresses.collect::<Result<Vec<String>, std::io::Error>>()?.join(",");
-        let mut all = Vec::new();
+        let mut started = Self { all: Vec::new() };
         for node in 0..args.replicas {
             let mut command = Command::new(std::env::current_exe()?);
             command.args(["bench", "consensus-replica", "--replicas", &addresses]);
@@ -304,12 +304,14 @@ impl Replicas {
             let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
             let out = child.stdout.take().ok_or("a replica has no output")?;
             let mut lines = BufReader::new(out).lines();
-            let line = lines.next().transpose()?.unwrap_or_default();
+            let Some(line) = lines.next().transpose()? else {
+                return Err(explain_end(node, &mut child).into());
+            };
             let door = line.strip_prefix("serving ").and_then(|text| text.parse().ok());
-            let door = door.ok_or_else(|| format!("a replica did not start: {line}"))?;
-            all.push(Served { child, lines, door });
+            let door = door.ok_or_else(|| format!("replica {node} did not start: {line}"))?;
+            started.all.push(Served { child, lines, door });
         }
-        Ok(Self { all })
+        Ok(started)
     }
 
     fn doors(&self) -> Vec<SocketAddr> {
@@ -326,11 +328,29 @@ impl Replicas {
         let all = self.all.iter();
         all.for_each(|served| process::send(served.child.id(), process::Signal::Terminate));
         let mut ends = Vec::new();
-        for served in &mut self.all {
-            let line = served.lines.next().transpose()?.ok_or("a replica ended too early")?;
-            ends.push(serde_json::from_str(&line)?);
+        for (node, served) in self.all.iter_mut().enumerate() {
+            let Some(line) = served.lines.next().transpose()? else {
+                return Err(explain_end(node, &mut served.child).into());
+            };
+            let end = serde_json::from_str(&line);
+            ends.push(end.map_err(|error| format!("replica {node} ended with {line:?}: {error}"))?);
         }
         Ok(ends)
+    }
+}
+
+/// Why a replica's output is at its end. The replica itself has told the reason on standard error,
+/// which is this program's, unless a signal ended it.
+fn explain_end(node: usize, child: &mut Child) -> String {
+    let begun = Instant::now();
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return format!("replica {node} has ended too early: {status}"),
+            // A process closes its output just before it ends.
+            Ok(None) if begun.elapsed() < SETTLE => std::thread::sleep(SETTLE / 50),
+            Ok(None) => return format!("replica {node} has closed its output, and goes on"),
+            Err(error) => return format!("replica {node} has closed its output: {error}"),
+        }
     }
 }
 
@@ -340,5 +360,17 @@ impl Drop for Replicas {
             process::send(served.child.id(), process::Signal::Kill);
             let _ = served.child.wait();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replica_that_ends_without_a_word_is_named_with_its_exit_code() {
+        let mut child = Command::new("false").spawn().expect("a process");
+        let said = explain_end(2, &mut child);
+        assert_eq!(said, "replica 2 has ended too early: exit status: 1");
     }
 }
