@@ -218,6 +218,7 @@ struct Found {
     shape: &'static str,
     formats: BTreeMap<Format, u64>,
     date: Option<String>,
+    symbol: Option<String>,
     first_ns: Option<u64>,
     last_ns: u64,
     bytes: u64,
@@ -250,6 +251,7 @@ fn info(args: &Info) -> Outcome {
         shape: file.shape.map_or("unknown", FileShape::name),
         formats: BTreeMap::new(),
         date: input::date_of(path, &*source, None).map(|date| date.to_string()),
+        symbol: source.only_symbol().map(|symbol| symbol.to_string()),
         first_ns: None,
         last_ns: 0,
         bytes: 0,
@@ -288,6 +290,7 @@ fn show(args: &Info, found: &Found) -> Outcome {
             "format": found.shape,
             "messages_format": format,
             "date": found.date,
+            "symbol": found.symbol,
             "messages": messages,
             "message_bytes": found.bytes,
             "first_ns": found.first_ns,
@@ -305,6 +308,9 @@ fn show(args: &Info, found: &Found) -> Outcome {
     println!("{}: {}{of}", printable(&args.file.display().to_string()), found.shape);
     if let Some(date) = &found.date {
         println!("day: {date}");
+    }
+    if let Some(symbol) = &found.symbol {
+        println!("symbol: {symbol}");
     }
     println!("{messages} messages, {} bytes, over {:?}", found.bytes, found.span());
     for (kind, count) in &found.kinds {

@@ -92,12 +92,19 @@ class Store:
         Raises NotFoundError with the nearest names."""
 
     def record(
-        self, name: str, feed: _Path, *, date: Date | str | None = None, format: str | None = None
+        self,
+        name: str,
+        feed: _Path,
+        *,
+        date: Date | str | None = None,
+        format: str | None = None,
+        symbol: str | None = None,
     ) -> Recording:
         """Records a feed file (ITCH 5.0, pcap or LOBSTER; also gzip and zip), byte for byte.
 
         `date` is the day of a feed whose messages state times of day; by default the date in the
-        file's name. After Ctrl-C the first messages are recorded."""
+        file's name. `symbol` is that of messages which name none (LOBSTER's); by default the symbol
+        in the file's name. After Ctrl-C the first messages are recorded."""
 
     def create(
         self,

@@ -9,6 +9,7 @@ use evenfall::store::StoreAckLevel;
 use evenfall_feed_formats::Date;
 use evenfall_feed_formats::capture::CopyChoice;
 use evenfall_feed_formats::codec::TimeOrigin;
+use evenfall_feed_formats::itch::Stock;
 use evenfall_feed_service::input;
 use evenfall_store_recording::intake::{FeedDay, IntakeFailure, expect_no_messages, record_feed};
 use evenfall_store_recording::times::{TimeArg, resolve_range};
@@ -92,7 +93,7 @@ impl PyStore {
     }
 
     /// Records a feed file under a name.
-    #[pyo3(name = "record", signature = (name, feed, *, date = None, format = None))]
+    #[pyo3(name = "record", signature = (name, feed, *, date = None, format = None, symbol = None))]
     fn record_file(
         &self,
         py: Python<'_>,
@@ -100,6 +101,7 @@ impl PyStore {
         feed: PathBuf,
         date: Option<&Bound<'_, PyAny>>,
         format: Option<String>,
+        symbol: Option<String>,
     ) -> PyResult<PyRecording> {
         let date = match time_of("date", date)? {
             None => None,
@@ -108,7 +110,8 @@ impl PyStore {
         };
         self.place.directory()?;
         let place = Arc::clone(&self.place);
-        let intake = FileIntake { place, name: name.clone(), feed, date, format };
+        let symbol = symbol.as_deref().map(stock_of).transpose()?;
+        let intake = FileIntake { place, name: name.clone(), feed, date, format, symbol };
         let is_wanted = Arc::new(AtomicBool::new(true));
         let goes_on = Arc::clone(&is_wanted);
         let recorded = run_beside(py, move || intake.record_all(&goes_on));
@@ -172,6 +175,14 @@ struct FileIntake {
     feed: PathBuf,
     date: Option<Date>,
     format: Option<String>,
+    /// The symbol that the caller states.
+    symbol: Option<Stock>,
+}
+
+/// A symbol of the caller.
+fn stock_of(symbol: &str) -> PyResult<Stock> {
+    let known = Stock::new(symbol).filter(|_| !symbol.is_empty() && !symbol.contains(' '));
+    known.ok_or_else(|| wrong_argument("symbol is a symbol of one to eight letters"))
 }
 
 impl FileIntake {
@@ -188,7 +199,9 @@ impl FileIntake {
         let mut record = || -> PyResult<()> {
             let catalog = Catalog::read(&store).map_err(|error| store_error(&error))?;
             expect_no_messages(&store, &catalog, &self.name).map_err(damaged)?;
-            let writer = RecordingWriter::new(&store, &self.name, 1, StoreAckLevel::Local);
+            let symbol = self.symbol.or(messages.only_symbol());
+            let writer =
+                RecordingWriter::of_symbol(&store, &self.name, StoreAckLevel::Local, symbol);
             let mut writer = writer.map_err(|error| store_error(&error))?;
             let mut goes_on = || is_wanted.load(Ordering::Acquire);
             let recorded = record_feed(&mut writer, &mut *messages, FeedDay { date }, &mut goes_on);

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use evenfall_feed_formats::arbiter::FeedSide;
 use evenfall_feed_formats::capture::CopyChoice;
-use evenfall_feed_formats::codec;
+use evenfall_feed_formats::codec::{self, LOBSTER};
+use evenfall_feed_formats::itch::Stock;
 use evenfall_feed_formats::source::PacketOrigin;
 use evenfall_feed_formats::{Date, FeedMessage, Format, MessageSource};
 use evenfall_feed_service::input;
@@ -41,7 +42,7 @@ pub struct Append {
     feed: Option<PathBuf>,
     /// Append these records to a file that `store create` made, in the form of `store read`; - for
     /// standard input. The header names the columns.
-    #[arg(long, conflicts_with_all = ["feed", "arbitrate", "sides", "window"])]
+    #[arg(long, conflicts_with_all = ["feed", "arbitrate", "sides", "window", "symbol"])]
     csv: Option<PathBuf>,
     /// Unit of the stamps of --csv: ns, us, ms or s. By default ns, and stamps that look like
     /// another unit are refused.
@@ -85,6 +86,16 @@ pub struct ArrivalArgs {
     /// that wait in the window are not acknowledged.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     window: Option<Duration>,
+    /// The symbol of a feed whose messages name none, which is LOBSTER's. By default, the symbol in
+    /// the file's name, such as AAPL_2012-06-21_34200000_57600000_message_10.csv.
+    #[arg(long, value_parser = symbol_word)]
+    symbol: Option<String>,
+}
+
+fn symbol_word(word: &str) -> Result<String, String> {
+    let is_blank = |byte: u8| byte == b' ';
+    let known = Stock::new(word).filter(|_| !word.is_empty() && !word.bytes().any(is_blank));
+    known.map(|_| word.to_owned()).ok_or_else(|| "a symbol of one to eight letters".into())
 }
 
 fn stamp_unit(word: &str) -> Result<StampUnit, String> {
@@ -105,7 +116,13 @@ impl ArrivalArgs {
     pub fn arrival(&self) -> ArrivalOrder {
         let window_ns = self.window.map_or(0, |window| window.as_nanos());
         let window_ns = u64::try_from(window_ns).unwrap_or(u64::MAX);
-        ArrivalOrder { window_ns, sides: self.sides, ..ArrivalOrder::default() }
+        let symbol = self.symbol.clone().unwrap_or_default();
+        ArrivalOrder { window_ns, sides: self.sides, symbol, ..ArrivalOrder::default() }
+    }
+
+    /// Whether a symbol is stated.
+    pub fn has_symbol(&self) -> bool {
+        self.symbol.is_some()
     }
 
     /// Names of the recordings of a feed with this arrival.
@@ -160,13 +177,19 @@ fn record(
     store: &Store,
 ) -> Outcome {
     let catalog = Catalog::read(store)?;
-    let arrival = arrival_of_both(args, &catalog)?;
+    let arrival = arrival_of_both(args, &catalog, messages.only_symbol())?;
     let names = ArrivalArgs::names(&args.name, &arrival);
     let is_arbitrated = arrival.sides.map(|sides| sides == Sides::One);
     messages.choose_copies(CopyChoice::of_setting(is_arbitrated))?;
     let first = messages.next_message()?;
     let day = FeedDay { date };
     day.check(first.as_ref()).map_err(|error| unknown_day(feed, &error))?;
+    let is_unnamed = first.as_ref().is_some_and(|message| message.format == LOBSTER);
+    if args.arrival.has_symbol() && !is_unnamed {
+        return Err("--symbol is for messages that name no symbol, which are those of LOBSTER: \
+                    leave it away"
+            .into());
+    }
     let mut imports = Vec::new();
     for name in &names {
         expect_no_messages(store, &catalog, name)?;
@@ -192,6 +215,9 @@ fn record(
         windows = windows.and(import.window.as_ref().map_or(Ok(()), finish));
     }
     messages.remarks().iter().for_each(|remark| println!("{remark}"));
+    if is_unnamed && arrival.symbol.is_empty() {
+        println!("{}", without_symbol(catalog.recording(&names[0]).is_some()));
+    }
     taken.and(windows)
 }
 
@@ -203,6 +229,20 @@ fn unknown_day(feed: &Path, error: &IntakeFailure) -> Failure {
         feed.display()
     )
     .into()
+}
+
+/// The remark on messages that have no symbol, and what to do the next time.
+fn without_symbol(is_created: bool) -> &'static str {
+    match is_created {
+        true => {
+            "the rows have no symbol, which is stated when a recording is created: `store create \
+             --symbol`"
+        }
+        false => {
+            "the rows have no symbol: neither the messages nor the file's name states one, and \
+             --symbol does"
+        }
+    }
 }
 
 /// The error of a recording that stopped in the middle. The recording has the first messages of the
@@ -217,8 +257,13 @@ fn unfinished(args: &Append, name: &str, error: &(dyn std::error::Error + 'stati
     .into()
 }
 
-/// The arrival of the recording, which the command may state but not contradict.
-fn arrival_of_both(args: &Append, catalog: &Catalog) -> Result<ArrivalOrder, Failure> {
+/// The arrival of the recording, which the command may state but not contradict. `found` is the
+/// symbol in the file's name.
+fn arrival_of_both(
+    args: &Append,
+    catalog: &Catalog,
+    found: Option<Stock>,
+) -> Result<ArrivalOrder, Failure> {
     let mut said = args.arrival.arrival();
     if args.arbitrate {
         said.sides = Some(Sides::One);
@@ -227,11 +272,16 @@ fn arrival_of_both(args: &Append, catalog: &Catalog) -> Result<ArrivalOrder, Fai
     let created = catalog.recording(&args.name).or_else(|| catalog.recording(&first_side));
     let created = created.map(|recording| recording.arrival.clone());
     match created {
-        None => Ok(said),
+        None => {
+            if let Some(symbol) = found.filter(|_| said.symbol.is_empty()) {
+                said.symbol = symbol.to_string();
+            }
+            Ok(said)
+        }
         Some(created) if said == ArrivalOrder::default() || said == created => Ok(created),
         Some(_) => Err(format!(
-            "{} was created with another window or other sides: leave --window, --sides and \
-             --arbitrate away, or choose a name",
+            "{} was created with another window, other sides or another symbol: leave --window, \
+             --sides, --arbitrate and --symbol away, or choose a name",
             args.name
         )
         .into()),

@@ -53,6 +53,9 @@ pub fn create(args: &Create) -> Outcome {
         let mut arrival = args.arrival.arrival();
         let catalog = Catalog::read(&store)?;
         if let Some(mut schema) = schema {
+            if args.arrival.has_symbol() {
+                return Err("--symbol is of a recording, and --schema makes a file".into());
+            }
             arrival.sequence = args.sequence.clone().unwrap_or_default();
             schema.arrival = arrival;
             catalog.expect_free(&args.name, &schema)?;

@@ -213,6 +213,44 @@ fn another_feed_and_a_flipped_byte_are_told() {
 }
 
 #[test]
+fn rows_of_lobster_have_the_symbol_of_the_file_or_of_the_command() {
+    let scratch = Scratch::beside();
+    let dir = scratch.path("store");
+    let named = scratch.path("AAPL_2012-06-21_34200000_57600000_message_1.csv");
+    let unnamed = scratch.path("2012-06-21.csv");
+    for path in [&named, &unnamed] {
+        let lines = "34200.004241176,1,7,18,5853300,1\n34201,4,7,8,5853300,1\n";
+        fs::write(path, lines).expect("a feed");
+    }
+    let append = |name: &str, feed: &Path, more: &[&str]| {
+        let feed = feed.display().to_string();
+        store(&dir, &[&["append", name, "--feed", &feed][..], more].concat())
+    };
+    let symbols = |name: &str| -> Vec<String> {
+        let csv = store(&dir, &["read", name]).out;
+        let mut rows = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+        let heads = rows.next().expect("a line of names");
+        let at = heads.iter().position(|head| *head == "symbol").expect("a column");
+        rows.map(|row| row[at].to_owned()).collect()
+    };
+    let said = append("named", &named, &[]);
+    assert!(said.ok, "{}{}", said.out, said.err);
+    assert_eq!(symbols("named"), ["AAPL"; 2]);
+    let said = append("unnamed", &unnamed, &[]);
+    assert!(said.ok && said.out.contains("and --symbol does"), "{}{}", said.out, said.err);
+    assert_eq!(symbols("unnamed"), [""; 2]);
+    let said = append("stated", &unnamed, &["--symbol", "MSFT"]);
+    assert!(said.ok, "{}{}", said.out, said.err);
+    assert_eq!(symbols("stated"), ["MSFT"; 2]);
+    let itch = scratch.path("20261120.itch50");
+    fs::write(&itch, feed_file(3).0).expect("a feed");
+    let said = append("itch", &itch, &["--symbol", "MSFT"]);
+    assert!(!said.ok && said.err.contains("which are those of LOBSTER"), "{}", said.err);
+    let said = store(&dir, &["ls"]);
+    assert!(said.ok && !said.out.contains("itch"), "nothing was made: {}", said.out);
+}
+
+#[test]
 fn parquet_opens_in_duckdb_and_polars_with_equal_counts_and_sums() {
     let Some(itch) = data("itch/nasdaq_20191230_aapl.itch50") else { return };
     let Some(lobster) = data("lobster/LOBSTER_SampleFile_AAPL_2012-06-21_1.zip") else { return };

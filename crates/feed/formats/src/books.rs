@@ -365,6 +365,12 @@ impl Books {
         Self { config, ..Self::default() }
     }
 
+    /// Empty books of messages of this security, of which none names it. See
+    /// [`Symbols::of_symbol`].
+    pub fn of_symbol(config: BooksConfig, symbol: Option<Stock>) -> Self {
+        Self { symbols: Symbols::of_symbol(symbol), ..Self::new(config) }
+    }
+
     /// Counts of what could not be followed.
     pub fn counts(&self) -> BooksCounts {
         self.counts
@@ -391,12 +397,18 @@ impl Books {
     }
 
     /// The venue's number of a symbol, for [`levels`](Self::levels). `None` stands for the only
-    /// security of messages that name none, such as LOBSTER's.
+    /// security of messages that name none, such as LOBSTER's, and so does its symbol.
     pub fn locate(&self, symbol: Option<Stock>) -> Option<u16> {
-        match symbol {
+        match symbol.filter(|symbol| self.symbols.only_symbol() != Some(*symbol)) {
             Some(symbol) => self.symbols.locate(symbol).and_then(|at| u16::try_from(at).ok()),
             None => (self.symbols.is_empty() && !self.books.is_empty()).then_some(0),
         }
+    }
+
+    /// The symbol of a book. Number 0 is LOBSTER's only security, and no security of ITCH.
+    fn symbol_of(&self, locate: u16) -> Option<Stock> {
+        let known = self.symbols.symbol(locate.into());
+        known.or(self.symbols.only_symbol().filter(|_| locate == 0))
     }
 
     /// The time that a message states, in nanoseconds since the origin of its format's clock.
@@ -454,7 +466,7 @@ impl Books {
             }
             book.ticked = (bid, ask);
             let is_undone = book.last == (bid, ask);
-            let symbol = self.symbols.symbol(locate.into());
+            let symbol = self.symbol_of(locate);
             let quote = QuoteRow { time_ns: self.now_ns, symbol, bid, ask };
             let begins_nanosecond = !core::mem::replace(&mut self.has_ticked, true);
             each(TickedRow::Tick(QuoteTick { quote, locate, is_undone, begins_nanosecond }));
@@ -471,7 +483,7 @@ impl Books {
             let (bid, ask) = (book.bids.top(), book.asks.top());
             if book.last != (bid, ask) {
                 book.last = (bid, ask);
-                let symbol = self.symbols.symbol(locate.into());
+                let symbol = self.symbol_of(locate);
                 each(BookRow::Quote(QuoteRow { time_ns: self.now_ns, symbol, bid, ask }));
             }
         }
@@ -578,7 +590,7 @@ impl Books {
         TradeRow {
             time_ns: self.now_ns,
             kind,
-            symbol: self.symbols.symbol(change.locate.into()),
+            symbol: self.symbol_of(change.locate),
             price: None,
             shares: change.shares,
             side: None,

@@ -149,6 +149,11 @@ impl Events {
         Self::default()
     }
 
+    /// A reader of messages of this security, of which none names it. See [`Symbols::of_symbol`].
+    pub fn of_symbol(symbol: Option<Stock>) -> Self {
+        Self { symbols: Symbols::of_symbol(symbol) }
+    }
+
     /// The contents of the next message of the feed. The event is empty for opaque bytes, and for
     /// bytes that are no message of their format. A datagram of several messages gives the fields
     /// on which they agree, and the type of the first.
@@ -165,7 +170,10 @@ impl Events {
     /// Names the security of an event that was read before it came here, as [`read`](Self::read)
     /// names it, and learns the name that the event states.
     pub fn name_security(&mut self, event: &mut Event) {
-        let Some(locate) = event.stock_locate.map(u32::from) else { return };
+        let Some(locate) = event.stock_locate.map(u32::from) else {
+            event.symbol = event.symbol.or(self.symbols.only_symbol());
+            return;
+        };
         match event.symbol {
             Some(symbol) => drop(self.symbols.learn(locate, symbol)),
             None => event.symbol = self.symbols.symbol(locate),
@@ -314,6 +322,20 @@ mod tests {
                 assert_eq!(events.read(format, other), Event::default());
             }
         }
+    }
+
+    #[test]
+    fn messages_that_name_no_security_have_the_symbol_of_their_file() {
+        let stock = Alpha::new("AAPL");
+        let mut events = Events::of_symbol(stock);
+        assert_eq!(events.read(LOBSTER, b"34200.1,1,7,18,5853300,-1").symbol, stock);
+        let mut out_of_columns = Event::default();
+        events.name_security(&mut out_of_columns);
+        assert_eq!(out_of_columns.symbol, stock);
+        // A message of a venue with numbers names its security, or its number is of none.
+        let system = crate::itch::SystemEvent::default();
+        assert_eq!(events.read(ITCH, &system.encode()).symbol, None);
+        assert!(!events.concerns(LOBSTER, b"34200.1,1,7,18,5853300,-1", &[Stock::default()]));
     }
 
     #[test]

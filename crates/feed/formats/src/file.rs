@@ -7,6 +7,7 @@ use crate::dates::Date;
 use crate::error::{Fault, FeedError};
 use crate::foreign;
 use crate::gzip::{GzipMembers, LeftOut};
+use crate::itch::Stock;
 use crate::pcap::{self, Skipped};
 use crate::source::{FeedMessage, MessageSource, PacketOrigin};
 use crate::zip::{self, ZipContents};
@@ -335,6 +336,10 @@ impl MessageSource for Fused {
 
     fn date(&self) -> Option<Date> {
         self.source.date().or(self.date)
+    }
+
+    fn only_symbol(&self) -> Option<Stock> {
+        self.source.only_symbol()
     }
 
     fn copies(&self) -> Option<CopyCounts> {

@@ -24,7 +24,7 @@ use crate::columns::{ColumnSink, MessageColumn};
 use crate::error::{Fault, FeedError};
 use crate::event::{EVENT_COLUMNS, Event};
 use crate::input::Input;
-use crate::itch::{Mpid, Symbols};
+use crate::itch::{Mpid, Stock, Symbols};
 use crate::source::{DayWatch, FeedMessage, MessageSource};
 use std::io::Read;
 
@@ -49,13 +49,43 @@ pub struct LobsterSource<R> {
     headers: u64,
     /// Whether the last line ends without a newline.
     is_unended: bool,
+    /// The symbol in the name.
+    symbol: Option<Stock>,
+}
+
+/// The symbol in the name of a message file, which LOBSTER calls
+/// `AAPL_2012-06-21_34200000_57600000_message_10.csv`. `None` for names of another form.
+///
+/// ```
+/// use evenfall_feed_formats::{itch::Stock, lobster::symbol_in_name};
+/// let name = "days.zip: AAPL_2012-06-21_34200000_57600000_message_10.csv";
+/// assert_eq!(symbol_in_name(name), Stock::new("AAPL"));
+/// assert_eq!(symbol_in_name("20191230.itch50"), None);
+/// ```
+pub fn symbol_in_name(name: &str) -> Option<Stock> {
+    // An archive's name and a blank stand in front of the name of an entry.
+    let file = name.rsplit(['/', ' ']).next()?;
+    let (symbol, rest) = file.split_once('_')?;
+    let (date, rest) = rest.split_once('_')?;
+    let is_letter = |byte: u8| {
+        byte.is_ascii_uppercase() || byte.is_ascii_digit() || matches!(byte, b'.' | b'-')
+    };
+    let is_of_date = |(at, byte): (usize, u8)| match at {
+        4 | 7 => byte == b'-',
+        _ => byte.is_ascii_digit(),
+    };
+    let is_date = date.len() == "2012-06-21".len() && date.bytes().enumerate().all(is_of_date);
+    let is_named = !symbol.is_empty() && symbol.bytes().all(is_letter);
+    let is_message_file = rest.to_ascii_lowercase().contains("message");
+    Stock::new(symbol).filter(|_| is_named && is_date && is_message_file)
 }
 
 impl<R: Read> LobsterSource<R> {
     /// Reads `reader`; `name` is what errors call it.
     pub fn new(reader: R, name: &str) -> Self {
         let (input, days) = (Input::new(reader, name), DayWatch::default());
-        Self { input, days, is_start: true, headers: 0, is_unended: false }
+        let symbol = symbol_in_name(name);
+        Self { input, days, is_start: true, headers: 0, is_unended: false, symbol }
     }
 
     /// Bytes of the next line, its newline included; `None` at the end. The line of names in front
@@ -111,6 +141,10 @@ impl<R: Read> MessageSource for LobsterSource<R> {
         bytes.truncate(text_bytes);
         let index = self.input.next_index();
         Ok(Some(FeedMessage { index, time_ns, shard_key: 0, format: LOBSTER, bytes }))
+    }
+
+    fn only_symbol(&self) -> Option<Stock> {
+        self.symbol
     }
 
     fn notes(&self) -> Vec<String> {
@@ -250,11 +284,12 @@ impl Codec for LobsterCodec {
         })
     }
 
-    fn events(&self, message: &[u8], _: &mut Symbols, each: &mut dyn FnMut(Event)) {
+    fn events(&self, message: &[u8], symbols: &mut Symbols, each: &mut dyn FnMut(Event)) {
         let Some(line) = LobsterLine::parse(message) else { return };
         let common = Event {
             kind: line.kind,
             event_ns: Some(line.time_ns),
+            symbol: symbols.only_symbol(),
             attribution: line.attribution,
             ..Event::default()
         };

@@ -6,6 +6,7 @@ use crate::codec::{self, Format};
 #[cfg(feature = "files")]
 use crate::dates::Date;
 use crate::error::{Fault, FeedError};
+use crate::itch::Stock;
 use crate::pcap::Skipped;
 use bytes::Bytes;
 
@@ -115,6 +116,11 @@ pub trait MessageSource {
         None
     }
 
+    /// The security of all messages, where they name none and the source knows it.
+    fn only_symbol(&self) -> Option<Stock> {
+        None
+    }
+
     /// Counts of the copies of two sides, where the source chooses between sides.
     fn copies(&self) -> Option<CopyCounts> {
         None
@@ -179,6 +185,10 @@ impl<S: MessageSource + ?Sized> MessageSource for Box<S> {
     #[cfg(feature = "files")]
     fn date(&self) -> Option<Date> {
         (**self).date()
+    }
+
+    fn only_symbol(&self) -> Option<Stock> {
+        (**self).only_symbol()
     }
 
     fn copies(&self) -> Option<CopyCounts> {

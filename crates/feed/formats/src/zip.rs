@@ -11,7 +11,8 @@ use crate::codec::DAY_NS;
 use crate::dates::{Date, date_in_name};
 use crate::error::{Fault, FeedError};
 use crate::file::Reader;
-use crate::lobster::LobsterSource;
+use crate::itch::Stock;
+use crate::lobster::{LobsterSource, symbol_in_name};
 use crate::source::{FeedMessage, MessageSource};
 use flate2::Crc;
 use flate2::read::DeflateDecoder;
@@ -42,6 +43,7 @@ pub(crate) struct Days {
     places: std::vec::IntoIter<Place>,
     day: Option<LobsterSource<Entry>>,
     first: Option<Date>,
+    symbol: Option<Stock>,
     /// Time of the present day's midnight, counted from the first day's.
     midnight_ns: u64,
     given: u64,
@@ -111,6 +113,7 @@ pub(crate) fn open(reader: Reader, name: &str) -> Result<ZipContents, FeedError>
             reader,
             name: name.to_owned(),
             first: first.date,
+            symbol: symbol_in_name(&first.name),
             places: places.into_iter(),
             day: None,
             midnight_ns: 0,
@@ -238,6 +241,10 @@ impl MessageSource for Days {
 
     fn date(&self) -> Option<Date> {
         self.first
+    }
+
+    fn only_symbol(&self) -> Option<Stock> {
+        self.symbol
     }
 }
 

@@ -5,7 +5,7 @@ use evenfall_feed_formats::arbiter::{self, Arbiter, ArbiterLimits, FeedSide};
 use evenfall_feed_formats::books::levels::{LevelBooks, MarketMessage, MarketRow};
 use evenfall_feed_formats::columns::ColumnBuffers;
 use evenfall_feed_formats::event::Event;
-use evenfall_feed_formats::itch::{Symbols, View};
+use evenfall_feed_formats::itch::{Stock, Symbols, View};
 use evenfall_feed_formats::pcap::PcapReader;
 use evenfall_feed_formats::sharding::ContentHash;
 use evenfall_feed_formats::{FeedMessage, MessageSource, codec, framed, open};
@@ -160,6 +160,8 @@ fn miax_datagrams_are_all_there() {
 #[test]
 fn lobster_is_read_from_its_zip() {
     let Some(path) = data("lobster/LOBSTER_SampleFile_AAPL_2012-06-21_1.zip") else { return };
+    let source = open(Box::new(File::open(&path).unwrap()), "a zip").unwrap();
+    assert_eq!(source.only_symbol(), Stock::new("AAPL"), "the name of the entry");
     let messages = messages(&path);
     assert_eq!(messages.len(), 118_497);
     assert_eq!(messages[0].bytes, "34200.004241176,1,16113575,18,5853300,1");

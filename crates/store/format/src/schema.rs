@@ -91,6 +91,9 @@ pub struct ArrivalOrder {
     /// The sides of the feed, if it has two.
     #[serde(default)]
     pub sides: Option<Sides>,
+    /// The symbol of a feed whose messages name none, such as LOBSTER's, or empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub symbol: String,
 }
 
 impl ArrivalOrder {

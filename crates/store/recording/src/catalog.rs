@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use evenfall_feed_formats::itch::Stock;
 use evenfall_store_engine::{
     Archive, Client, ConnectOptions, FileListing, Names, RecordSource, RemoteSource, Store,
     StoreConfig, StoreError, user_key_from_environment,
@@ -43,6 +44,11 @@ impl RecordingFiles {
     /// The files of a stream's messages.
     pub(crate) fn of_stream(&self, stream: u32) -> &[FileListing] {
         self.streams.get(&stream).map_or(&[], Vec::as_slice)
+    }
+
+    /// The security of messages that name none, where the recording's writer stated it.
+    pub fn only_symbol(&self) -> Option<Stock> {
+        Stock::new(&self.arrival.symbol).filter(|symbol| *symbol != Stock::default())
     }
 
     /// Records of messages. A message of many bytes has several records.

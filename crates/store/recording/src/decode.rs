@@ -39,10 +39,11 @@ pub(crate) struct DecodedStream<'a> {
 }
 
 impl MessageDecoder {
-    /// A decoder for the messages from this number on.
-    pub(crate) fn new(untagged: Format, first: u64) -> Self {
+    /// A decoder for the messages from this number on. `only` is the security of messages that
+    /// name none.
+    pub(crate) fn new(untagged: Format, first: u64, only: Option<Stock>) -> Self {
         Self {
-            events: Events::new(),
+            events: Events::of_symbol(only),
             untagged,
             earlier: BTreeMap::new(),
             known: first..first,

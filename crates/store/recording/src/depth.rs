@@ -233,7 +233,7 @@ impl RecordingSnapshot {
     ) -> Result<Books, TableError> {
         let config = BooksConfig::default();
         let untagged = self.untagged_format()?;
-        let mut books = Books::new(config);
+        let mut books = Books::of_symbol(config, self.only_symbol());
         let mut limit: Option<StatedLimit> = None;
         let mut replay = stream.replay(&**self.source(), stream.numbers(), &at.indexed_times())?;
         while goes_on()
@@ -289,6 +289,7 @@ impl RecordingSnapshot {
             }
         }
         let known = (0..=u16::MAX.into()).filter_map(|number| symbols.symbol(number));
+        let known = known.chain(self.only_symbol());
         let mut known: Vec<String> = known.map(|symbol| symbol.to_string()).collect();
         known.sort_unstable();
         known.dedup();

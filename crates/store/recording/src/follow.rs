@@ -129,8 +129,7 @@ impl RecordingFollower {
                 continue;
             }
             if following.decoder.is_none() {
-                let decoder = MessageDecoder::new(now.untagged_format()?, following.next);
-                following.decoder = Some(decoder);
+                following.decoder = Some(now.decoder_at(following.next)?);
             }
             let Some(decoder) = &mut following.decoder else { continue };
             let source = &*self.source;

@@ -7,6 +7,7 @@ use evenfall_feed_formats::Format;
 #[cfg(feature = "arrow")]
 use evenfall_feed_formats::codec::Codec;
 use evenfall_feed_formats::codec::{self, TimeOrigin};
+use evenfall_feed_formats::itch::Stock;
 use evenfall_store_engine::{FileListing, KnownEnd, RecordSource, StoreError};
 use evenfall_store_format::layout::record_time;
 use evenfall_store_format::messages::parts::{PartKind, messages_between};
@@ -304,6 +305,7 @@ pub struct RecordingSnapshot {
     name: String,
     streams: Vec<StreamSnapshot>,
     untagged: OnceLock<Format>,
+    only: Option<Stock>,
 }
 
 impl RecordingSnapshot {
@@ -318,7 +320,21 @@ impl RecordingSnapshot {
         let streams = recording.streams();
         let streams = streams.map(|stream| StreamSnapshot::open(&*source, recording, stream));
         let streams = streams.collect::<Result<_, _>>()?;
-        Ok(Self { source, name: recording.name.clone(), streams, untagged: OnceLock::new() })
+        let (name, untagged) = (recording.name.clone(), OnceLock::new());
+        Ok(Self { source, name, streams, untagged, only: recording.only_symbol() })
+    }
+
+    /// The security of messages that name none, where the recording's writer stated it.
+    pub fn only_symbol(&self) -> Option<Stock> {
+        self.only
+    }
+
+    /// A decoder for the messages of a stream from this number on.
+    ///
+    /// # Errors
+    /// As [`untagged_format`](Self::untagged_format).
+    pub(crate) fn decoder_at(&self, first: u64) -> Result<MessageDecoder, StoreError> {
+        Ok(MessageDecoder::new(self.untagged_format()?, first, self.only))
     }
 
     /// Name of the recording.
@@ -540,7 +556,7 @@ impl RecordingSnapshot {
     ) -> Result<(), E> {
         let source = &*self.source;
         for (stream, numbers) in self.selected(rows) {
-            let mut decoder = MessageDecoder::new(self.untagged_format()?, numbers.start);
+            let mut decoder = self.decoder_at(numbers.start)?;
             let from = DecodedStream { source, stream };
             let mut replay = stream.replay(source, numbers, &rows.times)?;
             while let Some(recorded) = replay.next_message()? {

@@ -547,7 +547,8 @@ impl Tables for StoreTables {
         let known = opened.named_symbols(goes_on)?;
         let is_named_later = match symbol {
             Some(symbol) => known.iter().any(|other| other == symbol.trim_end()),
-            None => known.is_empty(),
+            // The only security of a recording has no name in its messages.
+            None => known.is_empty() || opened.only_symbol().is_some(),
         };
         match is_named_later {
             true => Ok(BookDepth::default()),

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use evenfall_feed_formats::Format;
+use evenfall_feed_formats::itch::Stock;
 use evenfall_store_format::Schema;
 use evenfall_store_format::messages::parts::{
     PARTED_RECORD_BYTES, PartRecord, PartedMessage, parted_schema,
@@ -141,6 +142,27 @@ impl<'a> RecordingWriter<'a> {
         level: StoreAckLevel,
     ) -> Result<Self, StoreError> {
         Self::with_arrival(store, name, streams, level, ArrivalOrder::default())
+    }
+
+    /// Records a single stream, whose messages are all of this security where they name none. An
+    /// existing recording keeps its own symbol.
+    ///
+    /// # Errors
+    /// The errors of the store.
+    pub fn of_symbol(
+        store: &'a Store,
+        name: &str,
+        level: StoreAckLevel,
+        symbol: Option<Stock>,
+    ) -> Result<Self, StoreError> {
+        let symbol = symbol.map(|symbol| symbol.to_string()).unwrap_or_default();
+        Self::with_arrival(
+            store,
+            name,
+            1,
+            level,
+            ArrivalOrder { symbol, ..ArrivalOrder::default() },
+        )
     }
 
     /// Records with a note in the files on how messages come. An existing recording keeps its own

@@ -530,6 +530,30 @@ fn lobster_has_its_own_prices_and_one_book() {
     assert_eq!(told, expected);
     let sizes: Vec<_> = quotes.iter().map(|quote| quote.bid.map(|bid| bid.shares)).collect();
     assert_eq!(sizes, [Some(100), Some(150), Some(110), Some(50), None]);
+    assert!(trades.iter().all(|trade| trade.symbol.is_none()));
+}
+
+#[test]
+fn books_of_one_symbol_name_it_where_the_messages_do_not() {
+    let stock = Alpha::new("AAPL");
+    let mut books = Books::of_symbol(BooksConfig::default(), stock);
+    assert_eq!((books.locate(stock), books.locate(None)), (None, None), "no message has come");
+    let mut named = Vec::new();
+    let mut each = |row| match row {
+        TickedRow::Trade(trade) => named.push(trade.symbol),
+        TickedRow::Tick(tick) => named.push(tick.quote.symbol),
+    };
+    for line in [&b"1.000000001,1,7,100,5853300,1"[..], b"1.000000002,5,0,30,5853250,-1"] {
+        books.take_ticks(LOBSTER, line, &mut each);
+    }
+    assert_eq!(named, [stock, stock]);
+    assert_eq!((books.locate(stock), books.locate(None)), (Some(0), Some(0)));
+    assert_eq!(books.locate(Alpha::new("MSFT")), None);
+    // Number 0 of ITCH is no security, and a number without a name stays without one.
+    let mut unnamed = Vec::new();
+    let execute = encoded(&execute(5, 1));
+    books.take(ITCH, &execute, &mut |row| unnamed.push(row));
+    assert!(matches!(&unnamed[..], [.., BookRow::Trade(TradeRow { symbol: None, .. })]));
 }
 
 #[test]

@@ -25,6 +25,8 @@ pub struct Symbols {
     by_stock: BTreeMap<Stock, u32>,
     /// Names of any length, at most [`LARGE_MAX`].
     names: BTreeMap<u32, Arc<str>>,
+    /// The security of messages that name none.
+    only: Option<Stock>,
 }
 
 /// Securities with numbers from 65,536 on whose symbols are kept. Further securities have no
@@ -36,6 +38,17 @@ impl Symbols {
     /// A directory without entries.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A directory for messages of this security, of which none names it. A file of LOBSTER is such.
+    pub fn of_symbol(only: Option<Stock>) -> Self {
+        Self { only, ..Self::default() }
+    }
+
+    /// The security of messages that name none, where it is known.
+    #[inline]
+    pub fn only_symbol(&self) -> Option<Stock> {
+        self.only
     }
 
     /// Learns from one message of ITCH. Returns whether an entry changed.

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use evenfall_feed_formats::Format;
 use evenfall_feed_formats::books::{Books, BooksConfig, TickedRow};
+use evenfall_feed_formats::itch::Stock;
 use evenfall_store_engine::{Store, StoreAckLevel, StoreError, StoreFile};
 
 use super::edges::{last_edge, last_record_number};
@@ -66,6 +67,8 @@ pub struct DerivedWriter<'a> {
     name: String,
     config: BooksConfig,
     untagged: Format,
+    /// The security of messages that name none.
+    only: Option<Stock>,
     streams: BTreeMap<u32, StreamWriter>,
     is_stopping: Option<&'a AtomicBool>,
 }
@@ -89,6 +92,7 @@ impl<'a> DerivedWriter<'a> {
             name: name.to_owned(),
             config,
             untagged: Format::OPAQUE,
+            only: None,
             streams: BTreeMap::new(),
             is_stopping: None,
         };
@@ -96,9 +100,11 @@ impl<'a> DerivedWriter<'a> {
         let streams = files.streams().map(|stream| StreamSnapshot::open(store, files, stream));
         let streams = streams.collect::<Result<Vec<_>, _>>()?;
         writer.untagged = untagged_format_of(store, &streams)?;
+        writer.only = files.only_symbol();
         for stream in &streams {
             let numbers = stream.numbers();
-            let mut opened = StreamWriter::new(stream.stream(), config, numbers.start);
+            let books = Books::of_symbol(config, writer.only);
+            let mut opened = StreamWriter::new(stream.stream(), books, numbers.start);
             let frames = frames_name(name, stream.stream());
             if files.has(&frames) {
                 opened.limit = end_of_frames(store, &frames)?;
@@ -128,9 +134,10 @@ impl<'a> DerivedWriter<'a> {
     /// # Errors
     /// The errors of the store.
     pub fn push(&mut self, message: TakenMessage<'_>) -> Result<(), StoreError> {
-        let config = self.config;
+        let (config, only) = (self.config, self.only);
         let stream = self.streams.entry(message.stream);
-        let new = || StreamWriter::new(message.stream, config, message.number);
+        let books = || Books::of_symbol(config, only);
+        let new = || StreamWriter::new(message.stream, books(), message.number);
         let stream = stream.or_insert_with(new);
         if stream.limit <= message.number {
             stream.limit = message.number + 1;
@@ -216,10 +223,10 @@ impl<'a> DerivedWriter<'a> {
 }
 
 impl StreamWriter {
-    fn new(stream: u32, config: BooksConfig, from: u64) -> Self {
+    fn new(stream: u32, books: Books, from: u64) -> Self {
         Self {
             stream,
-            books: Books::new(config),
+            books,
             from,
             next: from,
             limit: u64::MAX,

@@ -381,7 +381,8 @@ impl BookSnapshot {
         let end = wanted.numbers.last().map_or(0, |range| range.end);
         let untagged = snapshot.untagged_format()?;
         let mut replay = stream.replay(&**snapshot.source(), stream.numbers(), &ALL_TIMES)?;
-        let (mut books, mut folder) = (Books::new(self.config), TickFolder::default());
+        let mut books = Books::of_symbol(self.config, snapshot.only_symbol());
+        let mut folder = TickFolder::default();
         let (mut made, mut indexed_ns) = (Vec::new(), i64::MIN);
         let mut taken = 0_usize;
         while let Some(recorded) = replay.next_message()? {

@@ -16,7 +16,7 @@ use evenfall_store_format::columnar::{MessageValues, ShreddedColumns};
 use evenfall_store_format::messages::MessageField;
 
 use super::TableError;
-use crate::decode::{DecodedStream, MessageDecoder};
+use crate::decode::DecodedStream;
 use crate::records::{RecordedMessage, number_of};
 use crate::replay::{ClassCursor, StreamReplay};
 use crate::rows::MessageRow;
@@ -210,7 +210,7 @@ pub(super) fn read_events(
     let source = &**recording.source();
     let wants_symbols = fields.contains(&MessageField::Symbol);
     for (stream, numbers) in recording.selected(rows) {
-        let mut decoder = MessageDecoder::new(recording.untagged_format()?, numbers.start);
+        let mut decoder = recording.decoder_at(numbers.start)?;
         let from = DecodedStream { source, stream };
         let replay = stream.replay(source, numbers, &rows.times)?;
         let mut replay = EventReplay::new(source, replay, fields);

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use evenfall_core::Prng;
 use evenfall_feed_formats::books::BooksConfig;
-use evenfall_feed_formats::itch::{AddOrder, Code, Price4};
+use evenfall_feed_formats::codec::LOBSTER;
+use evenfall_feed_formats::itch::{AddOrder, Alpha, Code, Price4};
 use evenfall_store_engine::{RecordSource, Store, StoreAckLevel};
 use tempfile::TempDir;
 
@@ -15,7 +16,9 @@ use super::books::{
 use super::dated;
 use crate::derived::DerivedEdge;
 use crate::writer::TakenMessage;
-use crate::{Catalog, DerivedWriter, RecordingSnapshot, RecordingWriter, RowSelection};
+use crate::{
+    Catalog, DepthTime, DerivedWriter, RecordingSnapshot, RecordingWriter, Recordings, RowSelection,
+};
 
 /// Messages of a seed about few orders of three securities. Most share their nanosecond with the
 /// message before.
@@ -283,6 +286,41 @@ fn files_of_trades_and_quotes_belong_to_their_recording() {
     writer.flush().unwrap();
     assert_eq!(writer.records(), (0, 0));
     assert!(store.file("o.0.trades").is_err());
+}
+
+#[test]
+fn rows_of_messages_that_name_none_have_the_symbol_that_the_recording_states() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Arc::new(Store::open(dated(dir.path())).unwrap().store);
+    let symbol = Alpha::new("AAPL");
+    let mut writer = RecordingWriter::of_symbol(&store, "r", StoreAckLevel::Local, symbol).unwrap();
+    for (number, line) in (0..).zip(["1,11,100,5853300,1", "4,11,30,5853300,1"]) {
+        let ns = OPEN_NS + number;
+        let bytes = format!("34200.{number:09},{line}");
+        writer.push(0, number, MIDNIGHT_NS + ns as i64, LOBSTER, bytes.as_bytes()).unwrap();
+    }
+    writer.flush().unwrap();
+    drop(writer);
+    let symbols = |name: &str| {
+        let of = table(&store, name);
+        lines(&*of, &of.rows(), &["symbol"])
+    };
+    let of_all = || ["messages", "raw", "trades", "quotes"].map(symbols).concat();
+    assert_eq!(of_all(), ["AAPL"; 7]);
+    let mut derived = DerivedWriter::open(&store, "r", BooksConfig::default()).unwrap();
+    while derived.catch_up(1).unwrap() {}
+    derived.flush().unwrap();
+    assert_eq!(derived.records(), (1, 2));
+    drop(derived);
+    assert_eq!(of_all(), ["AAPL"; 7], "out of files");
+    let source: Arc<dyn RecordSource> = Arc::<Store>::clone(&store);
+    let recording = Recordings::of(source).recording("r").unwrap();
+    for asked in [Some("AAPL"), None] {
+        let book = recording.depth_of(asked, DepthTime::Indexed(i64::MAX), 1, &|| true).unwrap();
+        let best = book.and_then(|book| book.bids.first().copied()).unwrap();
+        assert_eq!((best.price, best.shares), (5_853_300, 70), "{asked:?}");
+    }
+    assert_eq!(recording.named_symbols(&|| true).unwrap(), ["AAPL"]);
 }
 
 #[test]
