@@ -11,6 +11,8 @@ target=${CARGO_TARGET_DIR:-target}
 
 if [[ ${1:-} == --install ]]; then
   version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+  # Lines of functions would be stripped again. The wheel (scripts/dist.sh) leaves them out too, and shares the crates.
+  export CARGO_PROFILE_RELEASE_DEBUG=false
   cargo rustc --release --package evenfall-c --crate-type cdylib
   cargo rustc --release --package evenfall-c --crate-type staticlib
   out=$target/c
@@ -44,6 +46,7 @@ strict=(-Wall -Wextra -Werror -g -fsanitize=address,undefined -fno-sanitize-reco
 linked=(-L "$work" -levenfall -Wl,-rpath,"$work" -pthread)
 gcc -std=c11 -pedantic -D_GNU_SOURCE "${strict[@]}" apps/c/examples/subscribe.c -o "$work/subscribe" "${linked[@]}"
 gcc -std=c11 -pedantic -D_GNU_SOURCE "${strict[@]}" apps/c/examples/publish.c -o "$work/publish" "${linked[@]}"
+gcc -std=c11 -pedantic -D_GNU_SOURCE "${strict[@]}" apps/c/examples/batches.c -o "$work/batches" "${linked[@]}"
 gcc -std=c11 -pedantic -D_GNU_SOURCE "${strict[@]}" apps/c/tests/misuse.c -o "$work/misuse" "${linked[@]}"
 g++ -std=c++17 "${strict[@]}" apps/c/examples/subscribe.cpp -o "$work/subscribe-cpp" "${linked[@]}"
 

@@ -121,6 +121,8 @@ make_c() {
 }
 
 make_wheel() {
+  # Lines of functions would be stripped from the module again, and cost a part of its build.
+  export CARGO_PROFILE_RELEASE_DEBUG=false
   local maturin=target/venv-store/bin/maturin
   [[ -x $maturin ]] || { say "skipped: wheel, for there is no $maturin (make deps)"; return; }
   build_static
