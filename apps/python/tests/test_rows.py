@@ -36,6 +36,25 @@ from trades where price is not null group by 1 order by 1
 """
 
 
+class RecordedLobster(Case):
+    def test_rows_have_the_symbol_of_the_file_or_of_the_call(self):
+        lines = "34200.004241176,1,7,18,5853300,1\n34201,4,7,8,5853300,1\n"
+        named = self.directory / "AAPL_2012-06-21_34200000_57600000_message_1.csv"
+        unnamed = self.directory / "2012-06-21.csv"
+        ticks = ev.open(self.directory / "lobster")
+        for name, path, said, symbol in [
+            ("named", named, {}, "AAPL"),
+            ("stated", unnamed, {"symbol": "MSFT"}, "MSFT"),
+        ]:
+            path.write_text(lines)
+            day = ticks.record(name, path, **said)
+            for rows in (day.messages(), day.trades(symbol), day.quotes()):
+                self.assertEqual(set(rows.arrow()["symbol"].to_pylist()), {symbol})
+            self.assertEqual(day.book(symbol, at="10:00").arrow()["shares"].to_pylist(), [10])
+        with self.assertRaises(ev.SettingsError):
+            ticks.record("wrong", unnamed, symbol="NINELETTERS")
+
+
 @unless(AAPL.is_file(), "no data (set EVENFALL_DATA)")
 class RecordedDay(Case):
     @classmethod
