@@ -40,7 +40,7 @@ impl Symbols {
         Self::default()
     }
 
-    /// A directory for messages of this security, of which none names it. A file of LOBSTER is such.
+    /// A directory for messages of this security that do not name it, such as LOBSTER's.
     pub fn of_symbol(only: Option<Stock>) -> Self {
         Self { only, ..Self::default() }
     }
