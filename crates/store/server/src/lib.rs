@@ -23,6 +23,8 @@ pub mod role;
 pub mod service;
 #[cfg(feature = "service")]
 pub mod settings;
+#[cfg(feature = "service")]
+mod settlement_watch;
 pub mod users;
 
 use std::collections::BTreeMap;

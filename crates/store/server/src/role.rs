@@ -17,16 +17,13 @@ use evenfall_store_format::volume::DiskLoss;
 use serde_json::{Value, json};
 
 use crate::settings::StoreSettings;
+use crate::settlement_watch::SettlementWatch;
 #[cfg(feature = "users")]
 use crate::users::{UsersError, users_file::WatchedUsers};
 use crate::{ClientLimits, Server, ServerCounts};
 
 /// How often the process looks for a signal.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-
-/// How often a store whose files wait for the objects asks whether they answer. Such a question may
-/// take seconds.
-const SETTLE_EVERY: Duration = Duration::from_secs(5);
 
 /// Files that a process opens beside its connections: chunks and journals of its store, and the
 /// connections to objects, names and other nodes.
@@ -234,10 +231,12 @@ pub fn serve(
         return Err(why.into());
     }
     raise_open_files(settings.connections, voice);
+    let mut objects = SettlementWatch::default();
     loop {
         let opened = Store::open(settings.config(directory)?)?;
         opened.losses.iter().for_each(voice.tell);
         let store = Arc::new(opened.store);
+        objects.begin_life(store.awaits_objects());
         let (connections_max, idle_timeout) = (settings.connections, settings.idle_timeout);
         let limits = ClientLimits { connections_max, idle_timeout, ..ClientLimits::default() };
         let server = Arc::new(users.start(Arc::clone(&store), listen, limits)?);
@@ -247,7 +246,9 @@ pub fn serve(
         if let Some(member) = store.member() {
             member.serve_at(Some(listen.to_string()))?;
         }
-        let end = attend(&store, &server, settings.take_over, &mut users, voice, occupancy_every);
+        let take_over = settings.take_over;
+        let (users, objects) = (&mut users, &mut objects);
+        let end = attend(&store, &server, take_over, users, objects, voice, occupancy_every);
         served.set(None);
         let counts = stop(server);
         close(store)?;
@@ -375,11 +376,11 @@ fn attend(
     server: &Server,
     take_over: bool,
     users: &mut ServerUsers,
+    objects: &mut SettlementWatch,
     voice: &ServeOutput<'_>,
     occupancy_every: Option<Duration>,
 ) -> Result<End, StoreError> {
     let (mut looked_at, mut printed_at) = (Instant::now(), Instant::now());
-    let mut settled_at = Instant::now();
     let mut said = BTreeSet::new();
     let mut has_stepped = false;
     while !interrupt::raised() {
@@ -392,11 +393,8 @@ fn attend(
             sizes["sent_bytes"] = server.counts().sent_bytes.into();
             (voice.say)(&sizes.to_string());
         }
-        if settled_at.elapsed() >= SETTLE_EVERY {
-            settled_at = Instant::now();
-            if store.can_settle() {
-                return Ok(End::Settled);
-            }
+        if objects.look(store) {
+            return Ok(End::Settled);
         }
         let Some(member) = store.member() else { continue };
         match member.check_lease() {

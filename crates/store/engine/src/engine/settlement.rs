@@ -15,6 +15,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
 
 use evenfall_core::StorageError;
 use evenfall_store_format::volume::{
@@ -126,13 +127,33 @@ impl StoreFile {
 }
 
 impl Store {
-    /// Whether files of this store wait for the objects, and the objects answer by now. A caller
-    /// that gets `true` closes the store and opens it again.
-    pub fn can_settle(&self) -> bool {
-        let Some(bucket) = &self.shared.bucket else { return false };
+    /// Whether files of this store wait for the objects.
+    pub fn awaits_objects(&self) -> bool {
+        !self.shared.unsettled_files().is_empty()
+    }
+
+    /// Asks the objects whether they have the metadata of all files that wait for them. A caller
+    /// that gets `true` closes the store and opens it again. `None` when no file waits, or no
+    /// thread can be had.
+    ///
+    /// A thread of its own asks, because objects that are silent take up to half a minute for each
+    /// file, and the caller has a lease and a signal to look at. The thread holds no part of the
+    /// store.
+    pub fn ask_to_settle(&self) -> Option<Receiver<bool>> {
+        let bucket = self.shared.bucket.clone()?;
         let waiting = self.shared.unsettled_files();
-        let answers = |file: &Arc<StoreFile>| archive::node_of(bucket, &file.entry).is_ok();
-        !waiting.is_empty() && waiting.iter().all(answers)
+        let entries: Vec<Entry> = waiting.iter().map(|file| file.entry.clone()).collect();
+        if entries.is_empty() {
+            return None;
+        }
+        let (answer, answered) = sync_channel(1);
+        let ask = move || {
+            let answers = |entry: &Entry| archive::node_of(&bucket, entry).is_ok();
+            // Nobody waits for the answer once the store is closed.
+            let _ = answer.send(entries.iter().all(answers));
+        };
+        std::thread::Builder::new().name("store-settle".into()).spawn(ask).ok()?;
+        Some(answered)
     }
 }
 
