@@ -644,7 +644,7 @@ impl Scene {
             let origin = self.streams[at].origin();
             let nothing = || {
                 let (tail, partial, lost) = (TailRecords::default(), vec![], vec![]);
-                RecoveredFile { origin, records: 0, tail, partial, lost }
+                RecoveredFile { origin, records: 0, tail, partial, lost, unwritten: vec![] }
             };
             let mut recovered = found.files.remove(&origin.file).unwrap_or_else(nothing);
             let wipes = self.mutant == Some(Mutant::WipesBehindDamage);

@@ -11,13 +11,14 @@ use bytes::{Bytes, BytesMut};
 
 use crate::error::{Error, Result};
 use crate::index::{Aggregate, Builder, IndexSummary};
-use crate::journal::Origin;
+use crate::journal::{Batch, Origin};
 use crate::layout::{
     FileId, Layout, SEGMENT_BYTES, SEGMENT_HEADER_BYTES, SegmentKind, record_time,
 };
 use crate::lost_records::{TailRecords, held_records, lost_ranges, seal_slots};
 use crate::schema::{Field, Schema};
 use crate::segment::{self, SealedSegment};
+use crate::volume::FRAME_RECORDS_BYTES_MAX;
 
 /// The writing end of one file.
 #[derive(Debug)]
@@ -201,6 +202,23 @@ impl Appender {
         Some(bytes.clone())
     }
 
+    /// Keeps full segments that recovery found no room for, until they are
+    /// [released](Self::release): the last ones of the file without a gap, and index nodes.
+    pub fn keep_unwritten(&mut self, segments: &[SealedSegment]) {
+        for sealed in segments {
+            let (number, bytes) = (sealed.number, sealed.bytes.clone());
+            match sealed.kind {
+                SegmentKind::Data => {
+                    if self.unsynced.is_empty() {
+                        self.unsynced_first = number;
+                    }
+                    self.unsynced.push_back(bytes);
+                }
+                SegmentKind::Index => self.unsynced_nodes.push_back((number, bytes)),
+            }
+        }
+    }
+
     /// Full segments that are kept because no synced chunk has them.
     pub fn unsynced(&self) -> usize {
         self.unsynced.len()
@@ -245,7 +263,7 @@ impl Appender {
     /// Takes the records that no journal and no synced chunk has, with the number of the first of
     /// them. The caller must commit them.
     pub fn take_uncommitted(&mut self) -> Option<(u64, Bytes)> {
-        let first = self.journaled.max(self.layout.first_record(self.unsynced_first));
+        let first = self.first_uncommitted();
         if first >= self.records {
             return None;
         }
@@ -253,6 +271,37 @@ impl Appender {
         let records = self.records_from(first)?.bytes;
         self.journaled = self.records;
         Some((first, records))
+    }
+
+    /// As [`take_uncommitted`](Self::take_uncommitted), but adds the records to a commit, without a
+    /// copy in between. `false` when they do not fit into one frame of it; nothing is taken then.
+    pub fn push_uncommitted(&mut self, batch: &mut Batch) -> bool {
+        let (first, size) = (self.first_uncommitted(), self.layout.record_bytes());
+        let len = usize::try_from(self.records.saturating_sub(first)).unwrap_or(usize::MAX);
+        let len = len.saturating_mul(size);
+        if len == 0 {
+            return true;
+        }
+        let Ok((segment, slot)) = self.layout.locate(first) else { return false };
+        if len > FRAME_RECORDS_BYTES_MAX || !batch.fits(len) {
+            return false;
+        }
+        let slots = self.layout.records_per_segment() as usize;
+        let payload = SEGMENT_HEADER_BYTES..SEGMENT_HEADER_BYTES + self.layout.payload_bytes(slots);
+        // The open segment follows the full ones that are kept.
+        let full = self.unsynced.iter().skip((segment - self.unsynced_first) as usize);
+        let parts = full.map(|bytes| &bytes[payload.clone()]).chain([self.tail()]);
+        let skipped = |at: usize| if at == 0 { slot * size } else { 0 };
+        let parts = parts.enumerate().map(|(at, part)| &part[skipped(at)..]);
+        let origin = Origin { file: self.file, record_bytes: size as u16, token: self.token };
+        batch.push_record_parts(origin, first, len, parts);
+        self.journaled = self.records;
+        true
+    }
+
+    /// The first record that no journal and no synced chunk has.
+    fn first_uncommitted(&self) -> u64 {
+        self.journaled.max(self.layout.first_record(self.unsynced_first))
     }
 
     fn check_order(&self, records: &[u8]) -> Result<i64> {
@@ -389,6 +438,35 @@ mod tests {
         for batch in [1, 7, 1_022, 1_023] {
             assert_eq!(segments(batch), once, "batches of {batch}");
         }
+    }
+
+    #[test]
+    fn records_go_into_a_commit_as_if_they_were_copied_first() {
+        let all = records(0..20_000);
+        let [mut pushing, mut copying] = [appender(), appender()];
+        // Within the open segment, over its end, over several, and nothing.
+        for end in [10, 1_000, 1_022, 1_023, 5_000, 5_000, 20_000] {
+            let from = pushing.records() as usize * 16;
+            for one in [&mut pushing, &mut copying] {
+                one.append(&all[from..end * 16], &mut Vec::new()).unwrap();
+                if end == 5_000 {
+                    one.release(2);
+                }
+            }
+            let [mut pushed, mut copied] = [Batch::default(), Batch::default()];
+            assert!(pushing.push_uncommitted(&mut pushed));
+            if let Some((first, records)) = copying.take_uncommitted() {
+                let origin = Origin { file: FileId(1), record_bytes: 16, token: 1 };
+                copied.push_records(origin, first, &records);
+            }
+            assert_eq!(pushed.ends(), copied.ends());
+            assert_eq!(pushed.seal(1, 2, 3), copied.seal(1, 2, 3), "up to {end}");
+        }
+        let large = records(20_000..20_000 + FRAME_RECORDS_BYTES_MAX as i64 / 16 + 1);
+        pushing.append(&large, &mut Vec::new()).unwrap();
+        let mut batch = Batch::default();
+        assert!(!pushing.push_uncommitted(&mut batch) && batch.is_empty());
+        assert_eq!(pushing.take_uncommitted().unwrap(), (20_000, Bytes::from(large)));
     }
 
     #[test]

@@ -237,6 +237,21 @@ impl Batch {
         self.push(b'R', origin, first, records);
     }
 
+    /// As [`push_records`](Self::push_records), with `len` bytes of records that lie in parts.
+    pub fn push_record_parts<'a>(
+        &mut self,
+        origin: Origin,
+        first: u64,
+        len: usize,
+        parts: impl Iterator<Item = &'a [u8]>,
+    ) {
+        let count = len / usize::from(origin.record_bytes.max(1));
+        self.ends.push((origin, first + count as u64));
+        self.push_head(b'R', origin, first, len);
+        parts.for_each(|part| self.bytes.extend_from_slice(part));
+        self.len = self.bytes.len();
+    }
+
     /// Adds a node frame: this many records of the file are in synced chunks.
     pub fn push_node(&mut self, origin: Origin, synced: u64) {
         self.push(b'N', origin, synced, &[]);
@@ -265,16 +280,21 @@ impl Batch {
     }
 
     fn push(&mut self, kind: u8, origin: Origin, first: u64, body: &[u8]) {
+        self.push_head(kind, origin, first, body.len());
+        self.bytes.extend_from_slice(body);
+        self.len = self.bytes.len();
+    }
+
+    /// Adds the header of a frame. The body follows.
+    fn push_head(&mut self, kind: u8, origin: Origin, first: u64, body_bytes: usize) {
         self.bytes.truncate(self.len);
         self.bytes.extend_from_slice(&[kind, 0]);
         self.bytes.extend_from_slice(&origin.record_bytes.to_le_bytes());
         self.bytes.extend_from_slice(&origin.token.to_le_bytes());
         self.bytes.extend_from_slice(&origin.file.0.to_le_bytes());
         self.bytes.extend_from_slice(&first.to_le_bytes());
-        self.bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
+        self.bytes.extend_from_slice(&(body_bytes as u32).to_le_bytes());
         self.bytes.extend_from_slice(&[0; 4]);
-        self.bytes.extend_from_slice(body);
-        self.len = self.bytes.len();
         self.frames += 1;
     }
 

@@ -16,20 +16,21 @@
 //! writes. Segments therefore stay in memory until they are synced. After a failure, all of them
 //! are written again, and the journal continues in a new file.
 
+mod chunks;
 mod held;
 mod recovery;
 #[cfg(test)]
 mod tests;
 mod verify;
 
+use self::chunks::Chunks;
 use self::held::HoldPasses;
 pub use recovery::{DiskLoss, PartialSegment, Recovered, RecoveredFile, join_ranges};
 pub use verify::{Finding, Verification, verify};
 
-use core::ops::Range;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
 
 use bytes::Bytes;
 use evenfall_core::{Disk, StorageError};
@@ -50,7 +51,7 @@ const SPARES: usize = 2;
 const RESERVE_BYTES: usize = 64 << 10;
 /// Limit of the bytes of records in one frame. Several frames fit into one commit, so a file with
 /// many records does not fill the commit alone.
-const FRAME_RECORDS_BYTES_MAX: usize = 8 << 20;
+pub(crate) const FRAME_RECORDS_BYTES_MAX: usize = 8 << 20;
 
 /// Default length of a journal. The length is about that of the data that arrives during one sync
 /// of the chunks, so that few journals are written before the first spare exists.
@@ -70,7 +71,8 @@ pub struct VolumeConfig {
     /// Bytes after which a journal is followed by the next.
     pub journal_bytes_max: u64,
     /// Bytes of all journals, while rows of them are held in memory. Recovery reads no more, but
-    /// for one commit. Without held rows there are two journals.
+    /// for what is committed while chunks are synced, and for open segments that are larger by
+    /// themselves. Without held rows there are two journals.
     pub recovery_bytes_max: u64,
     /// Chunks whose rows may be held in memory until they are whole, 4 MiB each. With zero, every
     /// full segment goes into a raw chunk at once.
@@ -110,60 +112,6 @@ impl Shelf {
     /// A file whose first `synced` records are in synced chunks, here or elsewhere.
     fn with_synced(origin: Origin, synced: u64) -> Self {
         Self { origin, written: synced, synced, stated: 0, passes: HoldPasses::default() }
-    }
-}
-
-/// The chunks on the disk with their lengths. A listing of the disk would take time in proportion
-/// to its number of files.
-#[derive(Debug, Default)]
-struct Chunks {
-    bytes: BTreeMap<(SegmentKind, FileId, u32), u64>,
-    /// Bytes on the disk of the chunks that are in columns.
-    columnar: BTreeMap<(SegmentKind, FileId, u32), u64>,
-    /// Bytes of all chunks on the disk. The counter is shared, so that readers of it do not wait
-    /// for a working volume.
-    total: Arc<AtomicU64>,
-}
-
-impl Chunks {
-    /// The chunk reaches this far at least.
-    fn reach(&mut self, chunk: (SegmentKind, FileId, u32), end: u64) {
-        let known = self.bytes.entry(chunk).or_default();
-        self.total.fetch_add(end.saturating_sub(*known), Relaxed);
-        *known = end.max(*known);
-    }
-
-    fn remove(&mut self, chunk: (SegmentKind, FileId, u32)) {
-        let bytes = self.bytes.remove(&chunk).unwrap_or(0);
-        let bytes = self.columnar.remove(&chunk).unwrap_or(bytes);
-        self.total.fetch_sub(bytes, Relaxed);
-    }
-
-    /// The chunk is in columns and takes this many bytes.
-    fn shrink(&mut self, of: DataChunk, stored: u64) {
-        let chunk = (SegmentKind::Data, of.file, of.number);
-        let Some(raw) = self.bytes.get(&chunk).copied() else { return };
-        let before = self.columnar.insert(chunk, stored).unwrap_or(raw);
-        self.total.fetch_add(stored, Relaxed);
-        self.total.fetch_sub(before, Relaxed);
-    }
-
-    /// Numbers of the segments from this one on, up to the end of the last chunk on the disk.
-    /// Chunks that are missing in front of the first one are elsewhere.
-    fn segments(&self, kind: SegmentKind, file: FileId, first: u32) -> Range<u32> {
-        let from = segment_place(first).0;
-        let mut chunks = self.bytes.range((kind, file, from)..=(kind, file, u32::MAX));
-        let Some(((_, _, begin), _)) = chunks.clone().next() else { return first..first };
-        let end = chunks.next_back().map_or(first, |((_, _, chunk), bytes)| {
-            let there = bytes.div_ceil(SEGMENT_BYTES as u64).min(SEGMENTS_PER_CHUNK.into());
-            chunk * SEGMENTS_PER_CHUNK + there as u32
-        });
-        first.max(begin * SEGMENTS_PER_CHUNK)..end
-    }
-
-    /// The chunks of a file from this chunk on.
-    fn of(&self, kind: SegmentKind, file: FileId, first: u32) -> impl Iterator<Item = u32> + '_ {
-        self.bytes.range((kind, file, first)..=(kind, file, u32::MAX)).map(|(at, _)| at.2)
     }
 }
 
@@ -274,9 +222,17 @@ impl<D: Disk> Volume<D> {
     /// so the stated ends stay close to the synced ends when no journal grows, as at `memory`.
     pub fn is_checkpoint_due(&self) -> bool {
         self.overdue_journals() > 0
-            || self.offset > self.config.journal_bytes_max.max(4 * self.base_bytes)
+            || self.offset > self.journal_bytes_due()
             || self.unstated_bytes > UNSTATED_BYTES_MAX
             || self.is_low && self.offset.max(self.unstated_bytes) > self.low_bytes_max()
+    }
+
+    /// Bytes of a journal after which a checkpoint is due: those that it took over, and at least
+    /// half as many more, so that no append is carried over again and again. With many files that
+    /// are open, a multiple of what was taken over would exceed the limit of what recovery reads,
+    /// and a journal beyond the limit has to be taken over whole.
+    fn journal_bytes_due(&self) -> u64 {
+        self.base_bytes + self.config.journal_bytes_max.max(self.base_bytes / 2)
     }
 
     /// Bytes of a journal, or of segments behind the ends that it states, after which a checkpoint
@@ -425,7 +381,7 @@ impl<D: Disk> Volume<D> {
             self.register(Origin { file: sealed.file, record_bytes, token });
         }
         let (chunk, offset) = segment_place(sealed.number);
-        self.chunks.reach((sealed.kind, sealed.file, chunk), offset + SEGMENT_BYTES as u64);
+        self.chunks.reach(sealed.kind, sealed.file, chunk, offset + SEGMENT_BYTES as u64);
         let done = put(&self.disk, &sealed);
         if let Err(error) = done {
             self.rewrite = true;
@@ -653,10 +609,12 @@ impl<D: Disk> Volume<D> {
     /// `Error::Storage`.
     pub fn truncate(&mut self, kind: SegmentKind, file: FileId, number: u32) -> Result<()> {
         let (first, _) = segment_place(number);
-        for chunk in self.chunks.of(kind, file, first) {
+        for (chunk, bytes) in self.chunks.lengths_of(kind, file, first) {
             let name = chunk_name(kind, file, chunk);
             let keep = number.saturating_sub(chunk * SEGMENTS_PER_CHUNK);
-            for slot in keep..SEGMENTS_PER_CHUNK {
+            // Nothing is read behind the end of the chunk, where most files end.
+            let there = bytes.div_ceil(SEGMENT_BYTES as u64).min(SEGMENTS_PER_CHUNK.into());
+            for slot in keep..there as u32 {
                 let offset = u64::from(slot) * SEGMENT_BYTES as u64;
                 let is_hole = match self.disk.read(&name, offset, SEGMENT_BYTES) {
                     Ok(there) if there.is_empty() => break,
@@ -683,15 +641,24 @@ impl<D: Disk> Volume<D> {
         self.unstated.remove(&file);
         let mut batch = Batch::default();
         batch.push_deletion(shelf.origin);
-        self.commit_to_make_room(&mut batch)?;
+        let stated = self.commit_to_make_room(&mut batch);
+        let is_room_short = stated.as_ref().is_err_and(is_full);
+        if !is_room_short {
+            stated?;
+        }
         self.forget_held(file)?;
         self.unsynced.retain(|sealed| sealed.file != file);
         self.flushing.retain(|sealed| sealed.file != file);
         for kind in [SegmentKind::Data, SegmentKind::Index] {
-            for chunk in self.chunks.of(kind, file, 0).collect::<Vec<_>>() {
+            for (chunk, _) in self.chunks.lengths_of(kind, file, 0).collect::<Vec<_>>() {
                 self.disk.remove(&chunk_name(kind, file, chunk))?;
-                self.chunks.remove((kind, file, chunk));
+                self.chunks.remove(kind, file, chunk);
             }
+        }
+        if is_room_short {
+            // The chunks were the room. A crash in front of this commit leaves a file of which only
+            // the end is there, and the deletion is repeated.
+            self.commit(&mut batch)?;
         }
         self.files.remove(&file);
         self.keep_reserve();
@@ -712,7 +679,7 @@ impl<D: Disk> Volume<D> {
             return Ok(false);
         }
         self.disk.remove(&chunk_name(SegmentKind::Data, file, chunk))?;
-        self.chunks.remove((SegmentKind::Data, file, chunk));
+        self.chunks.remove(SegmentKind::Data, file, chunk);
         self.keep_reserve();
         Ok(true)
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
-use evenfall_core::Disk as _;
+use evenfall_core::{Disk as _, StorageError};
 use evenfall_store_format::cache::{Cache, Interest};
 use evenfall_store_format::journal::{Batch, FRAME_BYTES, Origin};
 use evenfall_store_format::layout::{SEGMENT_BYTES, parse_chunk_name};
@@ -19,6 +19,7 @@ use evenfall_store_format::{
     TailRecords,
 };
 
+use super::disposal::is_disk_full;
 use super::settlement::{Awaited, Need, is_away};
 use super::{FLUSH_SEGMENTS, StoreEngine, StoreFile, TakenOver, origin};
 use crate::names::Claimed;
@@ -107,14 +108,11 @@ impl StoreEngine {
                 continue;
             }
             let recovered = found.files.remove(&held.id);
-            let (records, tail) =
-                recovered.map_or((0, TailRecords::default()), |f| (f.records, f.tail));
             // The segments of the copy carry the token of this life, as all segments of this disk
             // do.
             let entry = Entry { token: self.names.token(), ..held.clone() };
             let schema = Arc::new(entry.schema.clone());
-            let start = self.adopt_local(name, &entry, &schema, records, tail)?;
-            let appender = Appender::resume(entry.id, entry.token, schema.clone(), start)?;
+            let appender = self.adopt_local(name, &entry, &schema, recovered)?;
             let file = StoreFile::new(name, entry, schema, appender, None);
             adopted.push(Adopted { file, tail: None });
         }
@@ -183,7 +181,16 @@ impl StoreEngine {
         if adopted.is_empty() {
             return Ok(());
         }
-        self.flush_beside(false)?;
+        match self.flush_beside(false) {
+            // The journals have what could not be written. A store that did not open could not make
+            // room either.
+            Err(error @ Error::Storage(StorageError::Full { .. }))
+                if adopted.iter().all(|one| one.tail.is_none()) =>
+            {
+                self.note::<()>(Err(error));
+            }
+            done => done?,
+        }
         // A checkpoint asks for the ends of all files, so it must not come between the journal and
         // the files.
         let mut volume = lock(&self.volume);
@@ -248,19 +255,19 @@ impl StoreEngine {
             }
         }
         let awaited = need.map(|need| Awaited::new(need, recovered.as_ref()));
-        let (records, tail) =
-            recovered.map_or((0, TailRecords::default()), |f| (f.records, f.tail));
-        let ahead = published.filter(|node| node.records > records);
-        let start = match ahead {
-            Some(node) => self.adopt_published(&entry, node, records, losses)?,
-            None => self.adopt_local(&name, &entry, &schema, records, tail)?,
+        let records = recovered.as_ref().map_or(0, |found| found.records);
+        let (appender, tail) = match published.filter(|node| node.records > records) {
+            Some(node) => {
+                let start = self.adopt_published(&entry, node, records, losses)?;
+                let tail = start.tail.clone();
+                (Appender::resume(entry.id, entry.token, schema.clone(), start)?, Some(tail))
+            }
+            None => (self.adopt_local(&name, &entry, &schema, recovered)?, None),
         };
-        let tail = ahead.map(|_| start.tail.clone());
         if !was_ours {
-            self.names.fork(&name, start.records)?;
-            entry.fork(start.records);
+            self.names.fork(&name, appender.records())?;
+            entry.fork(appender.records());
         }
-        let appender = Appender::resume(entry.id, entry.token, schema.clone(), start)?;
         losses.extend(awaited.as_ref().map(|awaited| awaited.loss(&name, records)));
         let mut file = StoreFile::new(&name, entry, schema, appender, published);
         file.awaited = awaited;
@@ -419,22 +426,34 @@ impl StoreEngine {
         Ok(())
     }
 
+    /// Continues from what the disk has of a file. Segments for which a full disk has no room stay
+    /// in memory.
     fn adopt_local(
         &self,
         name: &str,
         entry: &Entry,
         schema: &Arc<Schema>,
-        records: u64,
-        tail: TailRecords,
-    ) -> Result<Resumption, StoreError> {
+        recovered: Option<RecoveredFile>,
+    ) -> Result<Appender, StoreError> {
+        let (records, tail, mut unwritten) = recovered
+            .map_or((0, TailRecords::default(), Vec::new()), |f| (f.records, f.tail, f.unwritten));
         let file = self.unborn(name, entry, schema)?;
+        lock(&file.appender).keep_unwritten(&unwritten);
+        self.memory_bytes.fetch_add((unwritten.len() * SEGMENT_BYTES) as u64, Relaxed);
         let mut rebuilt = Vec::new();
         let mut segments = self.segments(&file, Interest::Passing);
         let (id, token) = (entry.id, entry.token);
         let start = resume(id, token, schema, records, tail, &mut segments, &mut rebuilt)?;
         lock(&self.volume).truncate(SegmentKind::Index, id, start.index.nodes())?;
-        self.write_all(rebuilt)?;
-        Ok(start)
+        for node in rebuilt {
+            match self.write_all(vec![node.clone()]) {
+                Err(error) if is_disk_full(&error) => unwritten.push(node),
+                done => done?,
+            }
+        }
+        let mut appender = Appender::resume(id, token, Arc::clone(schema), start)?;
+        appender.keep_unwritten(&unwritten);
+        Ok(appender)
     }
 
     /// Writes segments that did not pass through the queue. These segments too are in memory until

@@ -217,7 +217,11 @@ impl StoreEngine {
             let Some(file) = self.file_of(*id) else { continue };
             let (token, taken, end) = {
                 let mut appender = lock(&file.appender);
-                (appender.token(), appender.take_uncommitted(), appender.records())
+                let taken = match appender.push_uncommitted(batch) {
+                    true => None,
+                    false => appender.take_uncommitted(),
+                };
+                (appender.token(), taken, appender.records())
             };
             reached.push((Arc::clone(&file), end));
             let Some((first, records)) = taken else { continue };

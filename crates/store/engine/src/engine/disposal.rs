@@ -13,7 +13,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use evenfall_core::Objects as _;
+use evenfall_core::{Objects as _, StorageError};
 use evenfall_store_format::age_clock::{AgeClock, ClockPair, ClockStep};
 use evenfall_store_format::cache::Interest;
 use evenfall_store_format::layout::{DataChunk, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, chunk_name};
@@ -106,11 +106,17 @@ impl Store {
             file.is_deleted.store(true, Relaxed);
         }
         file.signals.raise();
-        // Records appended before are on their way to the disk. The next turn has taken them.
-        let turn = lock(&self.shared.queue).ticket + 2;
-        self.shared.await_commit(turn)?;
+        match self.shared.await_turn() {
+            Err(error) if is_disk_full(&error) => self.shared.make_room_by(&file)?,
+            done => done?,
+        }
         self.shared.delete(&file)
     }
+}
+
+/// Whether this is the error of a disk without room.
+pub(super) fn is_disk_full(error: &StoreError) -> bool {
+    error.is_full() || matches!(error, StoreError::Store(Error::Storage(StorageError::Full { .. })))
 }
 
 impl StoreEngine {
@@ -275,10 +281,50 @@ impl StoreEngine {
         Ok(from)
     }
 
+    /// Waits for the commit of the records that were appended before. They are on their way to the
+    /// disk, and the next turn has taken them.
+    fn await_turn(&self) -> Result<(), StoreError> {
+        let turn = lock(&self.queue).ticket + 2;
+        self.await_commit(turn)
+    }
+
+    /// Removes the chunks of a file that is deleted from a disk without room, where the commit of
+    /// the records that came before waits for that room. These records come back into the journal
+    /// when the commit is done, so that the deletion is stated a second time behind them.
+    fn make_room_by(&self, file: &StoreFile) -> Result<(), StoreError> {
+        if file.check_ours().is_ok() {
+            self.bury_name(file)?;
+        }
+        self.delete_chunks(file)?;
+        // The commit has its usual patience from now on.
+        lock(&self.queue).trouble = None;
+        self.await_turn()
+    }
+
+    /// Marks the file as deleted in the names. A node that is no longer the primary gets its error
+    /// here, before it has removed anything.
+    fn bury_name(&self, file: &StoreFile) -> Result<(), StoreError> {
+        let buried = self.names.bury(&file.name);
+        if buried.is_err() {
+            file.is_listed.store(false, Relaxed);
+            file.is_deleted.store(false, Relaxed);
+        }
+        Ok(buried?)
+    }
+
+    /// Lets no flush that is under way end behind the deletion. A disk without room gets it by the
+    /// deletion, and what is not written yet stays in memory.
+    fn flush_before_deletion(&self) -> Result<(), StoreError> {
+        match self.flush_beside(false) {
+            Err(Error::Storage(StorageError::Full { .. })) => Ok(()),
+            done => Ok(done?),
+        }
+    }
+
     fn delete(&self, file: &Arc<StoreFile>) -> Result<(), StoreError> {
         if file.check_ours().is_err() {
             self.names.remove_copy(&file.name)?;
-            self.flush_beside(false)?;
+            self.flush_before_deletion()?;
             self.delete_chunks(file)?;
             self.forget(file);
             return Ok(());
@@ -286,12 +332,7 @@ impl StoreEngine {
         if self.bucket.is_some() {
             self.see_catalog()?;
         }
-        // A node that is no longer the primary gets its error here, before it has removed anything.
-        if let Err(error) = self.names.bury(&file.name) {
-            file.is_listed.store(false, Relaxed);
-            file.is_deleted.store(false, Relaxed);
-            return Err(error.into());
-        }
+        self.bury_name(file)?;
         if self.bucket.is_some() {
             self.leave_catalog(file.id, file.entry.token)?;
             // When these locks are taken, uploads and publications under way have ended.
@@ -299,7 +340,7 @@ impl StoreEngine {
             self.release_packs(file);
             self.put_block(file.entry.slot / NODES_PER_BLOCK as u32)?;
         }
-        self.flush_beside(false)?;
+        self.flush_before_deletion()?;
         self.delete_chunks(file)?;
         self.finish_deletion(&file.name, &file.entry)?;
         self.forget(file);

@@ -205,8 +205,7 @@ impl<D: Disk> Volume<D> {
         let before = before.map(|number| DataChunk { file: chunk.file, number });
         let spilled = before.map_or(Ok(()), |before| self.spill_chunk(before));
         let Some(segments) = self.let_go(chunk) else { return spilled.map(|()| false) };
-        let raw = (SegmentKind::Data, chunk.file, chunk.number);
-        self.chunks.reach(raw, CHUNK_BYTES as u64);
+        self.chunks.reach(SegmentKind::Data, chunk.file, chunk.number, CHUNK_BYTES as u64);
         self.chunks.shrink(chunk, stored);
         if let Some(shelf) = self.files.get_mut(&chunk.file) {
             shelf.passes = HoldPasses::default();

@@ -8,9 +8,14 @@
 //!    Records that the journals lack are lost: the segment then says which, its old bytes are kept
 //!    aside, and everything behind it stays. No whole segment is written over.
 //! 3. The committed records behind those segments, with their numbers, also behind records that are
-//!    lost ([`crate::lost_records`]). Full segments go to chunks, and the rest goes into a new
-//!    journal. The old journals are removed when the new journal is synced. A recovery after a
-//!    crash in between finds both, and does the work again.
+//!    lost ([`crate::lost_records`]). Full segments go to chunks. The rest stays in the journals
+//!    until the first checkpoint carries it over, so that an opening does not write the ends of
+//!    all files again. Where something is lost, the opening itself makes that checkpoint, which
+//!    states the loss. A recovery after a crash in between does the work again.
+//!
+//! A spare has nothing that is needed, so recovery reads no more than its header. On a full disk
+//! the segments that find no room stay in memory: their records are in journals, and a store that
+//! did not open could not make room.
 
 use core::ops::Range;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +34,7 @@ use crate::layout::{
     journal_name, parse_chunk_name, parse_journal_name, segment_place,
 };
 use crate::lost_records::{TailRecords, seal_segment};
-use crate::segment::{self, SegmentHeader};
+use crate::segment::{self, SealedSegment, SegmentHeader};
 
 /// A part of the disk that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +69,9 @@ pub struct RecoveredFile {
     pub partial: Vec<PartialSegment>,
     /// The numbers of all records that were found lost, in order.
     pub lost: Vec<Range<u64>>,
+    /// The last full segments, without a gap, when the disk had no room for them. They are in
+    /// journals, and the flushes of the volume write them as soon as there is room.
+    pub unwritten: Vec<SealedSegment>,
 }
 
 /// A segment that has lost records.
@@ -218,8 +226,11 @@ impl<D: Disk> Volume<D> {
         let mut pieces = BTreeMap::new();
         let journals = journals_of(&disk, &listed)?;
         let mut before = None;
-        for (number, slot) in &journals {
-            let ends = read_journal(&disk, *number, *slot, &mut pieces, &mut found.losses)?;
+        for JournalFile { number, slot, is_spare, .. } in &journals {
+            let ends = match *is_spare {
+                true => JournalEnds::default(),
+                false => read_journal(&disk, *number, *slot, &mut pieces, &mut found.losses)?,
+            };
             found.losses.extend(lost_end(before, *number, &ends));
             before = Some((*number, ends));
             // What later journals state as synced leaves memory, with the journals that have it.
@@ -227,10 +238,13 @@ impl<D: Disk> Volume<D> {
         }
         let mut chunks = Chunks::default();
         for (name, bytes) in &listed {
-            parse_chunk_name(name).into_iter().for_each(|chunk| chunks.reach(chunk, *bytes));
+            if let Some((kind, file, number)) = parse_chunk_name(name) {
+                chunks.reach(kind, file, number, *bytes);
+            }
         }
         let unknown = files_of_chunks(&disk, &chunks, &mut pieces)?;
-        let number = journals.iter().map(|(number, slot)| number.max(slot) + 1).max().unwrap_or(0);
+        let numbers = journals.iter().map(|file| file.number.max(file.slot) + 1);
+        let number = numbers.max().unwrap_or(0);
         let mut volume = Self::beginning_at(number, disk, config);
         volume.chunks = chunks;
         volume.has_reserve =
@@ -248,18 +262,36 @@ impl<D: Disk> Volume<D> {
         }
         let ends: BTreeMap<FileId, u64> =
             found.files.iter().map(|(file, recovered)| (*file, recovered.records)).collect();
-        for (number, slot) in journals {
+        for JournalFile { number, slot, .. } in journals {
             let ends = ends.clone();
             volume.old.push(OldJournal { number, slot, bytes: 0, ends, is_reusable: false });
         }
-        let tail_of = &mut |file, _| found.files.get(&file).map(|of| of.tail.clone());
-        match volume.checkpoint(tail_of) {
-            Err(error) if is_full(&error) && volume.draw_on_reserve() => {
-                volume.checkpoint(tail_of)?;
-            }
-            done => drop(done?),
-        }
+        volume.sync_opened(&found)?;
         Ok((volume, found))
+    }
+
+    /// Syncs everything that was found, since an append behind it may be acknowledged next. A crash
+    /// of the process alone leaves writes that no sync has reached.
+    fn sync_opened(&mut self, found: &Recovered) -> Result<()> {
+        let is_whole = |of: &RecoveredFile| of.partial.is_empty() && of.lost.is_empty();
+        if found.files.values().any(|of| !of.unwritten.is_empty()) {
+            return Ok(self.disk.sync_all()?);
+        }
+        if !self.old.is_empty() && found.losses.is_empty() && found.files.values().all(is_whole) {
+            self.flush()?;
+            self.keep_reserve();
+            return Ok(());
+        }
+        let tail_of = &mut |file, _| found.files.get(&file).map(|of| of.tail.clone());
+        let mut done = self.checkpoint(tail_of);
+        if done.as_ref().is_err_and(is_full) && self.draw_on_reserve() {
+            done = self.checkpoint(tail_of);
+        }
+        match done {
+            // The journals in which the records were found stay.
+            Err(error) if is_full(&error) => Ok(self.disk.sync_all()?),
+            done => done.map(drop),
+        }
     }
 
     /// A volume that knows no file yet, and whose first journal has this number.
@@ -303,7 +335,7 @@ impl<D: Disk> Volume<D> {
         let records = runs.last().map_or(0, |run| run.numbers.end).max(in_chunks);
         self.files.insert(origin.file, Shelf::with_synced(origin, in_chunks));
         let full = layout.full_segments(records);
-        let (mut partial, mut lost) = (Vec::new(), Vec::new());
+        let (mut partial, mut lost, mut unwritten) = (Vec::new(), Vec::new(), Vec::new());
         let behind = segments_to_write(&runs, layout, reach..full).into_iter();
         let behind = behind.map(|number| Gap { number, token: origin.token });
         for Gap { number, token } in gaps.into_iter().chain(behind) {
@@ -318,7 +350,8 @@ impl<D: Disk> Volume<D> {
                 lost.extend(places.iter().map(|place| layout.numbers_of(number, place)));
             }
             let origin = Origin { token, ..origin };
-            self.write(seal_segment(origin, number, &payload, &places))?;
+            let sealed = seal_segment(origin, number, &payload, &places);
+            self.write_or_keep(sealed, reach, &mut unwritten)?;
         }
         lost.extend(gaps_between(&runs, in_chunks));
         let lost = join_ranges(lost);
@@ -333,7 +366,29 @@ impl<D: Disk> Volume<D> {
         }));
         let (tail, places) = records_of(&runs, layout, layout.first_record(full)..records);
         let tail = TailRecords { bytes: Bytes::from(tail), lost: places };
-        Ok(RecoveredFile { origin, records, tail, partial, lost })
+        Ok(RecoveredFile { origin, records, tail, partial, lost, unwritten })
+    }
+
+    /// Writes a segment. Without room, a segment behind the whole ones stays in memory, and so do
+    /// those that follow it.
+    fn write_or_keep(
+        &mut self,
+        sealed: SealedSegment,
+        reach: u32,
+        unwritten: &mut Vec<SealedSegment>,
+    ) -> Result<()> {
+        let written = self.write(sealed.clone());
+        // Readers find these segments by their distance from the first one.
+        let follows = match unwritten.last() {
+            Some(last) => last.number + 1 == sealed.number,
+            None => sealed.number >= reach,
+        };
+        match written {
+            Err(error) if !is_full(&error) || !follows => return Err(error),
+            Ok(()) if unwritten.is_empty() => {}
+            _ => unwritten.push(sealed),
+        }
+        Ok(())
     }
 
     /// The number after the last whole segment, and the segments before it that are not whole, from
@@ -425,14 +480,14 @@ pub fn join_ranges(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
 struct JournalFile {
     number: u64,
     slot: u64,
+    is_spare: bool,
     /// The number of its first commit, as far as it is known.
     first_sequence: Option<u64>,
 }
 
-/// Number and slot of every journal, in the order in which the journals were written. The header
-/// has the number, which is no less than the slot in the name: a file holds one journal after
-/// another.
-fn journals_of(disk: &impl Disk, listed: &[(String, u64)]) -> Result<Vec<(u64, u64)>> {
+/// Every journal, in the order in which the journals were written. The header has the number, which
+/// is no less than the slot in the name: a file holds one journal after another.
+fn journals_of(disk: &impl Disk, listed: &[(String, u64)]) -> Result<Vec<JournalFile>> {
     let (mut journals, mut headless) = (Vec::new(), Vec::new());
     for slot in listed.iter().filter_map(|(name, _)| parse_journal_name(name)) {
         let name = journal_name(slot);
@@ -440,14 +495,14 @@ fn journals_of(disk: &impl Disk, listed: &[(String, u64)]) -> Result<Vec<(u64, u
         match journal::parse_header(&name, &bytes)? {
             Some(header) => {
                 let first_sequence = header.first_sequence(&bytes);
-                journals.push(JournalFile { number: header.number, slot, first_sequence });
+                let (number, is_spare) = (header.number, header.is_spare);
+                journals.push(JournalFile { number, slot, is_spare, first_sequence });
             }
             None => headless.push(slot),
         }
     }
     number_headless(disk, headless, &mut journals)?;
-    let mut journals: Vec<_> = journals.iter().map(|file| (file.number, file.slot)).collect();
-    journals.sort_unstable();
+    journals.sort_unstable_by_key(|file| (file.number, file.slot));
     Ok(journals)
 }
 
@@ -479,7 +534,7 @@ fn number_headless(
         };
         // Without commits nothing tells the number, and nothing needs it.
         let number = number.filter(|_| next.is_some()).unwrap_or(slot);
-        journals.push(JournalFile { number, slot, first_sequence });
+        journals.push(JournalFile { number, slot, is_spare: false, first_sequence });
     }
     Ok(())
 }

@@ -3,6 +3,7 @@ mod rot;
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use evenfall_core::StorageError;
 
@@ -11,19 +12,19 @@ use crate::appender::Appender;
 use crate::layout::{SEGMENT_HEADER_BYTES, parse_chunk_name};
 use crate::schema::Schema;
 
-/// A disk whose bytes and room the test chooses.
+/// A disk whose bytes and room the test chooses, and which counts the bytes that are read.
 #[derive(Debug)]
-struct Plain(RefCell<BTreeMap<String, Vec<u8>>>, Cell<usize>);
+struct Plain(RefCell<BTreeMap<String, Vec<u8>>>, Cell<usize>, Cell<usize>);
 
 impl Default for Plain {
     fn default() -> Self {
-        Self(RefCell::default(), Cell::new(usize::MAX))
+        Self(RefCell::default(), Cell::new(usize::MAX), Cell::default())
     }
 }
 
 impl Plain {
     fn copy(&self) -> Self {
-        Self(self.0.clone(), self.1.clone())
+        Self(self.0.clone(), self.1.clone(), Cell::default())
     }
 
     fn used(&self) -> usize {
@@ -60,6 +61,7 @@ impl Disk for Plain {
         let file = files.get(name).map_or(&[][..], Vec::as_slice);
         let from = (offset as usize).min(file.len());
         let to = from.saturating_add(len).min(file.len());
+        self.2.set(self.2.get() + (to - from));
         Ok(Bytes::copy_from_slice(&file[from..to]))
     }
     fn list(&self) -> Result<Vec<(String, u64)>, StorageError> {
@@ -123,6 +125,58 @@ fn a_checkpoint_leaves_one_journal_and_everything_readable() {
     assert_eq!((file.records, &file.tail.bytes[..]), (3_000, appender.tail()));
     assert!(volume.read(SegmentKind::Data, FileId(1), 1).unwrap().is_some());
     assert!(volume.read(SegmentKind::Data, FileId(1), 2).unwrap().is_none());
+}
+
+#[test]
+fn recovery_reads_no_more_of_a_spare_than_its_header() {
+    let (mut volume, appender) = filled(3_000);
+    let tail = Bytes::copy_from_slice(appender.tail());
+    volume.checkpoint(&mut |_, _| Some(tail.clone().into())).unwrap();
+    assert_eq!(journals(&volume), [(0, true), (1, false)]);
+    let (volume, found) = Volume::open(volume.disk.copy(), VolumeConfig::default()).unwrap();
+    assert_eq!(found.files[&FileId(1)].records, 3_000);
+    // The spare has 48,000 bytes of records, and the journal those that fill no segment.
+    let read = volume.disk.2.get();
+    assert!(read < tail.len() + 1_000, "{read} bytes");
+}
+
+#[test]
+fn an_opening_leaves_the_ends_of_files_in_their_journal_until_the_first_checkpoint() {
+    let (volume, appender) = filled(700);
+    let journal = volume.disk.read(&journal_name(0), 0, usize::MAX).unwrap();
+    let tail = Bytes::copy_from_slice(appender.tail());
+    let mut disk = volume.disk;
+    for _ in 0..2 {
+        let (volume, found) = Volume::open(disk, VolumeConfig::default()).unwrap();
+        assert_eq!(found.files[&FileId(1)].tail.bytes, tail);
+        assert_eq!(journals(&volume), [(0, false)]);
+        assert_eq!(volume.disk.read(&journal_name(0), 0, usize::MAX).unwrap(), journal);
+        assert!(volume.is_checkpoint_due());
+        disk = volume.disk;
+    }
+    let (mut volume, _) = Volume::open(disk, VolumeConfig::default()).unwrap();
+    let mut batch = Batch::default();
+    batch.push_records(origin(1), 700, &records(700..720));
+    volume.commit(&mut batch).unwrap();
+    let (_, found) = Volume::open(volume.disk.copy(), VolumeConfig::default()).unwrap();
+    assert_eq!((found.files[&FileId(1)].records, found.losses.len()), (720, 0));
+    let tail = Bytes::from(records(0..720));
+    volume.checkpoint(&mut |_, _| Some(tail.clone().into())).unwrap();
+    assert_eq!(journals(&volume).iter().filter(|(_, is_spare)| !is_spare).count(), 1);
+    let (_, found) = Volume::open(volume.disk, VolumeConfig::default()).unwrap();
+    assert_eq!(found.files[&FileId(1)].tail.bytes, tail);
+}
+
+#[test]
+fn a_journal_that_took_over_much_is_not_many_times_as_long() {
+    let (mut volume, _) = Volume::open(Plain::default(), VolumeConfig::default()).unwrap();
+    // Ten thousand files whose open segments are half full.
+    volume.base_bytes = 80 << 20;
+    volume.offset = (80 << 20) + JOURNAL_BYTES_MAX;
+    assert!(!volume.is_checkpoint_due());
+    volume.offset += 1;
+    assert!(volume.is_checkpoint_due());
+    assert!(volume.offset < RECOVERY_BYTES_MAX);
 }
 
 #[test]
@@ -351,6 +405,45 @@ fn a_full_disk_opens_and_a_file_can_be_deleted_on_it() {
     volume.disk.fill(10);
     let (mut volume, found) = Volume::open(volume.disk, VolumeConfig::default()).unwrap();
     assert!(found.losses.is_empty(), "{:?}", found.losses);
+    volume.delete(FileId(1)).unwrap();
+    assert!(volume.disk.used() < 1 << 20);
+    let (_, found) = Volume::open(volume.disk, VolumeConfig::default()).unwrap();
+    assert!(found.files.is_empty());
+}
+
+#[test]
+fn a_full_disk_opens_although_it_has_no_room_for_the_segments_of_the_journals() {
+    let (volume, appender) = filled(3_000);
+    volume.disk.0.borrow_mut().retain(|name, _| !name.starts_with('D'));
+    volume.disk.fill(10);
+    let (mut volume, found) = Volume::open(volume.disk, VolumeConfig::default()).unwrap();
+    assert!(found.losses.is_empty(), "{:?}", found.losses);
+    let file = &found.files[&FileId(1)];
+    assert_eq!((file.records, &file.tail.bytes[..]), (3_000, appender.tail()));
+    let numbers: Vec<u32> = file.unwritten.iter().map(|sealed| sealed.number).collect();
+    assert_eq!((numbers, volume.synced(FileId(1))), (vec![0, 1], 0));
+    volume.flush().unwrap_err();
+    // The appender has them until a flush finds room.
+    let mut again = Appender::new(FileId(1), 1, Arc::new(Schema::opaque(16))).unwrap();
+    again.keep_unwritten(&file.unwritten);
+    assert_eq!(again.unsynced_segment(1).as_ref(), Some(&file.unwritten[1].bytes));
+    let copy = volume.disk.copy();
+    volume.disk.fill(1 << 20);
+    assert_eq!(volume.flush().unwrap().len(), 2);
+    assert_eq!(volume.synced(FileId(1)), 2_044);
+    // A file can be deleted while there is no room.
+    let (mut volume, _) = Volume::open(copy, VolumeConfig::default()).unwrap();
+    volume.delete(FileId(1)).unwrap();
+    let (_, found) = Volume::open(volume.disk, VolumeConfig::default()).unwrap();
+    assert!(found.files.is_empty());
+}
+
+#[test]
+fn a_file_can_be_deleted_on_a_full_disk_whose_reserve_is_gone() {
+    let mut volume = three_chunks();
+    volume.disk.remove(RESERVE).unwrap();
+    volume.has_reserve = false;
+    volume.disk.fill(0);
     volume.delete(FileId(1)).unwrap();
     assert!(volume.disk.used() < 1 << 20);
     let (_, found) = Volume::open(volume.disk, VolumeConfig::default()).unwrap();

@@ -1,9 +1,11 @@
 //! Measures how long a store takes to open after its process was killed.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use evenfall_store_format::journal;
 use evenfall_store_format::layout::parse_journal_name;
 use serde_json::{Value, json};
 
@@ -11,7 +13,7 @@ use super::remote::{Served, append_all};
 use super::{Args, Failure};
 
 /// Appends to all files, kills the server, drops the page cache, and opens the store again, beside
-/// a plain read of its journals.
+/// a plain read of its journals. A spare is not among these: nothing in it is needed.
 pub(super) fn run(args: &Args, dir: &Path) -> Result<Value, Failure> {
     let served = Served::start(args, dir, args.streams)?;
     let records = append_all(args, &served)?.records(args);
@@ -22,7 +24,7 @@ pub(super) fn run(args: &Args, dir: &Path) -> Result<Value, Failure> {
     let begun = Instant::now();
     let mut journal_bytes = 0;
     for journal in &journals {
-        journal_bytes += io::copy(&mut std::fs::File::open(journal)?, &mut io::sink())?;
+        journal_bytes += io::copy(&mut File::open(journal)?, &mut io::sink())?;
     }
     let plain_ms = begun.elapsed().as_secs_f64() * 1_000.0;
     drop_page_cache();
@@ -45,10 +47,19 @@ fn journals_in(dir: &Path) -> io::Result<Vec<PathBuf>> {
     for entry in std::fs::read_dir(dir)? {
         let entry = entry?;
         let is_journal = entry.file_name().to_str().and_then(parse_journal_name).is_some();
-        found.extend(is_journal.then(|| entry.path()));
+        if is_journal && !is_spare(&entry.path())? {
+            found.push(entry.path());
+        }
     }
     found.sort();
     Ok(found)
+}
+
+fn is_spare(path: &Path) -> io::Result<bool> {
+    let mut head = Vec::new();
+    File::open(path)?.take(journal::HEADER_BYTES as u64).read_to_end(&mut head)?;
+    let header = journal::parse_header("", &head).ok().flatten();
+    Ok(header.is_some_and(|header| header.is_spare))
 }
 
 /// Drops what the kernel keeps of files in memory, which takes root.

@@ -1,5 +1,6 @@
 //! Journals that rot: what a flipped bit costs, and what stays readable behind it.
 
+use core::ops::Range;
 use std::collections::BTreeSet;
 
 use super::*;
