@@ -220,12 +220,7 @@ fn play(attack: ClockAttack, has_node_keys: bool) -> ForgeryResult {
         }
         ClockAttack::Replay => ("recorded clock probes of others", "the clock of the victim moves"),
     };
-    let got = match succeeded {
-        true => gained.into(),
-        false => format!("nothing: {refused} datagrams are refused and counted"),
-    };
-    let keys = if has_node_keys { "node" } else { "shared" };
-    ForgeryResult { attack, keys, got, succeeded, refused }
+    ForgeryResult::of(attack, has_node_keys, succeeded.then(|| gained.into()), refused)
 }
 
 /// All attacks on clocks, with one key for all nodes and with node keys.
@@ -242,11 +237,11 @@ mod tests {
     fn clocks_are_moved_under_one_key_for_all_and_not_under_node_keys() {
         for kind in [ClockAttack::Probes, ClockAttack::Verdict] {
             let shared = play(kind, false);
-            assert!(shared.succeeded && shared.refused == 0, "{shared:?}");
+            assert!(shared.succeeded && shared.counted == 0, "{shared:?}");
             let node = play(kind, true);
             // Under the shared key, and under the keys with four other nodes.
             let forged = if kind == ClockAttack::Probes { 3 * 6 } else { 10 };
-            assert!(!node.succeeded && node.refused == 5 * forged, "{node:?}");
+            assert!(!node.succeeded && node.counted == 5 * forged, "{node:?}");
         }
     }
 
@@ -254,6 +249,6 @@ mod tests {
     fn recorded_probes_move_no_clock_and_are_counted_with_node_keys() {
         assert!(!play(ClockAttack::Replay, false).succeeded);
         let node = play(ClockAttack::Replay, true);
-        assert!(!node.succeeded && node.refused > 100, "{node:?}");
+        assert!(!node.succeeded && node.counted > 100, "{node:?}");
     }
 }

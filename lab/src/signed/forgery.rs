@@ -18,24 +18,24 @@ use evenfall_multicast_sessions::producer::wire::{
 use evenfall_multicast_sessions::{ProducerIngress, ProducerTable, letter_key};
 use serde::Serialize;
 
-use super::{EPOCH, SignedFeed, address};
+use super::{EPOCH, SignedFeed, SignedFeedPlan, address};
 
 /// The receiver that is attacked, the node of the attacker, and a node that no process has.
-const VICTIM: u32 = 1;
-const ATTACKER: u32 = 2;
-const NOBODY: u32 = 9;
+pub(super) const VICTIM: u32 = 1;
+pub(super) const ATTACKER: u32 = 2;
+pub(super) const NOBODY: u32 = 9;
 /// Messages before and after the attack.
-const MESSAGES: u64 = 20;
+pub(super) const MESSAGES: u64 = 20;
 /// Time between two messages.
-const EVERY: Duration = Duration::from_micros(700);
+pub(super) const EVERY: Duration = Duration::from_micros(700);
 /// A number of a control datagram that is above all numbers of this run.
 const NEWEST: u64 = 1 << 40;
 /// Messages that a forged report states as lost.
-const LOST: u64 = 1_000_000;
+pub(super) const LOST: u64 = 1_000_000;
 
 /// What the attacker forges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Forgery {
+pub(super) enum Forgery {
     /// An order of the root that takes the victim out.
     Order,
     /// A beacon of the root that ends the feed early.
@@ -55,14 +55,14 @@ enum Forgery {
 pub struct ForgeryResult {
     /// What the attacker forged.
     pub attack: &'static str,
-    /// The keys of control datagrams: `shared` or `node`.
+    /// The keys of the run: `shared` or `node`.
     pub keys: &'static str,
     /// What the attacker got.
     pub got: String,
-    /// Whether the forged datagram had an effect.
+    /// Whether the attacker got anything.
     pub succeeded: bool,
-    /// Datagrams that the attacked machine refused and counted.
-    pub refused: u64,
+    /// Datagrams that the attacked machines refused and counted.
+    pub counted: u64,
 }
 
 fn words(kind: Forgery) -> (&'static str, &'static str) {
@@ -80,26 +80,52 @@ fn words(kind: Forgery) -> (&'static str, &'static str) {
     }
 }
 
+impl ForgeryResult {
+    /// An attack on a run with or without node keys, from which the attacker gets what `gained`
+    /// says, or nothing.
+    pub(super) fn of(
+        attack: &'static str,
+        has_node_keys: bool,
+        gained: Option<String>,
+        counted: u64,
+    ) -> Self {
+        let keys = if has_node_keys { "node" } else { "shared" };
+        let succeeded = gained.is_some();
+        let nothing = || format!("nothing: {counted} datagrams are refused and counted");
+        Self { attack, keys, got: gained.unwrap_or_else(nothing), succeeded, counted }
+    }
+}
+
 /// The attacker and what it attacks.
-struct Scene {
-    feed: SignedFeed,
-    shared: SharedKey,
-    master: Option<MasterKey>,
-    published: u64,
+pub(super) struct Scene {
+    pub(super) feed: SignedFeed,
+    pub(super) shared: SharedKey,
+    pub(super) master: Option<MasterKey>,
+    pub(super) published: u64,
 }
 
 impl Scene {
     fn new(has_node_keys: bool) -> Self {
+        Self::of_plan(has_node_keys, &SignedFeedPlan::default())
+    }
+
+    /// Two receivers that check what they release, and what else the plan has.
+    pub(super) fn of_plan(has_node_keys: bool, plan: &SignedFeedPlan<'_>) -> Self {
         let shared = SharedKey::new(1, [5; 32]);
         let master = has_node_keys.then(|| MasterKey::new([6; 32]));
-        let checked = Some(ReleaseAfter::Verified);
-        let feed = SignedFeed::with_master(2, Some(&shared), checked, master.as_ref());
+        let feed = SignedFeed::of_plan(&SignedFeedPlan {
+            receivers: 2,
+            key: Some(&shared),
+            checked: Some(ReleaseAfter::Verified),
+            master: master.as_ref(),
+            ..*plan
+        });
         let mut scene = Self { feed, shared, master, published: 0 };
         scene.publish();
         scene
     }
 
-    fn publish(&mut self) {
+    pub(super) fn publish(&mut self) {
         for _ in 0..MESSAGES {
             self.feed.publish(format!("trade {}", self.published).as_bytes());
             self.published += 1;
@@ -128,7 +154,7 @@ impl Scene {
         }
     }
 
-    fn attack_root(&mut self, kind: DatagramKind, of: u32, body: &[u8]) {
+    pub(super) fn attack_root(&mut self, kind: DatagramKind, of: u32, body: &[u8]) {
         for datagram in self.forge_datagrams(kind, of, 0, body) {
             self.feed.inject_at_root(of, datagram);
         }
@@ -144,14 +170,20 @@ impl Scene {
             body
         };
         self.attack_root(DatagramKind::Join, NOBODY, &join(0));
-        let challenge = self.feed.last_stray(NOBODY).unwrap_or_default();
+        let challenge = self.feed.take_strays(NOBODY).pop().unwrap_or_default();
         let cookie = challenge.get(HEADER_BYTES + 8..).and_then(|body| body.first_chunk());
         let cookie = cookie.map_or(1, |cookie| u64::from_le_bytes(*cookie));
         self.attack_root(DatagramKind::Join, NOBODY, &join(cookie));
     }
 
+    /// Datagrams that the root and the victim refused as forged.
+    pub(super) fn count_forged(&self) -> u64 {
+        let victim = self.feed.receiver(VICTIM as usize - 1).status();
+        self.feed.root().status().refusals.forged + victim.refusals.forged
+    }
+
     /// Forges, and returns whether that had an effect.
-    fn play_attack(&mut self, kind: Forgery) -> bool {
+    pub(super) fn play_attack(&mut self, kind: Forgery) -> bool {
         let out = |reason: u8| [&VICTIM.to_le_bytes()[..], &[reason]].concat();
         match kind {
             Forgery::Order => {
@@ -171,13 +203,7 @@ impl Scene {
                 !self.feed.root().has_member(NodeId(VICTIM))
             }
             Forgery::Report => {
-                // One receiver that has finished nothing and lost much.
-                let mut body = BytesMut::new();
-                body.put_u32_le(1);
-                body.put_u32_le(0);
-                [0, 0, LOST, 0, 0, 0].iter().for_each(|word| body.put_u64_le(*word));
-                body.put_bytes(0, 15);
-                self.attack_root(DatagramKind::Report, VICTIM, &body);
+                self.attack_root(DatagramKind::Report, VICTIM, &false_report());
                 self.feed.root().status().tally.lost >= LOST
             }
             Forgery::Join => {
@@ -189,10 +215,20 @@ impl Scene {
     }
 }
 
+/// The report of a receiver that has finished nothing and lost much.
+pub(super) fn false_report() -> BytesMut {
+    let mut body = BytesMut::new();
+    body.put_u32_le(1);
+    body.put_u32_le(0);
+    [0, 0, LOST, 0, 0, 0].iter().for_each(|word| body.put_u64_le(*word));
+    body.put_bytes(0, 15);
+    body
+}
+
 /// A letter in the name of an author, under every key that the attacker has. Returns whether the
 /// root began a line for it, and how many letters the root refused.
-fn write_letter(has_node_keys: bool) -> (bool, u64) {
-    let (author, shared) = (NodeId(VICTIM), SharedKey::new(1, [5; 32]));
+pub(super) fn write_letter(has_node_keys: bool, author: NodeId) -> (bool, u64) {
+    let shared = SharedKey::new(1, [5; 32]);
     let master = MasterKey::new([6; 32]);
     let mut ingress = ProducerIngress::new(Some(shared.clone()), 7);
     if has_node_keys {
@@ -226,22 +262,14 @@ fn write_letter(has_node_keys: bool) -> (bool, u64) {
 
 fn play(kind: Forgery, has_node_keys: bool) -> ForgeryResult {
     let (succeeded, refused) = match kind {
-        Forgery::Letter => write_letter(has_node_keys),
+        Forgery::Letter => write_letter(has_node_keys, NodeId(VICTIM)),
         _ => {
             let mut scene = Scene::new(has_node_keys);
-            let succeeded = scene.play_attack(kind);
-            let refused = scene.feed.root().status().refusals.forged
-                + scene.feed.receiver(0).status().refusals.forged;
-            (succeeded, refused)
+            (scene.play_attack(kind), scene.count_forged())
         }
     };
     let (attack, gained) = words(kind);
-    let keys = if has_node_keys { "node" } else { "shared" };
-    let got = match succeeded {
-        true => gained.into(),
-        false => format!("nothing: {refused} datagrams are refused and counted"),
-    };
-    ForgeryResult { attack, keys, got, succeeded, refused }
+    ForgeryResult::of(attack, has_node_keys, succeeded.then(|| gained.into()), refused)
 }
 
 /// All forgeries, on a run with one key for all nodes and on a run with node keys.
@@ -274,7 +302,7 @@ mod tests {
                 "a letter of an author" => 2,
                 _ => 3,
             };
-            assert_eq!(result.refused, ways, "{result:?}");
+            assert_eq!(result.counted, ways, "{result:?}");
         }
     }
 

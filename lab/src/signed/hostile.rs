@@ -16,18 +16,24 @@ use serde::Serialize;
 use super::{Checked, EPOCH, SignedFeed};
 
 /// The receiver that is attacked, and the one that is not.
-const VICTIM: usize = 0;
-const OTHER: usize = 1;
+pub(super) const VICTIM: usize = 0;
+pub(super) const OTHER: usize = 1;
 /// Messages before and after the attack.
-const MESSAGES: u64 = 40;
+pub(super) const MESSAGES: u64 = 40;
 /// What the attacker wants the victim to believe.
-const FALSE: &[u8] = b"a trade that never was";
+pub(super) const FALSE: &[u8] = b"a trade that never was";
 /// Time between two messages.
 const EVERY: Duration = Duration::from_micros(700);
 /// Time for signatures that do not come, and for the end of the stream.
 const PATIENCE: Duration = Duration::from_secs(8);
 /// Turns in which [`PATIENCE`] passes, so that beacons come in between.
 const STEPS: u32 = 1_000;
+/// The body of a signature of one frame, which no root has made.
+pub(super) const FALSE_SIGNATURE: [u8; 116] = {
+    let mut body = [9; 116];
+    (body[0], body[1], body[2], body[3]) = (1, 0, 0, 0);
+    body
+};
 
 /// One kind of attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +61,8 @@ pub struct AttackResult {
     pub got: String,
     /// False messages that the victim handed on.
     pub handed_on: u64,
-    /// Breaks that the victim counted.
+    /// Breaks that the victim counted, or what else it noticed of a lie: refused, repeated or
+    /// repaired frames.
     pub counted: u64,
     /// Whether the victim noticed and named the attack.
     pub named: bool,
@@ -74,7 +81,7 @@ fn words(kind: Attack) -> &'static str {
 }
 
 /// The datagram of an attack in place of frame `number`.
-fn forged_datagram(
+pub(super) fn forged_datagram(
     key: &SharedKey,
     kind: DatagramKind,
     number: u64,
@@ -97,22 +104,23 @@ fn forged_datagram(
     forge(Some(key), &fixed, &hop, body)
 }
 
-fn framed(message: &[u8]) -> Vec<u8> {
+/// The body of a frame of one message.
+pub(super) fn framed(message: &[u8]) -> Vec<u8> {
     [&(message.len() as u16).to_le_bytes()[..], message].concat()
 }
 
 /// The messages that a receiver handed on, and the break that ended it.
 #[derive(Default)]
-struct Outcome {
+pub(super) struct Outcome {
     /// With their numbers.
-    messages: Vec<(u64, Bytes)>,
-    broken: Option<String>,
+    pub(super) messages: Vec<(u64, Bytes)>,
+    pub(super) broken: Option<String>,
     is_evicted: bool,
-    is_finished: bool,
+    pub(super) is_finished: bool,
 }
 
 impl Outcome {
-    fn take(&mut self, events: Vec<ReceiverEvent>) {
+    pub(super) fn take(&mut self, events: Vec<ReceiverEvent>) {
         for event in events {
             match event {
                 ReceiverEvent::Released(release) => {
@@ -125,17 +133,37 @@ impl Outcome {
             }
         }
     }
+
+    /// Whether the receiver released the whole feed and nothing else.
+    pub(super) fn is_whole(&self, genuine: &[Bytes]) -> bool {
+        self.is_finished && self.messages.iter().map(|(_, message)| message).eq(genuine)
+    }
+}
+
+/// The message of this number.
+pub(super) fn genuine_message(number: u64) -> Bytes {
+    format!("trade {number}").into()
+}
+
+/// The root publishes messages with these numbers.
+pub(super) fn publish_messages(feed: &mut SignedFeed, numbers: core::ops::Range<u64>) {
+    for number in numbers {
+        feed.publish(&genuine_message(number));
+        feed.pass(EVERY);
+    }
+}
+
+/// The feed ends, and all have time for what is still missing.
+pub(super) fn end_feed(feed: &mut SignedFeed) {
+    feed.finish();
+    (0..STEPS).for_each(|_| feed.pass(PATIENCE / STEPS));
 }
 
 fn play(kind: Attack, checked: Checked) -> AttackResult {
     let key = SharedKey::new(1, [5; 32]);
     let mut feed = SignedFeed::new(2, Some(&key), checked);
     let mut outcomes = [Outcome::default(), Outcome::default()];
-    let message = |number: u64| format!("trade {number}").into_bytes();
-    for number in 0..MESSAGES {
-        feed.publish(&message(number));
-        feed.pass(EVERY);
-    }
+    publish_messages(&mut feed, 0..MESSAGES);
     let attack = |feed: &mut SignedFeed| {
         let (frame, first) = feed.next();
         let mut send = |kind, number, first, body: &[u8]| {
@@ -143,12 +171,10 @@ fn play(kind: Attack, checked: Checked) -> AttackResult {
         };
         match kind {
             Attack::Data | Attack::Tail => send(DatagramKind::Data, frame, first, &framed(FALSE)),
-            Attack::Replay => send(DatagramKind::Data, frame, first, &framed(&message(3))),
+            Attack::Replay => send(DatagramKind::Data, frame, first, &framed(&genuine_message(3))),
             Attack::Signature => {
                 send(DatagramKind::Data, frame, first, &framed(FALSE));
-                // The body of a signature of one frame.
-                let body = [&[1, 0, 0, 0][..], &[9; 112]].concat();
-                send(DatagramKind::Signature, frame + 1, first + 1, &body);
+                send(DatagramKind::Signature, frame + 1, first + 1, &FALSE_SIGNATURE);
             }
             Attack::Order => {
                 let body = [1u32.to_le_bytes().to_vec(), vec![1]].concat();
@@ -159,29 +185,29 @@ fn play(kind: Attack, checked: Checked) -> AttackResult {
     if kind != Attack::Tail {
         attack(&mut feed);
     }
-    for number in MESSAGES..2 * MESSAGES {
-        feed.publish(&message(number));
-        feed.pass(EVERY);
-    }
+    publish_messages(&mut feed, MESSAGES..2 * MESSAGES);
     if kind == Attack::Tail {
         attack(&mut feed);
     }
-    feed.finish();
-    (0..STEPS).for_each(|_| feed.pass(PATIENCE / STEPS));
+    end_feed(&mut feed);
     for receiver in [VICTIM, OTHER] {
         outcomes[receiver].take(feed.take_events(receiver));
     }
-    let genuine: Vec<Bytes> = (0..2 * MESSAGES).map(|number| message(number).into()).collect();
-    judge(kind, checked, &outcomes, &genuine)
+    judge(words(kind), checked, &outcomes)
 }
 
-fn judge(
-    kind: Attack,
+/// All messages of a feed.
+pub(super) fn genuine_messages() -> Vec<Bytes> {
+    (0..2 * MESSAGES).map(genuine_message).collect()
+}
+
+/// What the attacker got.
+pub(super) fn judge(
+    attack: &'static str,
     checked: Checked,
     outcomes: &[Outcome; 2],
-    genuine: &[Bytes],
 ) -> AttackResult {
-    let [victim, other] = outcomes;
+    let (genuine, [victim, other]) = (genuine_messages(), outcomes);
     let is_false =
         |(number, message): &&(u64, Bytes)| genuine.get(*number as usize) != Some(message);
     let handed_on = victim.messages.iter().filter(is_false).count() as u64;
@@ -193,7 +219,7 @@ fn judge(
         (None, n, false) => format!("{n} messages released as the root's, unnoticed"),
     };
     AttackResult {
-        attack: words(kind),
+        attack,
         checked: match checked {
             None => "none",
             Some(ReleaseAfter::Deadline) => "deadline",
@@ -203,8 +229,7 @@ fn judge(
         handed_on,
         counted: u64::from(victim.broken.is_some()),
         named: victim.broken.is_some(),
-        other_is_whole: other.is_finished
-            && other.messages.iter().map(|(_, message)| message).eq(genuine),
+        other_is_whole: other.is_whole(&genuine),
     }
 }
 

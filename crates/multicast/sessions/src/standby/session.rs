@@ -23,9 +23,11 @@
 //!                                              2 in a session without the root that this answers
 //!
 //!  VOTE
-//!  0       2         3      4        5       6      8             16           24
-//!  | magic | version | kind | key id | place | 0, 0 | session u64 | number u64 | a datagram of
-//!                                                                              | the order
+//!  0       2         3      4        5       6        8             16           24
+//!  | magic | version | kind | key id | place | to u16 | session u64 | number u64 | a datagram of
+//!                                                                                | the order
+//!                                            the place of the root that it is for, plus one;
+//!                                            0 for all roots
 //! ```
 //!
 //! With a key, a HELLO has a keyed code (SipHash-2-4), and the datagram inside a VOTE is sealed
@@ -33,6 +35,7 @@
 //! key of its own in each session, with the number as the nonce. A recorded vote of another session
 //! opens in none. A recorded vote of the same session opens, but its number was there before. The
 //! vote is then dropped and counted: it must not pass for a sign of life of a root that is dead.
+//! For the same reason a vote serves only the root that it is for.
 //!
 //! A recorded greeting stops no root. A root believes that it was replaced when a greeting says so
 //! (standing 2) and names the life of this very process, which no earlier greeting can name.
@@ -377,9 +380,11 @@ impl VoterSession {
     /// A datagram of the order as a vote of this session. `None` while there is no session.
     pub fn seal(&mut self, order: &Transmit) -> Option<Transmit> {
         let mut head = self.start(VOTE);
+        let is_at = |peer: &Peer| order.to == Destination::One(peer.address);
+        let to = self.peers.iter().position(is_at).map_or(0, |place| place as u16 + 1);
         let open = self.open.as_mut()?;
         open.sent += 1;
-        head.put_u16_le(0);
+        head.put_u16_le(to);
         head.put_u64_le(open.number);
         head.put_u64_le(open.sent);
         let Some(cipher) = open.ciphers.get(self.place) else {
@@ -402,7 +407,11 @@ impl VoterSession {
         datagram: &Bytes,
     ) -> Result<Option<Bytes>, Malformed> {
         let mut r = Reader::new(datagram);
-        r.take(8)?;
+        r.take(6)?;
+        let to = r.u16()?;
+        if to != 0 && usize::from(to) != self.place + 1 {
+            return Err(r.malformed("a vote for another root"));
+        }
         let (session, number) = (r.u64()?, r.u64()?);
         let open = self.open.as_mut().filter(|open| open.number == session);
         let Some(open) = open else { return Err(r.malformed("a vote of another session")) };
@@ -491,7 +500,11 @@ mod tests {
     }
 
     fn vote(root: &mut VoterSession, text: &'static [u8]) -> Option<Transmit> {
-        let to = Destination::One(address(1));
+        vote_for(1, root, text)
+    }
+
+    fn vote_for(place: usize, root: &mut VoterSession, text: &'static [u8]) -> Option<Transmit> {
+        let to = Destination::One(address(place));
         let (head, body) = text.split_at(2);
         root.seal(&Transmit::new(TrafficClass::Live, to, Head::new(head), Bytes::from_static(body)))
     }
@@ -562,7 +575,7 @@ mod tests {
         let mut roots = three(Some(&key));
         talk(&mut roots, &[0, 1, 2], 0);
         let sent: Vec<_> =
-            (0..3).map(|_| vote(&mut roots[2], b"order").expect("a session")).collect();
+            (0..3).map(|_| vote_for(0, &mut roots[2], b"order").expect("a session")).collect();
         // The network may change the order of votes.
         for place in [1, 0, 2] {
             let taken = roots[0].handle(at_ms(1_000), &arrival(2, &sent[place]));
@@ -570,6 +583,7 @@ mod tests {
         }
         for again in &sent {
             assert_eq!(roots[0].handle(at_ms(8_000), &arrival(2, again)), Ok(None));
+            assert!(roots[1].handle(at_ms(8_000), &arrival(2, again)).is_err(), "for another");
         }
         assert_eq!((roots[0].repeated_votes(), roots[1].repeated_votes()), (3, 0));
         assert_eq!(roots[0].heard_majority(at_ms(9_000)), at_ms(1_000), "root 2 may be dead");
@@ -633,7 +647,7 @@ mod tests {
         talk(&mut roots, &[0, 1, 2], 0);
         let opened = roots[0].heard_majority(at_ms(9_000));
         assert!(opened < at_ms(300));
-        let sent = vote(&mut roots[2], b"order").expect("a session");
+        let sent = vote_for(0, &mut roots[2], b"order").expect("a session");
         roots[0].handle(at_ms(5_000), &arrival(2, &sent)).expect("a vote");
         assert_eq!(roots[0].heard_majority(at_ms(9_000)), at_ms(5_000), "two of three");
     }
