@@ -1,8 +1,12 @@
 //! Real feed files, and files that are cut off or of another format.
 
 use std::fs;
+use std::io::Write as _;
+use std::process::Stdio;
 
-use super::common::{Demo, Scratch, data, demo, feed_file, say, start_demo};
+use super::common::{
+    Demo, Said, Scratch, data, demo, evenfall, feed_file, finish, say, start_demo,
+};
 
 const CAST: [&str; 4] = ["--receivers", "3", "--fanout", "2"];
 
@@ -86,5 +90,28 @@ fn a_file_name_writes_no_escapes_to_the_terminal() {
         assert_eq!(said.ok, is_whole, "{all}");
         assert!(all.contains("\\u{1b}[31m") && !all.contains('\u{1b}'), "{all:?}");
         assert!(all.lines().all(|line| !line.starts_with("2 messages")), "{all}");
+    }
+}
+
+/// The file is opened once, so that nothing of a pipe is lost to the look at its first bytes.
+#[test]
+fn a_feed_in_a_pipe_is_recognised_and_read_whole() {
+    let scratch = Scratch::beside();
+    let (bytes, _) = feed_file(100);
+    let file = scratch.path("day_20191230.itch50");
+    fs::write(&file, &bytes).expect("a file");
+    let hash = |said: &Said| {
+        assert!(said.ok, "{}{}", said.out, said.err);
+        let found: serde_json::Value = serde_json::from_str(&said.out).expect("JSON");
+        assert_eq!(found["messages"], 100, "{found}");
+        found["content_hash"].clone()
+    };
+    let of_file = hash(&say(&["feed", "info", &file.display().to_string(), "--json"]));
+    for place in ["-", "/dev/stdin"] {
+        let mut info = evenfall(&["feed", "info", place, "--json"]);
+        let mut info = info.stdin(Stdio::piped()).spawn().expect("the program");
+        // A pipe holds all of these bytes, and its end is the end of the feed.
+        info.stdin.take().expect("a pipe").write_all(&bytes).expect("its room");
+        assert_eq!(hash(&finish(info)), of_file, "{place}");
     }
 }
