@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenfall_core::forward::{Field, HopCode, Match, Patch, Route, Window};
+use evenfall_core::forward::{DatagramField, HopCode, Match, Patch, Route, Window};
 use evenfall_core::{
     Arrival, ClockError, ClockReading, Destination, Forward, ForwardId, Forwarder, GroupId, Head,
     Install, MacKey, Timestamp, TrafficClass, Transmit,
@@ -60,11 +60,11 @@ fn table(source: SocketAddr) -> Forward {
     Forward {
         class: TrafficClass::Live,
         sources: vec![source],
-        matches: vec![Match::Bytes(Field::new(0, b"EF"))],
+        matches: vec![Match::Bytes(DatagramField::new(0, b"EF"))],
         routes: vec![Route { matches: Vec::new(), to: GROUP }],
         window: Window { at: 24, frames: 1_024 },
         head_bytes: HEAD_BYTES as u8,
-        patches: vec![Patch::Bytes(Field::new(57, &[1])), Patch::SyncTime(72)],
+        patches: vec![Patch::Bytes(DatagramField::new(57, &[1])), Patch::SyncTime(72)],
         code: Some(HopCode::new(&KEY, 80, 16, 80)),
     }
 }

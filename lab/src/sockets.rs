@@ -28,7 +28,7 @@ use evenfall_files_flow::{
     FlowId, FlowRoute, LinkIndex, Policy, ThreeTier, Topology, TopologyNode,
 };
 use evenfall_host::interrupt;
-use evenfall_studies::files::scene::{self, Network, Plan, ReadTimes, Way};
+use evenfall_studies::files::scene::{self, FlowNetwork, ReadPlan, ReadTimes, Way};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};
 
 use crate::controller::{Controller, PathSteps};
@@ -179,7 +179,7 @@ impl Sockets {
     ///
     /// # Errors
     /// When a connection fails, no byte comes for a minute, or a signal came.
-    pub fn run(&self, plan: Plan<'_>, policy: &mut dyn Policy) -> Result<ReadTimes, String> {
+    pub fn run(&self, plan: ReadPlan<'_>, policy: &mut dyn Policy) -> Result<ReadTimes, String> {
         let (tell, told) = channel();
         let (now, topology) = (Instant::now(), self.spec.build());
         let flows = BTreeMap::new();
@@ -409,7 +409,7 @@ impl Flows<'_> {
     }
 }
 
-impl Network for Flows<'_> {
+impl FlowNetwork for Flows<'_> {
     fn start(&mut self, _: u64, flow: FlowId, way: Way<'_>, bytes: u64) {
         let from = match self.sockets.source(&self.topology, flow, way, None) {
             Ok(from) => from,

@@ -43,7 +43,7 @@ use crate::watch::{LiveThread, PageOwner, open_browser};
 use crate::{Outcome, Stopped};
 use content::Sent;
 use evenfall_multicast_service::report::text;
-use faults::{Fault, Harm};
+use faults::{DemoFault, Harm};
 pub use folder::write_key;
 use folder::{Folder, KEY_FILE, PIPED_FEED, SETTINGS_FILE};
 use forwarding::Forwarded;
@@ -162,7 +162,7 @@ pub struct Args {
     /// first message, as in kill:proxy-1@3, pause:receiver-2@3+2 or slow:proxy-2@3+2ms. May be
     /// repeated. The processes are root, standby-1, ..., author, proxy-1, ..., receiver-1, ...
     #[arg(long)]
-    fault: Vec<Fault>,
+    fault: Vec<DemoFault>,
     /// Plant a wrong clock in every process, up to this offset and rate, as in 20ms,100ppm. The
     /// processes then measure each other's clocks, and the run is judged by the true clock.
     #[arg(long, value_name = "OFFSET,RATE")]
@@ -559,7 +559,7 @@ fn once(args: &Args, progress: &Progress) -> Result<JudgedRun, Box<dyn std::erro
     }
     let voters: Vec<&str> = settings.voters().iter().map(|node| node.name.as_str()).collect();
     verdict(&judged, &voters, unsent(&expected, &report), &args.fault)?;
-    if !args.fault.iter().any(Fault::is_excuse) {
+    if !args.fault.iter().any(DemoFault::is_excuse) {
         handed_on?.map_or(Ok(()), |handed_on| handed_on.check())?;
     }
     signed.map_or(Ok(()), |signed| signed.check())?;

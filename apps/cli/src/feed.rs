@@ -14,7 +14,7 @@ use evenfall_feed_formats::framed::{write_end, write_frame};
 use evenfall_feed_formats::sharding::ContentHash;
 use evenfall_feed_formats::{Format, codec};
 use evenfall_feed_service::input;
-use evenfall_feed_service::player::{Player, Stage};
+use evenfall_feed_service::player::{Player, PlayerStage};
 use evenfall_feed_service::{Feed, Synthetic};
 use evenfall_host::interrupt;
 use evenfall_runtime::causes::with_causes;
@@ -181,7 +181,7 @@ fn play(args: &Play) -> Outcome {
         speed: args.speed.unwrap_or(1.0),
         ..Feed::default()
     };
-    let stage = Stage {
+    let stage = PlayerStage {
         a: args.mold,
         b: args.mold_b,
         interface: args.interface,

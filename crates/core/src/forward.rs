@@ -38,7 +38,8 @@ use crate::{Clock, ClockReading, Installed, Timestamp};
 /// Matches, routes, sources or patches that one list of a [`Forward`] may hold. A node of an
 /// overlay has a handful of sources and at most two views at a time, so sixteen leaves room.
 pub const ENTRIES_MAX: usize = 16;
-/// Bytes that a [`Field`] may hold. A stream, an epoch and a run id side by side fit in 16 bytes.
+/// Bytes that a [`DatagramField`] may hold. A stream, an epoch and a run id side by side fit in 16
+/// bytes.
 pub const FIELD_BYTES_MAX: usize = 16;
 /// Numbers that a [`Window`] may remember: 0.65 seconds of a stream of 100,000 frames a second. The
 /// window takes 8 KiB, a bit for each number.
@@ -53,13 +54,13 @@ pub struct ForwardId(pub u32);
 
 /// A few bytes at a fixed place in a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Field {
+pub struct DatagramField {
     at: u16,
     len: u8,
     bytes: [u8; FIELD_BYTES_MAX],
 }
 
-impl Field {
+impl DatagramField {
     /// A field with these bytes at this offset.
     ///
     /// # Panics
@@ -90,7 +91,7 @@ impl Field {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Match {
     /// The datagram has these bytes.
-    Bytes(Field),
+    Bytes(DatagramField),
     /// The datagram has a little-endian number of four bytes between two bounds, which are
     /// included.
     Within {
@@ -140,7 +141,7 @@ pub struct Route {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patch {
     /// These bytes replace the bytes at their place.
-    Bytes(Field),
+    Bytes(DatagramField),
     /// The synchronised time of sending is written at this offset: eight bytes of nanoseconds,
     /// little-endian.
     SyncTime(u16),
@@ -430,11 +431,11 @@ mod tests {
         Arc::new(Forward {
             class: TrafficClass::Live,
             sources: vec![source()],
-            matches: vec![Match::Bytes(Field::new(0, &[7]))],
+            matches: vec![Match::Bytes(DatagramField::new(0, &[7]))],
             routes: vec![route(1, 1, 11), route(2, 4, 12)],
             window: Window { at: 5, frames },
             head_bytes: 21,
-            patches: vec![Patch::Bytes(Field::new(0, &[99])), Patch::SyncTime(13)],
+            patches: vec![Patch::Bytes(DatagramField::new(0, &[99])), Patch::SyncTime(13)],
             code: None,
         })
     }

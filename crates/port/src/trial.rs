@@ -29,7 +29,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenfall_core::forward::{Field, HopCode, Match, Patch, Route, Window};
+use evenfall_core::forward::{DatagramField, HopCode, Match, Patch, Route, Window};
 use evenfall_core::{
     Arrival, ClockError, ClockReading, Forward, ForwardId, Forwarder, GroupId, Install, Installed,
     MacKey, Timestamp, TrafficClass,
@@ -280,12 +280,12 @@ fn table(source: SocketAddr) -> Forward {
     Forward {
         class: TrafficClass::Live,
         sources: vec![source],
-        matches: vec![Match::Bytes(Field::new(0, &MAGIC))],
+        matches: vec![Match::Bytes(DatagramField::new(0, &MAGIC))],
         routes: vec![Route { matches: Vec::new(), to: GROUP }],
         window: Window { at: NUMBER_AT as u16, frames: 1_024 },
         head_bytes: HEAD_BYTES as u8,
         patches: vec![
-            Patch::Bytes(Field::new(LEVEL_AT as u16, &[1])),
+            Patch::Bytes(DatagramField::new(LEVEL_AT as u16, &[1])),
             Patch::SyncTime(SENT_AT as u16),
         ],
         code: Some(HopCode::new(&KEY, CODE_AT as u8, COVERED_BYTES as u8, CODE_AT as u8)),

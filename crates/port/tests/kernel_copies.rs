@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenfall_core::forward::{Field, Match, Patch, Route, Window};
+use evenfall_core::forward::{DatagramField, Match, Patch, Route, Window};
 use evenfall_core::{
     Destination, Forward, ForwardId, GroupId, Head, Install, Prng, TrafficClass, Transmit,
 };
@@ -420,11 +420,11 @@ fn a_program_of_others_before_ours_leaves_the_stream_to_the_process_of_a_proxy()
     let rules = Forward {
         class: TrafficClass::Live,
         sources: vec![publisher.local_addr()],
-        matches: vec![Match::Bytes(Field::new(0, b"EF"))],
+        matches: vec![Match::Bytes(DatagramField::new(0, b"EF"))],
         routes: vec![Route { matches: Vec::new(), to: GROUP }],
         window: Window { at: 8, frames: 64 },
         head_bytes: 16,
-        patches: vec![Patch::Bytes(Field::new(2, &[7]))],
+        patches: vec![Patch::Bytes(DatagramField::new(2, &[7]))],
         code: None,
     };
     proxy.install(0, &Install::Forward(TABLE, Some(Arc::new(rules)))).unwrap();

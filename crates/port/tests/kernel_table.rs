@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use evenfall_core::forward::{Field, HopCode, Match, Patch, Route, Window};
+use evenfall_core::forward::{DatagramField, HopCode, Match, Patch, Route, Window};
 use evenfall_core::{
     Arrival, Destination, Forward, ForwardCounters, ForwardId, Forwarder, GroupId, Head, Install,
     Installed, MacKey, Prng, StampedBy, TrafficClass, Transmit,
@@ -97,7 +97,8 @@ fn draw_table(prng: &mut Prng, line: &Line) -> Forward {
         let first = prng.below(at as u64 / 8 + 1) * 8;
         HopCode::new(&KEY, first as u8, 8 * prng.below(3) as u8, at as u8)
     });
-    let matched = Match::Bytes(Field::new(0, &draw_bytes(prng, 4)[..1 + prng.below(4) as usize]));
+    let matched =
+        Match::Bytes(DatagramField::new(0, &draw_bytes(prng, 4)[..1 + prng.below(4) as usize]));
     let first = prng.below(3) as u32;
     let within = Match::Within { at: VIEW_AT, first, last: first + prng.below(3) as u32 };
     let mut routes = vec![Route { matches: vec![within], to: GROUPS[prng.below(2) as usize] }];
@@ -107,7 +108,7 @@ fn draw_table(prng: &mut Prng, line: &Line) -> Forward {
     let patches = (0..prng.below(6)).map(|_| {
         let len = 1 + prng.below(16.min(head_bytes as u64));
         let at = prng.below(head_bytes as u64 - len + 1) as u16;
-        Patch::Bytes(Field::new(at, &draw_bytes(prng, len)))
+        Patch::Bytes(DatagramField::new(at, &draw_bytes(prng, len)))
     });
     Forward {
         patches: patches.collect(),

@@ -51,7 +51,7 @@ pub use reader::{PageAddress, PageReader};
 pub use sealed::Guard;
 use sealed::Stream;
 pub use site::{AllowedHosts, ForeignRequest};
-use streams::{Outgoing, Streams};
+use streams::{Arriving, Outgoing, StreamAnswer, Streams};
 
 /// Connections at once: some scrapers, some people and a probe of the orchestrator. A process also
 /// needs file descriptors for other uses, and 1,024 is a common limit.
@@ -235,7 +235,7 @@ impl Routes {
     #[must_use]
     pub fn streams(
         mut self,
-        answer: impl Fn(&Request, streams::Arriving) -> streams::Answer + Send + Sync + 'static,
+        answer: impl Fn(&Request, Arriving) -> StreamAnswer + Send + Sync + 'static,
     ) -> Self {
         self.streams = Some(Arc::new(answer));
         self

@@ -17,7 +17,7 @@ use evenfall_core::{
     TrafficClass, Transmit,
 };
 use evenfall_sim::{
-    ClockSpec, Cloud, CloudProfile, HostSpec, Load, NodeIndex, Observer, Outages, PathLoss,
+    ClockSpec, Cloud, CloudProfile, HostLoad, HostSpec, NodeIndex, Observer, Outages, PathLoss,
     Quantiles, Reroutes, Seen, SimTime, StallSpec, World,
 };
 
@@ -84,7 +84,7 @@ fn whole() -> (CloudProfile, HostSpec) {
         |gap, length| Some(Outages { mean_gap: gap, length: Quantiles::exponential(length) });
     let profile = CloudProfile {
         episodes: outages(ms(500), us(200)),
-        load: Some(Load {
+        load: Some(HostLoad {
             levels: vec![(0.4, 0.0), (0.4, 0.5), (0.2, 0.9)],
             burst: us(2),
             period: ms(100),

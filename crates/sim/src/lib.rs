@@ -145,7 +145,7 @@ pub use altered::{Alteration, Altered, Asked};
 pub use campaign::{AnyCampaign, Campaign, Run, Violation};
 pub use clock::ClockSpec;
 pub use cloud::{
-    Cloud, CloudProfile, Load, Outages, PathLoss, Reroutes, Spread, Stragglers, Waits,
+    Cloud, CloudProfile, HostLoad, Outages, PathLoss, Reroutes, Spread, Stragglers, Waits,
 };
 pub use disk::{DiskFaults, SimDisk};
 pub use fattree::{Costs, FatTree, FatTreeSpec, Priorities, QueueOccupancy};
@@ -159,7 +159,7 @@ pub use quantiles::Quantiles;
 pub use strict::Strict;
 pub use time::SimTime;
 pub use transcript::Transcript;
-pub use world::{Action, Bursts, Cut, Late, PartitionId, Prefetch, Tally, World};
+pub use world::{Action, Bursts, Cut, Late, PartitionId, Prefetch, World, WorldTally};
 pub use writes::SimWrites;
 
 /// A node of a world: one machine with one address. Numbered from 0.

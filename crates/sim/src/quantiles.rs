@@ -81,13 +81,13 @@ impl Quantiles {
     ///
     /// # Errors
     /// When there is no point, or they do not ascend in both coordinates.
-    pub fn from_points(points: &[(f64, f64)]) -> Result<Self, TableError> {
+    pub fn from_points(points: &[(f64, f64)]) -> Result<Self, QuantileTableError> {
         let ascending = |p: &[(f64, f64)]| p[0].0 < p[1].0 && p[0].1 <= p[1].1;
         if let Some(i) = points.windows(2).position(|pair| !ascending(pair)) {
-            return Err(TableError { line: i + 2, what: "quantiles must ascend" });
+            return Err(QuantileTableError { line: i + 2, what: "quantiles must ascend" });
         }
         let (Some(first), Some(last)) = (points.first(), points.last()) else {
-            return Err(TableError { line: 1, what: "no quantiles" });
+            return Err(QuantileTableError { line: 1, what: "no quantiles" });
         };
         Ok(Self::from_fn(|q| {
             let above = points.partition_point(|p| p.0 <= q);
@@ -105,10 +105,10 @@ impl Quantiles {
     ///
     /// # Errors
     /// The number of the first line that has another form.
-    pub fn parse(text: &str, unit: Duration) -> Result<Self, TableError> {
+    pub fn parse(text: &str, unit: Duration) -> Result<Self, QuantileTableError> {
         let mut points = Vec::new();
         for (number, line) in text.lines().enumerate() {
-            let bad = |what| TableError { line: number + 1, what };
+            let bad = |what| QuantileTableError { line: number + 1, what };
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
                 continue;
@@ -183,20 +183,20 @@ fn between(low: u32, high: u32, fraction: u64) -> u64 {
 
 /// A quantile table that does not make sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TableError {
+pub struct QuantileTableError {
     /// Line (or point), from 1.
     pub line: usize,
     /// The mistake on that line.
     pub what: &'static str,
 }
 
-impl fmt::Display for TableError {
+impl fmt::Display for QuantileTableError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: {}", self.line, self.what)
     }
 }
 
-impl std::error::Error for TableError {}
+impl std::error::Error for QuantileTableError {}
 
 #[cfg(test)]
 mod tests {

@@ -7,7 +7,7 @@ use crate::common::{US, heard, ms, probes_on, quiet};
 use evenfall_core::{Destination, Head, Prng, TrafficClass, Transmit, math};
 use evenfall_sim::network::{Agenda, Ticket};
 use evenfall_sim::{
-    Cloud, CloudProfile, HostIndex, HostSpec, Load, Loss, Network, NodeIndex, Outages, Packet,
+    Cloud, CloudProfile, HostIndex, HostLoad, HostSpec, Loss, Network, NodeIndex, Outages, Packet,
     PathLoss, Quantiles, Rates, Reroutes, SimTime, Spread, Stragglers, Verdict, Waits, Wire,
 };
 
@@ -220,8 +220,11 @@ fn an_episode_stops_what_a_host_sends_and_receives_alike() {
 #[test]
 fn a_loaded_card_makes_packets_wait_as_a_queue_does() {
     let mean = |busy: f64| {
-        let load =
-            Load { levels: vec![(1.0, busy)], burst: 12 * US, period: Duration::from_millis(100) };
+        let load = HostLoad {
+            levels: vec![(1.0, busy)],
+            burst: 12 * US,
+            period: Duration::from_millis(100),
+        };
         let mut cloud = cloud(CloudProfile { load: Some(load), ..CloudProfile::constant(US) }, 2);
         let mut prng = Prng::new(1);
         let at = (0..200_000u64).map(|i| SimTime::from_nanos(i * 1_003_001));
@@ -237,7 +240,7 @@ fn a_loaded_card_makes_packets_wait_as_a_queue_does() {
 
 #[test]
 fn levels_of_load_change_with_the_period() {
-    let load = Load {
+    let load = HostLoad {
         levels: vec![(0.5, 0.0), (0.5, 0.9)],
         burst: 12 * US,
         period: Duration::from_millis(100),
@@ -310,7 +313,7 @@ fn everything() -> CloudProfile {
         waits: Waits::new(&Quantiles::exponential(20 * US), 50 * US),
         spikes: outage(20, Quantiles::pareto(100 * US, 1.2, 5_000 * US)),
         episodes: outage(50, Quantiles::exponential(300 * US)),
-        load: Some(Load {
+        load: Some(HostLoad {
             levels: vec![(0.4, 0.0), (0.4, 0.5), (0.2, 0.9)],
             burst: 12 * US,
             period: Duration::from_millis(20),

@@ -10,7 +10,7 @@ use evenfall_core::ClockError;
 use evenfall_model::{Distribution, Number, OutageFile, Shape};
 pub use evenfall_model::{Model, ModelError, Stack};
 use evenfall_sim::{
-    ClockSpec, CloudProfile, HostSpec, Load, Outages, PathLoss, Quantiles, Reroutes, Spread,
+    ClockSpec, CloudProfile, HostLoad, HostSpec, Outages, PathLoss, Quantiles, Reroutes, Spread,
     StallSpec, Stragglers, Waits,
 };
 
@@ -82,7 +82,7 @@ impl Simulated for Model {
             waits: Waits::new(&quantiles(&path.wait), us(path.wait_lasts_us.is)),
             spikes: path.spikes.as_ref().map(outages),
             episodes: path.episodes.as_ref().map(outages),
-            load: path.load.as_ref().map(|load| Load {
+            load: path.load.as_ref().map(|load| HostLoad {
                 levels: load.levels.clone(),
                 burst: us(load.burst_us),
                 period: us(load.period_ms * 1e3),

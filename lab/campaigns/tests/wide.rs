@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use evenfall_campaigns::consensus::rivals::Protocol;
-use evenfall_campaigns::consensus::wide::{Outcome, RACK_LIMIT, Scenario};
+use evenfall_campaigns::consensus::wide::{RACK_LIMIT, Scenario, WideOutcome};
 use evenfall_campaigns::model::Model;
 
-fn at_three_sites(protocol: Protocol, conflicts: f64) -> Outcome {
+fn at_three_sites(protocol: Protocol, conflicts: f64) -> WideOutcome {
     let watched = Duration::from_millis(100);
     Scenario { protocol, conflicts, watched, ..Scenario::sites(3) }.run()
 }

@@ -12,7 +12,7 @@ use evenfall_clock_service::{ClockSettings, Planting, plant};
 use evenfall_host::lab;
 use evenfall_host::{Error, interrupt};
 use evenfall_runtime::program::Outcome;
-use evenfall_studies::clock::Spread;
+use evenfall_studies::clock::ClockSpread;
 use serde::Serialize;
 
 use super::bench::cross;
@@ -108,11 +108,11 @@ struct Results {
     traffic_mbit_s: u64,
     samples: usize,
     /// Errors at use, against the clock of the reference.
-    error_us: Spread,
+    error_us: ClockSpread,
     /// Proven bounds.
-    proven_us: Spread,
+    proven_us: ClockSpread,
     /// Assumed bounds.
-    assumed_us: Spread,
+    assumed_us: ClockSpread,
     /// Share of the samples within the assumed bound.
     coverage: f64,
     /// Share of the samples within the proven bound.
@@ -126,14 +126,14 @@ struct Results {
     /// The most that a node sent, in kilobits a second with the headers of all layers.
     sent_kbit_s: f64,
     /// Difference of two disjoint meshes over the same hosts.
-    between_us: Option<Spread>,
+    between_us: Option<ClockSpread>,
     /// Share of these differences within the sum of both assumed bounds.
     between_coverage: Option<f64>,
 }
 
 /// Differences of two meshes: of the k-th samples of each host. The samples of both are at most
 /// some tens of milliseconds apart.
-fn between(one: &[ClockSample], two: &[ClockSample]) -> (Spread, f64) {
+fn between(one: &[ClockSample], two: &[ClockSample]) -> (ClockSpread, f64) {
     let mut other: BTreeMap<u32, VecDeque<&ClockSample>> = BTreeMap::new();
     two.iter().for_each(|sample| other.entry(sample.node).or_default().push_back(sample));
     let (mut apart, mut within) = (Vec::new(), 0);
@@ -147,13 +147,13 @@ fn between(one: &[ClockSample], two: &[ClockSample]) -> (Spread, f64) {
         apart.push(difference);
     }
     let share = within as f64 / apart.len().max(1) as f64;
-    (Spread::of(&mut apart), share)
+    (ClockSpread::of(&mut apart), share)
 }
 
 fn results(args: &Lab, nodes: &'static str, found: &LaboratoryResults) -> Results {
     let samples = &found.samples;
     let spread = |of: fn(&ClockSample) -> Option<u64>| {
-        Spread::of(&mut samples.iter().filter_map(of).collect::<Vec<u64>>())
+        ClockSpread::of(&mut samples.iter().filter_map(of).collect::<Vec<u64>>())
     };
     let within = |bound: fn(&ClockSample) -> Option<u64>| {
         let fits = |sample: &&ClockSample| {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_campaigns::shuffle::plain::Plain;
-use evenfall_campaigns::shuffle::plain::rules::{Rules, Window};
+use evenfall_campaigns::shuffle::plain::rules::{AskWindow, Rules};
 use evenfall_campaigns::shuffle::unfinished::Link;
 use evenfall_campaigns::shuffle::workload::by_sampling;
 use evenfall_campaigns::shuffle::{Ablation, Matrix, Params, ShuffleRival, Unfinished, run};
@@ -110,7 +110,7 @@ fn theorem_3_1_1_pro_rata_windows_give_pro_rata_shares() {
     assert!((4_000.0..4_060.0).contains(&times[2]), "the long one ended at {}", times[2]);
     assert!(times[5] > 3_900.0, "the short one ended at {}", times[5]);
     let even = Rules {
-        window: Window::Constant,
+        window: AskWindow::Constant,
         ..Rules::printed(own.packet_bytes, own.rtt_packets, own.pace)
     };
     let times = plain_arrivals(rack(), &even, 3, &cells);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// One planted fault.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Fault {
+pub struct DemoFault {
     /// The name of the process.
     pub name: String,
     /// Time of the fault, counted from the first message.
@@ -29,7 +29,7 @@ pub enum Harm {
     Step(i64),
 }
 
-impl Fault {
+impl DemoFault {
     /// Whether the demo still succeeds when a process with this fault has failed.
     pub fn is_excuse(&self) -> bool {
         !matches!(self.harm, Harm::Slow(_) | Harm::Step(_) | Harm::Reload)
@@ -58,7 +58,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|error| format!("{text}: {error}; {USAGE}"))
 }
 
-impl FromStr for Fault {
+impl FromStr for DemoFault {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -91,22 +91,25 @@ mod tests {
 
     #[test]
     fn faults_are_read_and_mistakes_say_how() {
-        let fault: Fault = "pause:receiver-2@3+.5".parse().unwrap();
+        let fault: DemoFault = "pause:receiver-2@3+.5".parse().unwrap();
         let half = Harm::Pause(Duration::from_millis(500));
         assert_eq!((fault.at.as_secs(), fault.harm), (3, half));
-        assert_eq!("kill:proxy-1@3".parse::<Fault>().unwrap().harm, Harm::Kill);
-        assert_eq!("reload:proxy-1@3".parse::<Fault>().unwrap().harm, Harm::Reload);
-        let slow: Fault = "slow:proxy-1@3+2ms".parse().unwrap();
+        assert_eq!("kill:proxy-1@3".parse::<DemoFault>().unwrap().harm, Harm::Kill);
+        assert_eq!("reload:proxy-1@3".parse::<DemoFault>().unwrap().harm, Harm::Reload);
+        let slow: DemoFault = "slow:proxy-1@3+2ms".parse().unwrap();
         assert_eq!(slow.harm, Harm::Slow(Duration::from_millis(2)));
         assert!(!slow.is_excuse() && fault.is_excuse());
-        let step = |text: &str| text.parse::<Fault>().map(|fault| fault.harm);
+        let step = |text: &str| text.parse::<DemoFault>().map(|fault| fault.harm);
         assert_eq!(step("step:root@1.5+10s"), Ok(Harm::Step(10_000_000_000)));
         assert_eq!(step("step:root@2-1h"), Ok(Harm::Step(-3_600_000_000_000)));
         assert!(step("step:root@2+30years").is_ok() && step("step:root@2").is_err());
         for wrong in
             ["slow:a@1+2", "kill", "kill:a", "kill:a@b", "pause:a@1", "stop:a@1", "kill:a@-1"]
         {
-            assert!(wrong.parse::<Fault>().unwrap_err().contains("kill:NAME@SECONDS"), "{wrong}");
+            assert!(
+                wrong.parse::<DemoFault>().unwrap_err().contains("kill:NAME@SECONDS"),
+                "{wrong}"
+            );
         }
     }
 }

@@ -22,7 +22,7 @@ use evenfall_multicast_service::report::{RUN_FILE, RunEvent};
 use evenfall_multicast_service::settings::{MulticastNode, RoleName, steps_file};
 
 use super::Args;
-use super::faults::{Fault, Harm};
+use super::faults::{DemoFault, Harm};
 use super::trading::Exchange;
 use crate::stat;
 use evenfall_runtime::progress::Progress;
@@ -375,7 +375,7 @@ impl Stage<'_> {
 
     /// Whether a planted fault may end this process.
     fn is_hurt(&self, actor: &Actor) -> bool {
-        let of = |fault: &Fault| fault.name == actor.node.name && fault.is_excuse();
+        let of = |fault: &DemoFault| fault.name == actor.node.name && fault.is_excuse();
         self.args.fault.iter().any(of)
     }
 

@@ -1,6 +1,6 @@
 //! Checks the promise of a demo: every receiver has every sent message.
 
-use super::faults::Fault;
+use super::faults::DemoFault;
 
 /// The result of one receiver.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,7 +22,7 @@ pub fn verdict(
     receivers: &[Judged],
     voters: &[&str],
     unsent: u64,
-    faults: &[Fault],
+    faults: &[DemoFault],
 ) -> Result<(), String> {
     let hurt = |name: &str| faults.iter().any(|fault| fault.is_excuse() && fault.name == name);
     let hurt_voters = voters.iter().filter(|name| hurt(name)).count();
@@ -74,7 +74,8 @@ mod tests {
             assert!(said.contains(words), "{said}");
         }
         let planted = |words: &[&str]| {
-            let faults: Vec<Fault> = words.iter().map(|w| w.parse().expect("a fault")).collect();
+            let faults: Vec<DemoFault> =
+                words.iter().map(|w| w.parse().expect("a fault")).collect();
             verdict(&all, &[], 0, &faults)
         };
         let said = planted(&["kill:receiver-1@1"]).expect_err("the other one was not hurt");
@@ -88,7 +89,8 @@ mod tests {
     fn a_dead_root_is_no_excuse_while_a_majority_of_the_roots_lives() {
         let voters = ["root", "standby-1", "standby-2"];
         let planted = |lost, unsent, words: &[&str]| {
-            let faults: Vec<Fault> = words.iter().map(|w| w.parse().expect("a fault")).collect();
+            let faults: Vec<DemoFault> =
+                words.iter().map(|w| w.parse().expect("a fault")).collect();
             let all = [Judged { lost, ..judged("receiver-1", true, 0) }];
             verdict(&all, &voters, unsent, &faults)
         };

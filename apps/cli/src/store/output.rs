@@ -122,7 +122,7 @@ impl RecordLines {
 }
 
 /// A writer for the messages of a recording.
-pub enum Messages {
+pub enum MessageOutput {
     Csv(Out, UnfinishedTable),
     Json(Out, UnfinishedTable),
     /// Writes Parquet or Arrow.
@@ -132,7 +132,7 @@ pub enum Messages {
 /// The file of a writer.
 pub struct UnfinishedTable(UnfinishedFile);
 
-impl Messages {
+impl MessageOutput {
     pub fn begin(target: TableTarget<'_>) -> Result<Self, Failure> {
         Ok(match target.format {
             TableFormat::Csv => {
@@ -359,7 +359,7 @@ mod tests {
         for format in
             [TableFormat::Csv, TableFormat::Json, TableFormat::Parquet, TableFormat::Arrow]
         {
-            drop(Messages::begin(target(format, &path)));
+            drop(MessageOutput::begin(target(format, &path)));
         }
         assert_eq!(fs::read_to_string(&path).expect("a file"), "kept");
         assert_eq!(names_in(directory.path()), ["there"]);
@@ -376,8 +376,8 @@ mod tests {
         let (path, link) = (directory.path().join("there"), directory.path().join("link"));
         fs::write(&path, "old").expect("a file");
         std::os::unix::fs::symlink(&path, &link).expect("a link");
-        Messages::begin(target(TableFormat::Json, &link))
-            .and_then(Messages::finish)
+        MessageOutput::begin(target(TableFormat::Json, &link))
+            .and_then(MessageOutput::finish)
             .expect("written");
         assert!(fs::symlink_metadata(&link).expect("a link").is_symlink());
         assert_eq!(fs::read_to_string(&path).expect("a file"), "");

@@ -29,7 +29,7 @@ use evenfall_store_recording::{Catalog, MessageRow, RecordingFollower, Recording
 
 use super::Place;
 use super::output::{
-    Messages, RecordLines, TableFormat, TableTarget, TimeUnit, write_file, write_table,
+    MessageOutput, RecordLines, TableFormat, TableTarget, TimeUnit, write_file, write_table,
 };
 use super::times::words;
 use crate::Outcome;
@@ -445,7 +445,7 @@ fn write(choice: &Choice, table: Option<&str>, target: TableTarget<'_>) -> Resul
         write_records(&question.source, file, numbers, target)?;
         count
     } else {
-        let mut out = Messages::begin(target)?;
+        let mut out = MessageOutput::begin(target)?;
         let mut count = 0;
         question.messages(&times, &mut |row| {
             count += 1;
@@ -507,7 +507,7 @@ pub fn tail(args: &Tail) -> Outcome {
         }
         Ok(())
     })?;
-    let mut out = Messages::begin(target)?;
+    let mut out = MessageOutput::begin(target)?;
     let count = last.len() as u64;
     last.into_iter().try_for_each(|row| out.write(row))?;
     out.finish()?;
@@ -552,7 +552,7 @@ fn follow_file(args: &Tail, source: &dyn RecordSource, file: &FileListing) -> Ou
 }
 
 fn follow_recording(args: &Tail, recording: &RecordingSnapshot) -> Outcome {
-    let mut out = Messages::begin(standard_output(args.format))?;
+    let mut out = MessageOutput::begin(standard_output(args.format))?;
     let mut follower = RecordingFollower::beginning_with(recording, args.count)?;
     let mut last = VecDeque::new();
     follower.read_new::<Failure>(&mut |row| {

@@ -20,13 +20,13 @@ pub struct FeedError {
     /// handed out before.
     pub index: u64,
     /// The fault at that place.
-    pub fault: Fault,
+    pub fault: FeedFault,
 }
 
 /// A fault in the place of a message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Fault {
+pub enum FeedFault {
     /// The reader failed, or a compressed stream is damaged.
     #[error("cannot read on ({kind:?}): {detail}")]
     Io {
@@ -106,7 +106,7 @@ pub enum Fault {
     },
 }
 
-impl Fault {
+impl FeedFault {
     /// Advice for a person.
     pub fn advice(&self) -> &'static str {
         match self {

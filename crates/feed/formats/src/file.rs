@@ -4,7 +4,7 @@ use crate::arbiter::CopyCounts;
 use crate::capture::{CaptureOptions, CopyChoice, PcapSource};
 use crate::codec::{self, Codec, Format};
 use crate::dates::Date;
-use crate::error::{Fault, FeedError};
+use crate::error::{FeedError, FeedFault};
 use crate::foreign;
 use crate::gzip::{GzipMembers, LeftOut};
 use crate::itch::Stock;
@@ -131,7 +131,7 @@ struct Opening<'a> {
 
 impl Opening<'_> {
     fn refused(&self, what: &str, advice: &'static str) -> FeedError {
-        at_start(self.name, Fault::Refused { what: what.to_owned(), advice })
+        at_start(self.name, FeedFault::Refused { what: what.to_owned(), advice })
     }
 
     /// Opens an archive, which is read from its end.
@@ -203,12 +203,12 @@ impl Opening<'_> {
                 &format!("{} comes in captures", codec.name()),
                 "give a capture (pcap or pcapng)",
             ),
-            None => at_start(self.name, Fault::Unrecognised { head: first }),
+            None => at_start(self.name, FeedFault::Unrecognised { head: first }),
         })
     }
 }
 
-fn at_start(name: &str, fault: Fault) -> FeedError {
+fn at_start(name: &str, fault: FeedFault) -> FeedError {
     FeedError { name: name.to_owned(), offset: 0, index: 0, fault }
 }
 
@@ -227,10 +227,10 @@ impl FileHead {
         let failure = reader.take(HEAD_BYTES as u64).read_to_end(&mut bytes).err();
         match failure {
             Some(error) if bytes.is_empty() => {
-                let fault = Fault::Io { kind: error.kind(), detail: error.to_string() };
+                let fault = FeedFault::Io { kind: error.kind(), detail: error.to_string() };
                 Err(at_start(name, fault))
             }
-            None if bytes.is_empty() => Err(at_start(name, Fault::Empty)),
+            None if bytes.is_empty() => Err(at_start(name, FeedFault::Empty)),
             failure => Ok(Self { shape: recognise(&bytes), bytes, failure }),
         }
     }

@@ -3,7 +3,7 @@
 //! A person who gives a packed file, a capture of another tool or an older version of a feed needs
 //! its name and one command. The first bytes in hex help nobody.
 
-use crate::error::Fault;
+use crate::error::FeedFault;
 use crate::itch::ItchKind;
 
 /// A kind of file that is known and not read.
@@ -166,13 +166,13 @@ const SHAPES: &[ForeignShape] = &[
 
 /// The fault of a file that is known by a magic and not read. With `is_structure_asked`, the file
 /// may also be told by its structure, which takes a few bytes of another format by chance.
-pub(crate) fn fault_of(head: &[u8], is_structure_asked: bool) -> Option<Fault> {
+pub(crate) fn fault_of(head: &[u8], is_structure_asked: bool) -> Option<FeedFault> {
     let by_magic = MAGICS
         .iter()
         .find(|magic| head.get(magic.offset..).is_some_and(|head| head.starts_with(magic.bytes)));
     let by_shape = || SHAPES.iter().find(|shape| is_structure_asked && (shape.is_shape)(head));
     let file = by_magic.map(|magic| &magic.file).or_else(|| by_shape().map(|shape| &shape.file))?;
-    Some(Fault::Refused { what: format!("this is {}", file.name), advice: file.advice })
+    Some(FeedFault::Refused { what: format!("this is {}", file.name), advice: file.advice })
 }
 
 /// A message of this type and length of ITCH 5.0.

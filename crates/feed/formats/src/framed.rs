@@ -16,7 +16,7 @@
 
 use crate::codec::{Codec, Format, ITCH, TimeOrigin};
 use crate::columns::{ColumnSink, MessageColumn};
-use crate::error::{Fault, FeedError};
+use crate::error::{FeedError, FeedFault};
 use crate::event::{EVENT_COLUMNS, Event};
 use crate::input::Input;
 use crate::itch::codec::Header;
@@ -53,7 +53,7 @@ pub struct FramedMessageReader<R> {
 
 /// One frame and where its message starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Frame {
+pub struct FramedMessage {
     /// Frames before this one.
     pub index: u64,
     /// Bytes in the stream before the message itself.
@@ -74,7 +74,7 @@ impl<R: Read> FramedMessageReader<R> {
     /// # Errors
     /// When the reader fails, the stream ends inside a frame, or zeros stand between frames.
     #[inline]
-    pub fn next_frame(&mut self) -> Result<Option<Frame>, FeedError> {
+    pub fn next_frame(&mut self) -> Result<Option<FramedMessage>, FeedError> {
         let Some(length) = self.look_frame()? else { return Ok(None) };
         Ok(Some(self.take_frame(length)))
     }
@@ -119,7 +119,7 @@ impl<R: Read> FramedMessageReader<R> {
                         "length {stated} and type '{}' in a file whose lengths are zero",
                         letter.escape_ascii()
                     );
-                    self.input.error(Fault::Malformed { what: "frame", found })
+                    self.input.error(FeedFault::Malformed { what: "frame", found })
                 })
             }
             (LengthPlace::OfType, None) => Err(self.input.short("frame", stated as u64)),
@@ -127,11 +127,11 @@ impl<R: Read> FramedMessageReader<R> {
     }
 
     #[inline]
-    fn take_frame(&mut self, length: usize) -> Frame {
+    fn take_frame(&mut self, length: usize) -> FramedMessage {
         let mut bytes = self.input.take(LENGTH_BYTES + length);
         bytes::Buf::advance(&mut bytes, LENGTH_BYTES);
         let offset = self.input.offset() - length as u64;
-        Frame { index: self.input.next_index(), offset, bytes }
+        FramedMessage { index: self.input.next_index(), offset, bytes }
     }
 
     /// Reads an end mark. The session ends here for good, or another session follows.
@@ -147,7 +147,9 @@ impl<R: Read> FramedMessageReader<R> {
             // message begins with it.
             if next != 0 && begins_with_message(self.input.peek(LENGTH_BYTES + 1)) {
                 let found = format!("{zeros} zero bytes in front of further messages");
-                return Err(self.input.error(Fault::Malformed { what: "end of session", found }));
+                return Err(self
+                    .input
+                    .error(FeedFault::Malformed { what: "end of session", found }));
             }
             self.input.take(1);
             zeros += 1;
@@ -264,13 +266,13 @@ impl<R: Read> MessageSource for ItchSource<R> {
                 let header = Header::of_unknown(message).filter(|_| unknown);
                 self.unknown += u64::from(header.is_some());
                 header.ok_or_else(|| {
-                    self.frames.input.error_ahead(LENGTH_BYTES, Fault::Itch(error))
+                    self.frames.input.error_ahead(LENGTH_BYTES, FeedFault::Itch(error))
                 })?
             }
         };
         let (time_ns, shard_key) = (header.time_ns, header.shard_key());
         self.days.check(time_ns).map_err(|fault| self.frames.input.error(fault))?;
-        let Frame { index, bytes, .. } = self.frames.take_frame(length);
+        let FramedMessage { index, bytes, .. } = self.frames.take_frame(length);
         Ok(Some(FeedMessage { index, time_ns, shard_key, format: ITCH, bytes }))
     }
 

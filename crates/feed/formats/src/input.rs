@@ -4,7 +4,7 @@
 //! one shared slice. Bytes that were only looked at stay. An error therefore names the place where
 //! the bad part begins, and asking again gives the same error.
 
-use crate::error::{Fault, FeedError};
+use crate::error::{FeedError, FeedFault};
 use bytes::{Bytes, BytesMut};
 use std::io::{ErrorKind, Read};
 
@@ -20,7 +20,7 @@ pub(crate) struct Input<R> {
     buffer: BytesMut,
     offset: u64,
     index: u64,
-    failure: Option<Fault>,
+    failure: Option<FeedFault>,
 }
 
 impl<R: Read> Input<R> {
@@ -42,12 +42,12 @@ impl<R: Read> Input<R> {
     }
 
     /// An error at the present place.
-    pub fn error(&self, fault: Fault) -> FeedError {
+    pub fn error(&self, fault: FeedFault) -> FeedError {
         self.error_ahead(0, fault)
     }
 
     /// An error this many bytes ahead of the present place.
-    pub fn error_ahead(&self, ahead: usize, fault: Fault) -> FeedError {
+    pub fn error_ahead(&self, ahead: usize, fault: FeedFault) -> FeedError {
         let offset = self.offset + ahead as u64;
         FeedError { name: self.name.clone(), offset, index: self.index, fault }
     }
@@ -77,7 +77,7 @@ impl<R: Read> Input<R> {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => {
                     let detail = error.to_string();
-                    self.failure = Some(Fault::Io { kind: error.kind(), detail });
+                    self.failure = Some(FeedFault::Io { kind: error.kind(), detail });
                 }
             }
         }
@@ -104,7 +104,7 @@ impl<R: Read> Input<R> {
     /// The error of a source that has fewer bytes than `what` needs.
     pub fn short(&self, what: &'static str, needed: u64) -> FeedError {
         let found = self.buffer.len() as u64;
-        let cut = Fault::Truncated { what, needed, found };
+        let cut = FeedFault::Truncated { what, needed, found };
         self.error(self.failure.clone().unwrap_or(cut))
     }
 

@@ -95,7 +95,7 @@ mod zip;
 pub use codec::Format;
 #[cfg(feature = "files")]
 pub use dates::Date;
-pub use error::{Fault, FeedError, UnknownFormat};
+pub use error::{FeedError, FeedFault, UnknownFormat};
 #[cfg(feature = "files")]
 pub use file::open;
 pub use source::{FeedMessage, MessageSource};

@@ -21,7 +21,7 @@
 
 use crate::codec::{Codec, Format, LOBSTER, TimeOrigin};
 use crate::columns::{ColumnSink, MessageColumn};
-use crate::error::{Fault, FeedError};
+use crate::error::{FeedError, FeedFault};
 use crate::event::{EVENT_COLUMNS, Event};
 use crate::input::Input;
 use crate::itch::{Mpid, Stock, Symbols};
@@ -116,7 +116,7 @@ impl<R: Read> LobsterSource<R> {
         let (found, is_whole) = (ahead.len(), is_whole(ahead));
         if found == LINE_BYTES_MAX {
             let (found, max) = (found as u64 + 1, LINE_BYTES_MAX as u64);
-            return Err(self.input.error(Fault::TooLarge { what: "line", found, max }));
+            return Err(self.input.error(FeedFault::TooLarge { what: "line", found, max }));
         }
         // A reader that failed may have lost the rest of the line.
         if !is_whole || self.input.has_failed() {
@@ -134,7 +134,7 @@ impl<R: Read> MessageSource for LobsterSource<R> {
         let (text_bytes, time) = (line.len(), parse_line(line));
         let Some(time_ns) = time else {
             let found = format!("\"{}\"", line.escape_ascii());
-            return Err(self.input.error(Fault::Malformed { what: "LOBSTER line", found }));
+            return Err(self.input.error(FeedFault::Malformed { what: "LOBSTER line", found }));
         };
         self.days.check(time_ns).map_err(|fault| self.input.error(fault))?;
         let mut bytes = self.input.take(length);

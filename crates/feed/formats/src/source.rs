@@ -5,7 +5,7 @@ use crate::capture::CopyChoice;
 use crate::codec::{self, Format};
 #[cfg(feature = "files")]
 use crate::dates::Date;
-use crate::error::{Fault, FeedError};
+use crate::error::{FeedError, FeedFault};
 use crate::itch::Stock;
 use crate::pcap::Skipped;
 use bytes::Bytes;
@@ -55,7 +55,7 @@ impl DayWatch {
     /// # Errors
     /// The fault of a time that belongs to another day.
     #[inline]
-    pub fn check(&mut self, time_ns: u64) -> Result<(), Fault> {
+    pub fn check(&mut self, time_ns: u64) -> Result<(), FeedFault> {
         if time_ns >= self.latest_ns {
             self.latest_ns = time_ns;
             return Ok(());
@@ -68,7 +68,7 @@ impl DayWatch {
             format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
         };
         let (from, to) = (clock(self.latest_ns), clock(time_ns));
-        Err(Fault::Refused {
+        Err(FeedFault::Refused {
             what: format!("the times fall back from {from} to {to}: another day begins here"),
             advice: "cut the file at this byte, and give each day by itself with its own --date",
         })
@@ -136,7 +136,7 @@ pub trait MessageSource {
             return Ok(());
         }
         let found = "a file of messages, which has no sides".to_owned();
-        let (name, fault) = ("feed".to_owned(), Fault::NoTwoSides { found });
+        let (name, fault) = ("feed".to_owned(), FeedFault::NoTwoSides { found });
         Err(FeedError { name, offset: 0, index: 0, fault })
     }
 

@@ -9,7 +9,7 @@
 
 use crate::codec::DAY_NS;
 use crate::dates::{Date, date_in_name};
-use crate::error::{Fault, FeedError};
+use crate::error::{FeedError, FeedFault};
 use crate::file::Reader;
 use crate::itch::Stock;
 use crate::lobster::{LobsterSource, symbol_in_name};
@@ -70,12 +70,12 @@ pub(crate) enum ZipContents {
 pub(crate) fn open(reader: Reader, name: &str) -> Result<ZipContents, FeedError> {
     let failed = |fault| FeedError { name: name.to_owned(), offset: 0, index: 0, fault };
     let damaged = |error: ::zip::result::ZipError| {
-        failed(Fault::Malformed { what: "zip archive", found: error.to_string() })
+        failed(FeedFault::Malformed { what: "zip archive", found: error.to_string() })
     };
     let mut archive = ZipArchive::new(reader).map_err(damaged)?;
     if archive.len() > ENTRIES_MAX {
         let (found, max) = (archive.len() as u64, ENTRIES_MAX as u64);
-        return Err(failed(Fault::TooLarge { what: "zip directory", found, max }));
+        return Err(failed(FeedFault::TooLarge { what: "zip directory", found, max }));
     }
     let mut places = Vec::new();
     for at in 0..archive.len() {
@@ -99,7 +99,7 @@ pub(crate) fn open(reader: Reader, name: &str) -> Result<ZipContents, FeedError>
     }
     let reader = Arc::new(Mutex::new(archive.into_inner()));
     match &places[..] {
-        [] => Err(failed(Fault::Refused {
+        [] => Err(failed(FeedFault::Refused {
             what: "this zip has no file in it".to_owned(),
             advice: "give an archive with a feed in it",
         })),
@@ -131,12 +131,12 @@ fn is_about_the_archive(name: &str) -> bool {
         || file.to_ascii_lowercase().contains("readme")
 }
 
-fn several_files(places: &[Place]) -> Fault {
+fn several_files(places: &[Place]) -> FeedFault {
     /// Names that fit a line.
     const NAMED_MAX: usize = 4;
     let names: Vec<&str> = places.iter().take(NAMED_MAX).map(|place| &*place.name).collect();
     let more = if places.len() > NAMED_MAX { ", ..." } else { "" };
-    Fault::Refused {
+    FeedFault::Refused {
         what: format!(
             "this zip has {} files and no message file of LOBSTER: {}{more}",
             places.len(),
@@ -161,7 +161,7 @@ impl Place {
     }
 
     /// The reason why the entry cannot be unpacked here.
-    fn fault(&self) -> Option<Fault> {
+    fn fault(&self) -> Option<FeedFault> {
         let is_read =
             matches!(self.method, CompressionMethod::Stored | CompressionMethod::Deflated);
         let (why, advice) = match (self.is_encrypted, is_read) {
@@ -174,17 +174,17 @@ impl Place {
             ),
             (false, true) => return None,
         };
-        Some(Fault::Refused { what: format!("{} in the zip is {why}", self.name), advice })
+        Some(FeedFault::Refused { what: format!("{} in the zip is {why}", self.name), advice })
     }
 }
 
 /// Several files are one feed when they are days of one symbol.
-fn check_days(places: &[Place]) -> Result<(), Fault> {
+fn check_days(places: &[Place]) -> Result<(), FeedFault> {
     for pair in places.windows(2) {
         let is_later = pair[0].date.is_some() && pair[0].date < pair[1].date;
         if !is_later || symbol(&pair[1].name) != symbol(&pair[0].name) {
             let (one, other) = (&pair[0].name, &pair[1].name);
-            return Err(Fault::Refused {
+            return Err(FeedFault::Refused {
                 what: format!("{one} and {other} are not days of one symbol"),
                 advice: "unpack the zip, and give the files of each symbol by themselves",
             });

@@ -1,6 +1,6 @@
 //! Feeds that are cut, foreign or broken: every error names its place, nothing before it is lost.
 
-use evenfall_feed_formats::{Fault, FeedError, MessageSource, framed, itch, open};
+use evenfall_feed_formats::{FeedError, FeedFault, MessageSource, framed, itch, open};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::io::{Cursor, Write};
@@ -70,11 +70,13 @@ fn an_itch_file_cut_anywhere_names_the_frame_and_gives_what_is_before() {
         assert_eq!(read, all[..whole], "cut at {end}");
         match error {
             None => assert_eq!(start, end, "only a cut between frames can go unseen"),
-            Some(error) if end == 0 => assert_eq!(error.fault, Fault::Empty),
-            Some(error) if end < 3 => assert!(matches!(error.fault, Fault::Unrecognised { .. })),
+            Some(error) if end == 0 => assert_eq!(error.fault, FeedFault::Empty),
+            Some(error) if end < 3 => {
+                assert!(matches!(error.fault, FeedFault::Unrecognised { .. }))
+            }
             Some(error) => {
                 assert_eq!(error.offset, start as u64);
-                assert!(matches!(error.fault, Fault::Truncated { .. }), "{error}");
+                assert!(matches!(error.fault, FeedFault::Truncated { .. }), "{error}");
             }
         }
     }
@@ -124,7 +126,7 @@ fn foreign_files_are_refused_by_their_first_bytes() {
     let error = read(elf).1.unwrap();
     let expected = "f: byte 0, message 0: unknown format, it starts with 7f 45 4c 46";
     assert!(error.to_string().starts_with(expected), "{error}");
-    assert_eq!(read(vec![]).1.unwrap().fault, Fault::Empty);
+    assert_eq!(read(vec![]).1.unwrap().fault, FeedFault::Empty);
     assert_eq!(read(gzip(&gzip(&itch_file()))), (messages(), None));
     let thrice = read(gzip(&gzip(&gzip(&itch_file())))).1.unwrap();
     assert!(thrice.to_string().contains("packed more than twice"), "{thrice}");
@@ -172,7 +174,7 @@ fn a_bad_lobster_line_is_shown() {
         assert!(error.to_string().contains("malformed LOBSTER line"), "{error}");
     }
     let error = read(format!("{LOBSTER}{}", "1".repeat(400)).into_bytes()).1.unwrap();
-    assert!(matches!(error.fault, Fault::TooLarge { .. }), "{error}");
+    assert!(matches!(error.fault, FeedFault::TooLarge { .. }), "{error}");
 }
 
 /// A zip of these entries, deflated or stored; `large` in ZIP64, as archives beyond 4 GiB and those

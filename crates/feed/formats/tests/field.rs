@@ -4,7 +4,7 @@
 
 use evenfall_feed_formats::arbiter::CopyCounts;
 use evenfall_feed_formats::capture::CopyChoice;
-use evenfall_feed_formats::error::Fault;
+use evenfall_feed_formats::error::FeedFault;
 use evenfall_feed_formats::file::open_as;
 use evenfall_feed_formats::{FeedError, FeedMessage, Format, codec};
 use std::fs::File;
@@ -82,7 +82,7 @@ fn a02_strangers_and_late_channels_spoil_nothing() {
     let Some(refused) = read_as("a02-one-side-one-ntp.pcap", None, CopyChoice::First) else {
         return;
     };
-    assert!(matches!(refused.end, Err(FeedError { fault: Fault::NoTwoSides { .. }, .. })));
+    assert!(matches!(refused.end, Err(FeedError { fault: FeedFault::NoTwoSides { .. }, .. })));
 }
 
 #[test]
@@ -116,5 +116,5 @@ fn a08_what_was_wrapped_around_packets_is_taken_off() {
         assert!(read.messages.iter().all(|message| message.format == format), "{file}");
     }
     let Some(empty) = read("a08-no-packet.pcap") else { return };
-    assert!(matches!(empty.end, Err(FeedError { fault: Fault::NothingTaken { .. }, .. })));
+    assert!(matches!(empty.end, Err(FeedError { fault: FeedFault::NothingTaken { .. }, .. })));
 }

@@ -37,7 +37,7 @@ const SESSION: SessionId = SessionId(*b"  evenfall");
 
 /// Settings of a player.
 #[derive(Clone, Debug)]
-pub struct Stage {
+pub struct PlayerStage {
     /// Destination of side A: an address or a multicast group.
     pub a: SocketAddr,
     /// Destination of side B.
@@ -57,7 +57,7 @@ pub struct Stage {
     pub keyed: bool,
 }
 
-impl Stage {
+impl PlayerStage {
     /// Checks the addresses. Each destination has a port. Without a key, all addresses are on this
     /// machine.
     fn check(&self) -> Result<(), IntakeError> {
@@ -114,7 +114,7 @@ struct Side {
 
 /// Plays a feed.
 pub struct Player {
-    stage: Stage,
+    stage: PlayerStage,
     schedule: Schedule,
     port: Box<dyn Port>,
     _signals: interrupt::Watch,
@@ -142,7 +142,7 @@ impl Player {
     /// # Errors
     /// When the feed cannot be opened, when an address cannot be used, or when an address is beyond
     /// loopback and there is no key.
-    pub fn open(feed: &Feed, stage: Stage) -> Result<Self, IntakeError> {
+    pub fn open(feed: &Feed, stage: PlayerStage) -> Result<Self, IntakeError> {
         stage.check()?;
         feed.check().map_err(|mistake| InputError::Setting(mistake.to_string()))?;
         let schedule = Schedule::open(feed)?;

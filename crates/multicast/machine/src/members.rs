@@ -14,7 +14,7 @@ use evenfall_core::{NodeId, Timestamp};
 
 use crate::config::Config;
 use crate::control::{DepartureReason, Join, Peer, RECORDERS_MAX, Role, TreePosition};
-use crate::replace::{Replacement, Step};
+use crate::replace::{Replacement, ReplacementStep};
 use crate::root::MemberState;
 use crate::tree::{Neighbours, Tree};
 
@@ -308,13 +308,13 @@ impl Members {
         let Some(tree) = self.tree.as_mut().filter(|_| !self.rebuild) else { return };
         let Replacement { old, new, step, .. } = *replacement;
         match step {
-            Step::Tried => drop(tree.begin_overlap(old, new)),
-            Step::Made => {
+            ReplacementStep::Tried => drop(tree.begin_overlap(old, new)),
+            ReplacementStep::Made => {
                 tree.end_overlap(true);
                 self.let_go.insert(old, now);
             }
-            Step::RolledBack => tree.end_overlap(false),
-            Step::Abandoned => return,
+            ReplacementStep::RolledBack => tree.end_overlap(false),
+            ReplacementStep::Abandoned => return,
         }
         self.changed(now, config);
     }

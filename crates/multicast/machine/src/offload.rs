@@ -22,7 +22,9 @@
 
 use std::net::SocketAddr;
 
-use evenfall_core::forward::{Field, Forward, Match, Patch, Route, WINDOW_FRAMES_MAX, Window};
+use evenfall_core::forward::{
+    DatagramField, Forward, Match, Patch, Route, WINDOW_FRAMES_MAX, Window,
+};
 use evenfall_core::{GroupId, SyncTime, TrafficClass};
 
 use crate::control::TreePosition;
@@ -52,7 +54,8 @@ pub(crate) fn table(up: &Uplink, groups: (GroupId, GroupId)) -> Option<Forward> 
     let fixed = OriginHeader { class: TrafficClass::Live, run_id, kind, key_id, ..control };
     let hop = Hop { from: up.who.id, level: up.out.level, sent: SyncTime::ZERO, ..Hop::default() };
     let header = encode_header(&fixed, &hop);
-    let field = |from: u16, to: u16| Field::new(from, &header[usize::from(from)..usize::from(to)]);
+    let field =
+        |from: u16, to: u16| DatagramField::new(from, &header[usize::from(from)..usize::from(to)]);
     let mut routes = vec![Route { matches: Vec::new(), to: groups.0 }];
     if up.previous.is_some() && place.view > 1 {
         // A frame of an older view goes to the group of the last place, so that a change of view

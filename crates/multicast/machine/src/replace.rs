@@ -133,7 +133,7 @@ pub fn stragglers(round: &Round<'_>, tree: &Tree, rules: &Replace) -> Vec<Stragg
 /// The step that a replacement has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Step {
+pub enum ReplacementStep {
     /// The spare is fed, and feeds beside the straggler.
     Tried,
     /// The spare helped, and the straggler was let go.
@@ -152,7 +152,7 @@ pub struct Replacement {
     /// The spare or sibling that takes the place.
     pub new: NodeId,
     /// The step that it has reached.
-    pub step: Step,
+    pub step: ReplacementStep,
     /// Mean of the straggler's worst edge when the trial began, ns.
     pub edge_ns: u64,
     /// Time of a quick hop when the trial began, ns.
@@ -336,7 +336,7 @@ impl Watch {
         let replacement = Replacement {
             old,
             new,
-            step: Step::Tried,
+            step: ReplacementStep::Tried,
             edge_ns,
             hop_ns,
             oml_before_ns,
@@ -355,23 +355,27 @@ impl Watch {
         let mut replacement = trial.replacement;
         let pair = (replacement.old, replacement.new);
         let step = if tree.overlap() != Some(pair) {
-            Step::Abandoned
+            ReplacementStep::Abandoned
         } else {
             let after = trial.feeding.and_then(|(_, first)| self.lately.oml_ns(first));
             replacement.oml_after_ns = after.unwrap_or(0);
             let ripe = trial.feeding.is_some_and(|(since, _)| now.since(since) >= rules.trial);
             match after {
-                Some(_) if ripe && self.helped(now, &trial, &replacement, known) => Step::Made,
-                Some(_) if ripe => Step::RolledBack,
-                _ if now.since(trial.began) >= rules.trial * TRIAL_STRETCH => Step::RolledBack,
+                Some(_) if ripe && self.helped(now, &trial, &replacement, known) => {
+                    ReplacementStep::Made
+                }
+                Some(_) if ripe => ReplacementStep::RolledBack,
+                _ if now.since(trial.began) >= rules.trial * TRIAL_STRETCH => {
+                    ReplacementStep::RolledBack
+                }
                 _ => return None,
             }
         };
         self.trial = None;
         match step {
-            Step::Made => self.counts.made += 1,
-            Step::RolledBack => self.did_not_help(now, pair),
-            Step::Tried | Step::Abandoned => {}
+            ReplacementStep::Made => self.counts.made += 1,
+            ReplacementStep::RolledBack => self.did_not_help(now, pair),
+            ReplacementStep::Tried | ReplacementStep::Abandoned => {}
         }
         // Measurements with both nodes feeding say nothing about the time after it.
         self.lately = Lately::default();

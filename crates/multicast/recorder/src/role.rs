@@ -29,7 +29,7 @@ use crate::recording_thread::{RecordingPlan, WriterState, write_recording};
 use crate::tables::OpenTables;
 use evenfall_multicast_service::roles::receiver::{Delivery, Sink, metrics, note_duplicates};
 use evenfall_multicast_service::roles::{Ended, Part};
-use evenfall_multicast_service::roles::{Process, RoleError, identity};
+use evenfall_multicast_service::roles::{RoleError, RoleProcess, identity};
 use evenfall_multicast_service::settings::{MulticastNode, Settings};
 use evenfall_runtime::telemetry::Metrics;
 use evenfall_store_engine::{RecordSource, Store, StoreError};
@@ -279,7 +279,7 @@ pub fn run(
     let recent = extras.recent;
     let trees = settings.course.trees;
     let resumes = resumes_of(node, store, trees)?;
-    let process = Process::start(settings, node)?;
+    let process = RoleProcess::start(settings, node)?;
     let (sink, released) = sync_channel(WAITING_MAX);
     let (wanted, to_read) = sync_channel(READS_MAX * trees as usize);
     let (found, was_read) = sync_channel(READS_MAX * trees as usize);
@@ -341,12 +341,12 @@ impl Part<Recorder> for RecorderPart<'_> {
         self.delivery.clock = clock;
     }
 
-    fn turned(&mut self, process: &mut Process, machines: &mut [Recorder]) {
+    fn turned(&mut self, process: &mut RoleProcess, machines: &mut [Recorder]) {
         self.reader.serve(machines);
         self.delivery.records.drain(..).for_each(|record| process.note(record));
     }
 
-    fn housekeep(&mut self, process: &mut Process, machines: &[Recorder]) {
+    fn housekeep(&mut self, process: &mut RoleProcess, machines: &[Recorder]) {
         let kept = self.kept.load(Ordering::Acquire);
         let all: Vec<_> = machines.iter().map(Recorder::status).collect();
         let receivers: Vec<_> = all.iter().map(|status| status.receiver).collect();
@@ -382,7 +382,7 @@ impl Part<Recorder> for RecorderPart<'_> {
 fn turn(
     settings: &Settings,
     node: &MulticastNode,
-    mut process: Process,
+    mut process: RoleProcess,
     (mut sink, reader): (StoreSink, ArchiveReader),
     (resumes, kept, recent): (&[Option<Resume>], &AtomicU64, Option<&dyn RecentHolder>),
 ) -> Result<RecorderSummary, RoleError> {

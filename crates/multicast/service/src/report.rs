@@ -33,7 +33,7 @@ pub use self::clocks::ClockCurve;
 use self::clocks::ClockTrack;
 pub use crate::runinfo::{NodeInfo, RUN_FILE, ReceiverMembership, RunEvent, RunInfo, RunInfoError};
 use crate::runlog::{
-    self, Role, RunLogError, RunLogHeader, RunLogReader, RunLogRecord, RunLogTail,
+    self, LoggedRole, RunLogError, RunLogHeader, RunLogReader, RunLogRecord, RunLogTail,
 };
 use evenfall_runtime::memory::{self, MemoryCurve};
 use evenfall_runtime::page::page;
@@ -121,7 +121,7 @@ pub fn read(
     let mut info = RunInfo::read(directory)?;
     let mut departures = departures::settle(&mut info, directory)?;
     let mut logs = open_logs(directory)?;
-    if !logs.iter().any(|log| log.reader.header().role == Role::Root) {
+    if !logs.iter().any(|log| log.reader.header().role == LoggedRole::Root) {
         return Err(ReportError::NoRoot(directory.to_owned()));
     }
     let mut ledger = ledger(&info, each_row.is_some());
@@ -171,7 +171,7 @@ impl Report {
 
 /// Whether people trade on what this node releases: behind a gateway, its participants do.
 fn does_release(node: &NodeInfo) -> bool {
-    [Role::Receiver, Role::Gateway].iter().any(|role| role.to_string() == node.role)
+    [LoggedRole::Receiver, LoggedRole::Gateway].iter().any(|role| role.to_string() == node.role)
 }
 
 /// A ledger that expects of every receiver the messages that the run expected.
@@ -253,7 +253,7 @@ fn open_logs(directory: &Path) -> Result<Vec<Log>, ReportError> {
         let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         logs.push(Log { file, reader: open(path)? });
     }
-    let roots = logs.iter().map(|log| log.reader.header()).filter(|h| h.role == Role::Root);
+    let roots = logs.iter().map(|log| log.reader.header()).filter(|h| h.role == LoggedRole::Root);
     let Some(root_started_ns) = roots.map(|header| header.started_ns).max() else {
         return Ok(logs);
     };
@@ -261,7 +261,7 @@ fn open_logs(directory: &Path) -> Result<Vec<Log>, ReportError> {
     for (path, log) in paths.iter().zip(logs) {
         let RunLogHeader { role, started_ns, .. } = log.reader.header();
         let is_over = *started_ns < root_started_ns
-            && (*role == Role::Root || is_earlier(path, root_started_ns)?);
+            && (*role == LoggedRole::Root || is_earlier(path, root_started_ns)?);
         if !is_over {
             last.push(log);
         }
@@ -288,7 +288,7 @@ fn join(
     let mut errors: Vec<ClockError> = logs.iter().map(|log| log.reader.header().clock).collect();
     // A root and its standbys log the same messages in the same order. A log ends where its process
     // was killed, so each message counts where it comes first.
-    let has_standbys = logs.iter().any(|log| log.reader.header().role == Role::Standby);
+    let has_standbys = logs.iter().any(|log| log.reader.header().role == LoggedRole::Standby);
     let mut next: BTreeMap<u32, u64> = BTreeMap::new();
     for (at, log) in logs.iter_mut().enumerate() {
         clock = worse(clock, log.reader.header().clock);
@@ -314,7 +314,7 @@ fn join(
                 clock = worse(clock, reading.error);
             }
             // Nobody trades on the messages that a recorder releases.
-            _ if role == Role::Recorder => {}
+            _ if role == LoggedRole::Recorder => {}
             RunLogRecord::Released(released) => {
                 let error = if is_planted { ClockError::SameClock } else { errors[at] };
                 ledger.clock(receiver, error);

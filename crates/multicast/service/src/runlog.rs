@@ -73,7 +73,7 @@ const READ_BYTES: usize = RECORD_BYTES * 4_096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[non_exhaustive]
-pub enum Role {
+pub enum LoggedRole {
     /// Sends the feed.
     Root = 1,
     /// Forwards the feed.
@@ -89,7 +89,7 @@ pub enum Role {
     Gateway = 6,
 }
 
-impl fmt::Display for Role {
+impl fmt::Display for LoggedRole {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Root => "root",
@@ -134,7 +134,7 @@ pub(crate) fn set_aside(directory: &Path, names: &[String]) -> io::Result<()> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunLogHeader {
     /// Role of the process.
-    pub role: Role,
+    pub role: LoggedRole,
     /// Id of the process.
     pub node: NodeId,
     /// Name of the process in the settings.
@@ -494,8 +494,14 @@ fn decode_header(bytes: &[u8; HEADER_BYTES]) -> Result<RunLogHeader, RunLogError
     if version != VERSION {
         return Err(RunLogError::Version(version));
     }
-    let roles =
-        [Role::Root, Role::Proxy, Role::Receiver, Role::Recorder, Role::Standby, Role::Gateway];
+    let roles = [
+        LoggedRole::Root,
+        LoggedRole::Proxy,
+        LoggedRole::Receiver,
+        LoggedRole::Recorder,
+        LoggedRole::Standby,
+        LoggedRole::Gateway,
+    ];
     let role = roles.into_iter().find(|&role| role as u8 == bytes[10]);
     let name = bytes[32..].split(|&byte| byte == 0).next().unwrap_or(&[]);
     Ok(RunLogHeader {
@@ -593,7 +599,7 @@ mod tests {
 
     fn header() -> RunLogHeader {
         RunLogHeader {
-            role: Role::Receiver,
+            role: LoggedRole::Receiver,
             node: NodeId(7),
             name: "r-7".into(),
             clock: ClockError::Within(Duration::from_micros(3)),

@@ -4,13 +4,13 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{free_addresses, receivers, settings};
-use evenfall_feed_service::player::{Played, Player, Stage};
+use evenfall_feed_service::player::{Played, Player, PlayerStage};
 use evenfall_feed_service::{Feed, Synthetic};
 use evenfall_multicast_service::Settings;
 use evenfall_multicast_service::roles::root::{self, RootSummary};
 
-fn stage(settings: &Settings, drop: f64) -> Stage {
-    Stage {
+fn stage(settings: &Settings, drop: f64) -> PlayerStage {
+    PlayerStage {
         a: settings.feed.mold.unwrap(),
         b: settings.feed.mold_b,
         interface: settings.feed.mold_interface,
@@ -28,7 +28,7 @@ fn feed(messages: u64) -> Feed {
 }
 
 /// Plays to a root with two receivers. Returns both summaries, after comparing the contents.
-fn run(settings: &Settings, stage: Stage, messages: u64) -> (Played, RootSummary) {
+fn run(settings: &Settings, stage: PlayerStage, messages: u64) -> (Played, RootSummary) {
     let receivers = receivers(settings, &[]);
     let mut player = Player::open(&feed(messages), stage).unwrap();
     let player = thread::spawn(move || player.run().unwrap());
@@ -47,7 +47,7 @@ fn playing_beyond_loopback_without_a_key_is_refused() {
     settings.feed.mold = Some("10.0.0.1:5000".parse().unwrap());
     let refused = Player::open(&feed(10), stage(&settings, 0.0)).map(drop).unwrap_err();
     assert!(refused.to_string().contains("10.0.0.1:5000 is beyond loopback"), "{refused}");
-    let keyed = Stage { keyed: true, ..stage(&settings, 0.0) };
+    let keyed = PlayerStage { keyed: true, ..stage(&settings, 0.0) };
     assert!(Player::open(&feed(10), keyed).is_ok());
 }
 
@@ -65,7 +65,7 @@ fn a_message_that_fits_no_packet_is_counted() {
     }
     std::fs::write(&dir, file).unwrap();
     let feed = Feed { file: Some(dir.clone()), ..Feed::default() };
-    let stage = Stage { linger: Duration::ZERO, ..stage(&settings, 0.0) };
+    let stage = PlayerStage { linger: Duration::ZERO, ..stage(&settings, 0.0) };
     let mut player = Player::open(&feed, stage).unwrap();
     let played = player.run().unwrap();
     std::fs::remove_file(dir).unwrap();

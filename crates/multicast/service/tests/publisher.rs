@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use evenfall_core::{EndKeys, MasterKey, NodeId, SharedKey};
-use evenfall_feed_service::player::{Player, Stage};
+use evenfall_feed_service::player::{Player, PlayerStage};
 use evenfall_feed_service::{Feed, Synthetic};
 use evenfall_multicast_service::roles::{author, root};
 use evenfall_multicast_service::settings::{MulticastNode, PublisherSettings, RoleName};
@@ -173,7 +173,7 @@ fn a_live_feed_has_standbys_when_an_author_takes_it_in() {
         thread::spawn(move || author::run(&of_author, of_author.node("desk").unwrap()).unwrap());
     let synthetic = Synthetic { messages: MESSAGES, ..Synthetic::default() };
     let feed = Feed { synthetic, rate: Some(4_000.0), ..Feed::default() };
-    let stage = Stage {
+    let stage = PlayerStage {
         a: live,
         b: None,
         interface: None,

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use aya::programs::SchedClassifier;
 use aya::{TestRun, TestRunOptions};
-use evenfall_core::forward::{Field, HopCode, Match, Patch, Route, Window};
+use evenfall_core::forward::{DatagramField, HopCode, Match, Patch, Route, Window};
 use evenfall_core::{
     Arrival, ClockError, ClockReading, Destination, Forward, ForwardCounters, ForwardId, Forwarder,
     GroupId, Installed, MacKey, Prng, StampedBy, Timestamp, TrafficClass, Transmit,
@@ -437,7 +437,8 @@ fn draw_table(prng: &mut Prng, source: SocketAddrV4) -> Forward {
         let first = draw_below(prng, code_at / 8 + 1) * 8;
         HopCode::new(&KEY, first as u8, 8 * prng.below(3) as u8, code_at as u8)
     });
-    let matched = Match::Bytes(Field::new(0, &draw_bytes(prng, 4)[..1 + draw_below(prng, 4)]));
+    let matched =
+        Match::Bytes(DatagramField::new(0, &draw_bytes(prng, 4)[..1 + draw_below(prng, 4)]));
     let first = prng.below(3) as u32;
     let within = Match::Within { at: VIEW_AT, first, last: first + prng.below(3) as u32 };
     let mut routes = vec![Route { matches: vec![within], to: GROUPS[draw_below(prng, 2)] }];
@@ -453,7 +454,7 @@ fn draw_table(prng: &mut Prng, source: SocketAddrV4) -> Forward {
         let at = draw_below(prng, head_bytes - len + 1);
         // The program has no order between a time and a patch of one place.
         if sync_at.is_none_or(|sync| at + len <= sync || sync + 8 <= at) {
-            patches.push(Patch::Bytes(Field::new(at as u16, &draw_bytes(prng, len))));
+            patches.push(Patch::Bytes(DatagramField::new(at as u16, &draw_bytes(prng, len))));
         }
     }
     Forward {

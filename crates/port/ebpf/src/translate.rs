@@ -2,7 +2,7 @@
 
 use std::net::{SocketAddr, SocketAddrV4};
 
-use evenfall_core::forward::{Field, Match, Patch};
+use evenfall_core::forward::{DatagramField, Match, Patch};
 use evenfall_core::{Forward, GroupId};
 
 use crate::layout::{
@@ -19,7 +19,7 @@ impl Template {
     const EMPTY: Self = Self { bytes: [0; HEAD_BYTES], mask: [0; HEAD_BYTES] };
 
     /// Sets the bytes of a field. Returns whether no other bytes stood there before.
-    fn set(&mut self, field: &Field) -> bool {
+    fn set(&mut self, field: &DatagramField) -> bool {
         let at = usize::from(field.at());
         let mut is_free = true;
         for (at, byte) in (at..).zip(field.bytes()) {
@@ -171,14 +171,14 @@ mod tests {
         Forward {
             class: TrafficClass::Live,
             sources: vec![([10, 0, 0, 1], 9).into()],
-            matches: vec![Match::Bytes(Field::new(0, b"EF"))],
+            matches: vec![Match::Bytes(DatagramField::new(0, b"EF"))],
             routes: vec![
                 Route { matches: vec![within], to: GroupId(7) },
                 Route { matches: Vec::new(), to: GroupId(8) },
             ],
             window: Window { at: 8, frames: 64 },
             head_bytes: 40,
-            patches: vec![Patch::Bytes(Field::new(2, &[5, 6])), Patch::SyncTime(16)],
+            patches: vec![Patch::Bytes(DatagramField::new(2, &[5, 6])), Patch::SyncTime(16)],
             code: Some(HopCode::new(&[1; 16], 32, 16, 32)),
         }
     }
@@ -202,7 +202,7 @@ mod tests {
         assert!(refusal(Forward { sources: vec![v6], ..rules() }).contains("IPv6"));
         let code = Some(HopCode::new(&[1; 16], 30, 16, 32));
         assert!(refusal(Forward { code, ..rules() }).contains("whole words"));
-        let behind = vec![Match::Bytes(Field::new(39, b"EF"))];
+        let behind = vec![Match::Bytes(DatagramField::new(39, b"EF"))];
         assert!(refusal(Forward { matches: behind, ..rules() }).contains("behind the head"));
         let twice = vec![Patch::SyncTime(16), Patch::SyncTime(24)];
         assert!(refusal(Forward { patches: twice, ..rules() }).contains("one time"));

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use evenfall_core::forward::{Field, HopCode, Match, Patch, Route, Window};
+use evenfall_core::forward::{DatagramField, HopCode, Match, Patch, Route, Window};
 use evenfall_core::{
     Arrival, ClockError, ClockReading, Destination, Forward, ForwardCounters, ForwardId, GroupId,
     Head, Install, Installed, MacKey, TrafficClass, Transmit,
@@ -55,11 +55,11 @@ impl Line {
         Forward {
             class: TrafficClass::Live,
             sources: vec![self.ports[0].local_addr()],
-            matches: vec![Match::Bytes(Field::new(0, b"F"))],
+            matches: vec![Match::Bytes(DatagramField::new(0, b"F"))],
             routes: vec![Route { matches: Vec::new(), to: GROUP }],
             window: Window { at: 2, frames: 1_000 },
             head_bytes: 18,
-            patches: vec![Patch::Bytes(Field::new(1, &[hop])), Patch::SyncTime(10)],
+            patches: vec![Patch::Bytes(DatagramField::new(1, &[hop])), Patch::SyncTime(10)],
             code: None,
         }
     }

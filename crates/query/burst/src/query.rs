@@ -137,13 +137,13 @@ impl Duplicates {
 }
 
 /// The answer of a query.
-pub type Answer = Vec<SumRow>;
+pub type QueryAnswer = Vec<SumRow>;
 
 /// What a rank has after a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueryOutput {
     /// The answer at rank 0, and nothing elsewhere.
-    pub answer: Answer,
+    pub answer: QueryAnswer,
     /// Rows that this rank added up last: those that the last shuffle brought, or its own rows
     /// where the query has no shuffle.
     pub summed: u64,
@@ -594,7 +594,7 @@ fn top(tables: &[Bytes], count: usize) -> Bytes {
 
 /// The answer of a plain program that has the rows of all ranks in one place, for tests and for the
 /// check of a run.
-pub fn answer_plainly(rows: &[QueryRows]) -> Answer {
+pub fn answer_plainly(rows: &[QueryRows]) -> QueryAnswer {
     let mut sums: BTreeMap<u64, u64> = BTreeMap::new();
     let mut authors: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     let mut top = usize::MAX;

@@ -1,12 +1,12 @@
 //! Answers of queries are those of a plain program.
 
 use evenfall_query_burst::placement::KeyPlacement;
-use evenfall_query_burst::query::{Answer, Duplicates, MilliQuery, QueryRows, answer_plainly};
+use evenfall_query_burst::query::{Duplicates, MilliQuery, QueryAnswer, QueryRows, answer_plainly};
 use evenfall_query_burst::rows::{QueryName, make};
 
 use crate::net::Net;
 
-fn answer(rows: &[QueryRows], duplicates: Duplicates, seed: u64) -> Answer {
+fn answer(rows: &[QueryRows], duplicates: Duplicates, seed: u64) -> QueryAnswer {
     let by = |placement| answer_by(placement, rows, duplicates, seed).0;
     let (by_hash, by_range) = (by(KeyPlacement::Hash), by(KeyPlacement::Range));
     assert_eq!(by_hash, by_range, "the places of keys do not change an answer");
@@ -19,7 +19,7 @@ fn answer_by(
     rows: &[QueryRows],
     duplicates: Duplicates,
     seed: u64,
-) -> (Answer, u64) {
+) -> (QueryAnswer, u64) {
     let mut net = Net::new(rows.len(), seed, 0.02);
     for (rank, own) in rows.iter().enumerate() {
         let query = MilliQuery::new(rows.len(), own.clone(), duplicates);

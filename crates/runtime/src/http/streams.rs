@@ -119,7 +119,7 @@ pub enum Content {
 }
 
 /// An answer with any headers.
-pub struct Answer {
+pub struct StreamAnswer {
     /// The status, 200 and so on.
     pub status: StatusCode,
     /// Headers, each with its name in lower case. A value that no header can have is left out.
@@ -129,7 +129,7 @@ pub struct Answer {
 }
 
 /// A function from a request, whose own body is empty, and its arriving body to its answer.
-pub type Streams = dyn Fn(&Request, Arriving) -> Answer + Send + Sync;
+pub type Streams = dyn Fn(&Request, Arriving) -> StreamAnswer + Send + Sync;
 
 /// The body of an answer on its way. When hyper drops the body, the connection waits for the next
 /// request.
@@ -263,7 +263,7 @@ pub(super) async fn answer(
     let (tell, told) = oneshot::channel();
     let (out, leaving) = mpsc::channel(PIECES_MAX);
     tokio::task::spawn_blocking(move || {
-        let Answer { status, headers, content } = streams(&request, arriving);
+        let StreamAnswer { status, headers, content } = streams(&request, arriving);
         let (length, rest) = match content {
             Content::Whole(bytes) => (Err(bytes), None),
             Content::Stream(length, rest) => (Ok(length), Some(rest)),

@@ -292,7 +292,11 @@ fn streaming(limits: Limits) -> HttpServer {
             "/refuse" => streams::Content::Whole(Bytes::from("no")),
             _ => streams::Content::Stream(Some(8), Box::new([Ok(Bytes::from("half"))].into_iter())),
         };
-        streams::Answer { status: StatusCode::OK, headers: vec![("x-a", "b".into())], content }
+        streams::StreamAnswer {
+            status: StatusCode::OK,
+            headers: vec![("x-a", "b".into())],
+            content,
+        }
     });
     HttpServer::bind("127.0.0.1:0".parse().unwrap(), limits, routes).unwrap()
 }
@@ -340,7 +344,7 @@ fn a_sealed_connection_carries_bodies_both_ways_and_opens_under_no_other_key() {
         let mut all = Vec::new();
         body.read_to_end(&mut all).unwrap();
         let content = streams::Content::Whole(all.into());
-        streams::Answer { status: StatusCode::OK, headers: Vec::new(), content }
+        streams::StreamAnswer { status: StatusCode::OK, headers: Vec::new(), content }
     });
     let guard = Some(sealed::Guard { key: key.clone(), is_open: false });
     let local = "127.0.0.1:0".parse().unwrap();
@@ -493,7 +497,7 @@ fn a_body_that_is_late_or_cut_ends_in_an_error_and_not_like_a_whole_one() {
         let read = body.read_to_end(&mut all).map_err(|error| error.kind());
         tell.send((all, read.is_ok())).unwrap();
         let content = streams::Content::Whole(Bytes::new());
-        streams::Answer { status: StatusCode::OK, headers: Vec::new(), content }
+        streams::StreamAnswer { status: StatusCode::OK, headers: Vec::new(), content }
     });
     let server = HttpServer::bind("127.0.0.1:0".parse().unwrap(), hasty(), routes).unwrap();
     for (head, piece) in

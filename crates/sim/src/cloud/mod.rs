@@ -33,7 +33,7 @@ use crate::network::{
 };
 use crate::{HostIndex, HostSpec, SimTime};
 use path::{Ends, Path, Paths};
-pub use profile::{CloudProfile, Load, Outages, PathLoss, Reroutes, Spread, Stragglers};
+pub use profile::{CloudProfile, HostLoad, Outages, PathLoss, Reroutes, Spread, Stragglers};
 pub use queueing::Waits;
 pub(crate) use queueing::{draw, unit};
 

@@ -24,7 +24,7 @@ pub struct CloudProfile {
     /// Egress and ingress of the host stand still together.
     pub episodes: Option<Outages>,
     /// Traffic of strangers at the card of a host.
-    pub load: Option<Load>,
+    pub load: Option<HostLoad>,
     /// Standard deviation of the slow drift of a pair's lasting delay, as a share of it; 0 for
     /// none. At most .5.
     pub wander: f64,
@@ -115,7 +115,7 @@ pub struct Outages {
 /// wait is that of the queue M/M/1: longer than `x` with probability
 /// `u exp(-x (1 - u) / burst)`, where `u` is the share of the time in which the card is busy.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Load {
+pub struct HostLoad {
     /// Shares of the time, and how busy the card is with strangers then (below 1).
     pub levels: Vec<(f64, f64)>,
     /// How long the card takes for a burst in the mean.

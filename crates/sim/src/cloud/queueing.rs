@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use evenfall_core::time::nanos;
 
-use crate::cloud::profile::{Load, Outages};
+use crate::cloud::profile::{HostLoad, Outages};
 use crate::math::{exp, mix};
 use crate::quantiles::Quantiles;
 
@@ -47,7 +47,7 @@ const LANES_MAX: u64 = 34;
 /// Waits by the load of strangers that are less likely than this are cut off. [`Outages`] model
 /// rarer and longer waits.
 const LOAD_EDGE: f64 = 1e-5;
-/// A level of [`Load`] lasts this many slots at least.
+/// A level of [`HostLoad`] lasts this many slots at least.
 const LEVEL_SLOTS_MIN: u64 = 4;
 
 /// The hash of a slot of a path.
@@ -262,7 +262,7 @@ impl OutageTimes {
     }
 }
 
-/// [`Load`] as a function of time.
+/// [`HostLoad`] as a function of time.
 #[derive(Clone, Debug)]
 pub(super) struct LoadTimes {
     /// Upper ends of the levels' shares, of 2^32, and the waits of each level.
@@ -274,7 +274,7 @@ pub(super) struct LoadTimes {
 }
 
 impl LoadTimes {
-    pub(super) fn new(load: &Load) -> Self {
+    pub(super) fn new(load: &HostLoad) -> Self {
         let burst = nanos(load.burst) as f64;
         let queues: Vec<_> = load.levels.iter().map(|&(_, busy)| queue(busy, burst)).collect();
         let most = queues.iter().map(|queue| queue.at(1.0)).max().unwrap_or(0);

@@ -39,7 +39,7 @@ use super::fabric::{Borders, Fabric, Pending};
 use super::node::Node;
 use super::prefetch::Prefetch;
 use super::region::Region;
-use super::{Tally, World};
+use super::{World, WorldTally};
 use crate::host::Host;
 use crate::network::{Divisible, Fate, Loss};
 use crate::observer::{Observer, Seen};
@@ -189,7 +189,7 @@ struct Area<'a, M: Machine, N: Divisible> {
     /// What is due in the window.
     jobs: Vec<(u64, u64, Pending)>,
     record: Record<M::Event>,
-    tally: Tally,
+    tally: WorldTally,
 }
 
 /// What a core did with a region in a window.
@@ -363,7 +363,7 @@ impl<E, O> Main<'_, E, O> {
 /// Effects are recorded.
 struct Recorder<'a, 'b, 'c, M: Machine, N: Divisible> {
     record: &'a mut Record<M::Event>,
-    tally: &'a mut Tally,
+    tally: &'a mut WorldTally,
     senders: &'a mut [N::Sender],
     common: &'a Common<'b, N>,
     end: u64,
@@ -373,7 +373,7 @@ struct Recorder<'a, 'b, 'c, M: Machine, N: Divisible> {
 
 impl<M: Machine, N: Divisible> EffectSink<M> for Recorder<'_, '_, '_, M, N> {
     #[inline]
-    fn tally(&mut self) -> &mut Tally {
+    fn tally(&mut self) -> &mut WorldTally {
         self.tally
     }
 
@@ -489,7 +489,7 @@ fn areas<'a, M: Machine, N: Divisible>(
             next: u64::MAX,
             jobs: Vec::new(),
             record: Record::new(follows),
-            tally: Tally::default(),
+            tally: WorldTally::default(),
         });
         first = (node, host);
     }

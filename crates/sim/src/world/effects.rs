@@ -8,7 +8,7 @@
 use bytes::Bytes;
 use evenfall_core::{Machine, TrafficClass};
 
-use super::Tally;
+use super::WorldTally;
 use super::fabric::{Fabric, Pending};
 use crate::network::{Loss, Network};
 use crate::observer::{Observer, Seen};
@@ -17,7 +17,7 @@ use crate::{HostIndex, NodeIndex, SimTime};
 /// The effects of a turn beyond its own node and host.
 pub(super) trait EffectSink<M: Machine> {
     /// Counts that add up in any order.
-    fn tally(&mut self) -> &mut Tally;
+    fn tally(&mut self) -> &mut WorldTally;
 
     /// The host of a node.
     fn host_of(&self, node: u32) -> u32;
@@ -58,7 +58,7 @@ pub(super) struct Direct<'a, N, O> {
 
 impl<M: Machine, N: Network, O: Observer<M, N>> EffectSink<M> for Direct<'_, N, O> {
     #[inline]
-    fn tally(&mut self) -> &mut Tally {
+    fn tally(&mut self) -> &mut WorldTally {
         &mut self.fabric.tally
     }
 

@@ -7,7 +7,7 @@ use crate::network::{Agenda, Loss, Network, Packet, Ticket, Verdict};
 use crate::observer::Observer;
 use crate::queue::Queue;
 use crate::world::packet_faults::PacketFaults;
-use crate::world::{Action, Tally};
+use crate::world::{Action, WorldTally};
 use crate::{HostIndex, NodeIndex, SimTime};
 
 /// An entry of the event queue. Most entries are packets, and a slot of the queue with a packet
@@ -125,7 +125,7 @@ impl Pending {
 pub(super) struct Fabric<N> {
     pub(super) network: N,
     pub(super) queue: Queue<Pending>,
-    pub(super) tally: Tally,
+    pub(super) tally: WorldTally,
     pub(super) borders: Borders,
     /// Bursts and late packets in force.
     pub(super) packet_faults: Option<Box<PacketFaults>>,
@@ -140,7 +140,7 @@ impl<N: Network> Fabric<N> {
         Self {
             network,
             queue: Queue::new(),
-            tally: Tally::default(),
+            tally: WorldTally::default(),
             borders: Borders::default(),
             packet_faults: None,
             prng,

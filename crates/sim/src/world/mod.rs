@@ -46,7 +46,7 @@ pub enum Action {
 
 /// Counts of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct WorldTally {
     /// Packets that crossed the network, up to the receiver's socket.
     pub hops: u64,
     /// Copies handed to the network.
@@ -68,7 +68,7 @@ pub struct Tally {
     digest: u64,
 }
 
-impl Tally {
+impl WorldTally {
     /// Copies lost for this reason.
     pub fn lost(&self, loss: Loss) -> u64 {
         self.lost[loss as usize]
@@ -276,7 +276,7 @@ impl<M: Machine, N: Network> World<M, N> {
     }
 
     /// The counts so far.
-    pub fn tally(&self) -> Tally {
+    pub fn tally(&self) -> WorldTally {
         self.fabric.tally
     }
 

@@ -19,7 +19,8 @@ use rustix::io::Errno;
 
 use self::subscription::PushQueue;
 use super::protocol::{
-    BODY_BYTES_MAX, FrameHeader, Freshness, HEADER_BYTES, MalformedFrame, Reply, Request, frame,
+    BODY_BYTES_MAX, FrameHeader, Freshness, HEADER_BYTES, MalformedFrame, StoreReply, StoreRequest,
+    frame,
 };
 use super::source::Each;
 use super::wire_socket::{SocketReader, SocketWriter, split_plain};
@@ -210,9 +211,9 @@ impl Client {
             subscribed: 0,
         };
         client.credit_max = client.credit;
-        let hello = Request::Hello { version: options.freshness.version() };
+        let hello = StoreRequest::Hello { version: options.freshness.version() };
         client.requests_max = client.call(&hello, |reply| match reply {
-            Reply::Hello { requests_max, .. } => Some(requests_max.max(1)),
+            StoreReply::Hello { requests_max, .. } => Some(requests_max.max(1)),
             _ => None,
         })?;
         client.credit_max = client.credit;
@@ -239,8 +240,8 @@ impl Client {
     }
 
     fn open_with(&mut self, name: &str, schema: Option<Schema>) -> Result<RemoteFile, StoreError> {
-        self.call(&Request::Open { name, schema }, |reply| match reply {
-            Reply::Opened { file: number, numbers, schema, is_published } => {
+        self.call(&StoreRequest::Open { name, schema }, |reply| match reply {
+            StoreReply::Opened { file: number, numbers, schema, is_published } => {
                 Some(RemoteFile { number, numbers, schema, is_published })
             }
             _ => None,
@@ -261,7 +262,7 @@ impl Client {
         if records.len() > BODY_BYTES_MAX {
             return Err(broken(format!("an append of more than {BODY_BYTES_MAX} bytes: split it")));
         }
-        self.send(&Request::Append { file: file.number, level, records }, records.len())
+        self.send(&StoreRequest::Append { file: file.number, level, records }, records.len())
     }
 
     /// Asks a second node to copy the file of this entry. Returns the copy as it is, and the second
@@ -271,8 +272,8 @@ impl Client {
     /// [`StoreError::Remote`].
     pub fn follow(&mut self, name: &str, entry: &Entry) -> Result<(RemoteFile, u32), StoreError> {
         let schema = entry.schema.clone();
-        self.call(&Request::Follow { name, entry: entry.clone() }, |reply| match reply {
-            Reply::Followed { file: number, numbers, node } => {
+        self.call(&StoreRequest::Follow { name, entry: entry.clone() }, |reply| match reply {
+            StoreReply::Followed { file: number, numbers, node } => {
                 let (schema, is_published) = (schema.clone(), false);
                 Some((RemoteFile { number, numbers, schema, is_published }, node))
             }
@@ -291,7 +292,7 @@ impl Client {
         first: u64,
         records: &[u8],
     ) -> Result<u32, StoreError> {
-        let request = Request::Copy { file: file.number, first, records };
+        let request = StoreRequest::Copy { file: file.number, first, records };
         self.send(&request, 8 + records.len())
     }
 
@@ -301,8 +302,8 @@ impl Client {
     /// [`StoreError::Remote`] when it does not.
     pub fn check(&mut self) -> Result<(), StoreError> {
         // No name sorts after this one, so the list is empty.
-        let request = Request::List { after: "\u{10ffff}" };
-        self.call(&request, |reply| matches!(reply, Reply::Listed { .. }).then_some(()))
+        let request = StoreRequest::List { after: "\u{10ffff}" };
+        self.call(&request, |reply| matches!(reply, StoreReply::Listed { .. }).then_some(()))
     }
 
     /// Sends the waiting requests.
@@ -385,7 +386,7 @@ impl Client {
     /// # Errors
     /// [`StoreError::Remote`].
     pub fn record(&mut self, file: &RemoteFile, number: u64) -> Result<Vec<u8>, StoreError> {
-        Ok(self.records(&Request::Record { file: file.number, number })?.1)
+        Ok(self.records(&StoreRequest::Record { file: file.number, number })?.1)
     }
 
     /// Number and bytes of the latest record at or before this time.
@@ -397,7 +398,8 @@ impl Client {
         file: &RemoteFile,
         time_ns: i64,
     ) -> Result<(u64, Vec<u8>), StoreError> {
-        let (numbers, bytes) = self.records(&Request::Latest { file: file.number, time_ns })?;
+        let (numbers, bytes) =
+            self.records(&StoreRequest::Latest { file: file.number, time_ns })?;
         Ok((numbers.start, bytes))
     }
 
@@ -411,7 +413,7 @@ impl Client {
         from_ns: i64,
         to_ns: i64,
     ) -> Result<(Range<u64>, Vec<u8>), StoreError> {
-        self.records(&Request::Between { file: file.number, from_ns, to_ns })
+        self.records(&StoreRequest::Between { file: file.number, from_ns, to_ns })
     }
 
     /// The numbers of the records from one time to another, both included.
@@ -424,7 +426,7 @@ impl Client {
         from_ns: i64,
         to_ns: i64,
     ) -> Result<Range<u64>, StoreError> {
-        Ok(self.records(&Request::Find { file: file.number, from_ns, to_ns })?.0)
+        Ok(self.records(&StoreRequest::Find { file: file.number, from_ns, to_ns })?.0)
     }
 
     /// The records of these numbers.
@@ -436,7 +438,7 @@ impl Client {
         file: &RemoteFile,
         numbers: Range<u64>,
     ) -> Result<Vec<u8>, StoreError> {
-        Ok(self.records(&Request::Numbers { file: file.number, numbers })?.1)
+        Ok(self.records(&StoreRequest::Numbers { file: file.number, numbers })?.1)
     }
 
     /// The records of these numbers, in the parts in which the server sends them.
@@ -450,14 +452,14 @@ impl Client {
         each: &mut Each<'_>,
     ) -> Result<(), StoreError> {
         let mut failed = None;
-        self.call(&Request::Numbers { file: file.number, numbers }, |reply| match reply {
-            Reply::Records { bytes } => {
+        self.call(&StoreRequest::Numbers { file: file.number, numbers }, |reply| match reply {
+            StoreReply::Records { bytes } => {
                 if failed.is_none() {
                     failed = each(Bytes::copy_from_slice(bytes)).err();
                 }
                 None
             }
-            Reply::Numbers { .. } => Some(()),
+            StoreReply::Numbers { .. } => Some(()),
             _ => None,
         })?;
         failed.map_or(Ok(()), |error| Err(error.into()))
@@ -468,7 +470,7 @@ impl Client {
     /// # Errors
     /// [`StoreError::Remote`].
     pub fn size(&mut self, file: &RemoteFile) -> Result<Range<u64>, StoreError> {
-        Ok(self.records(&Request::Size { file: file.number })?.0)
+        Ok(self.records(&StoreRequest::Size { file: file.number })?.0)
     }
 
     /// Every file, in order of names.
@@ -479,8 +481,8 @@ impl Client {
         let mut all: Vec<FileListing> = Vec::new();
         loop {
             let after = all.last().map(|file| file.name.clone()).unwrap_or_default();
-            let part = self.call(&Request::List { after: &after }, |reply| match reply {
-                Reply::Listed { files } => Some(files),
+            let part = self.call(&StoreRequest::List { after: &after }, |reply| match reply {
+                StoreReply::Listed { files } => Some(files),
                 _ => None,
             })?;
             if part.is_empty() {
@@ -490,14 +492,14 @@ impl Client {
         }
     }
 
-    fn records(&mut self, request: &Request<'_>) -> Result<(Range<u64>, Vec<u8>), StoreError> {
+    fn records(&mut self, request: &StoreRequest<'_>) -> Result<(Range<u64>, Vec<u8>), StoreError> {
         let mut all = Vec::new();
         let numbers = self.call(request, |reply| match reply {
-            Reply::Records { bytes } => {
+            StoreReply::Records { bytes } => {
                 all.extend_from_slice(bytes);
                 None
             }
-            Reply::Numbers { numbers } => Some(numbers),
+            StoreReply::Numbers { numbers } => Some(numbers),
             _ => None,
         })?;
         Ok((numbers, all))
@@ -506,8 +508,8 @@ impl Client {
     /// Sends a request and gives its replies to `take` until that has its result.
     fn call<T>(
         &mut self,
-        request: &Request<'_>,
-        mut take: impl FnMut(Reply<'_>) -> Option<T>,
+        request: &StoreRequest<'_>,
+        mut take: impl FnMut(StoreReply<'_>) -> Option<T>,
     ) -> Result<T, StoreError> {
         let number = self.send(request, 4_096)?;
         self.flush()?;
@@ -519,7 +521,7 @@ impl Client {
     }
 
     /// Queues a request for sending, once there is credit for about this many bytes.
-    fn send(&mut self, request: &Request<'_>, bytes: usize) -> Result<u32, StoreError> {
+    fn send(&mut self, request: &StoreRequest<'_>, bytes: usize) -> Result<u32, StoreError> {
         let cost = (HEADER_BYTES + bytes) as u64;
         if self.credit < cost.min(self.credit_max) || self.waiting >= self.requests_max {
             // Requests wait for half of the credit, so that they are sent in batches.
@@ -588,10 +590,10 @@ impl Client {
     fn receive<T>(
         &mut self,
         number: Option<u32>,
-        take: &mut dyn FnMut(Reply<'_>) -> Option<T>,
+        take: &mut dyn FnMut(StoreReply<'_>) -> Option<T>,
     ) -> Result<Option<T>, StoreError> {
         let (header, body) = self.frame()?;
-        let reply = Reply::decode(&header, &self.input[body])?;
+        let reply = StoreReply::decode(&header, &self.input[body])?;
         self.credit += u64::from(header.extra);
         let is_last = reply.is_last();
         let less = u32::from(is_last);
@@ -602,7 +604,7 @@ impl Client {
             return Ok(None);
         }
         let failed = match reply {
-            Reply::Failed { is_retryable, what } => {
+            StoreReply::Failed { is_retryable, what } => {
                 Some(StoreError::Remote { what: what.to_owned(), is_retryable })
             }
             _ => None,
@@ -616,7 +618,7 @@ impl Client {
         }
         let first = match (failed, reply) {
             (Some(error), _) => Err(error),
-            (None, Reply::Appended { first }) => Ok(first),
+            (None, StoreReply::Appended { first }) => Ok(first),
             _ => return Err(broken("a reply to no append")),
         };
         if self.done.len() == DONE_MAX {

@@ -6,7 +6,7 @@ use evenfall_store_format::Schema;
 use crate::client::subscription::check_pushes;
 use crate::export::{csv, csv_header};
 use crate::import::CsvReader;
-use crate::protocol::{Reply, Request, frame};
+use crate::protocol::{StoreReply, StoreRequest, frame};
 
 /// Reads a frame of the store's protocol, as a request and as a reply. A decoded frame that is
 /// written and decoded again is the same. All frames together are what a server pushes to a
@@ -15,18 +15,18 @@ pub fn store_wire(data: &[u8]) {
     check_pushes(data);
     let Ok(Some((header, body))) = frame(data) else { return };
     let mut again = Vec::new();
-    if let Ok(request) = Request::decode(&header, body) {
+    if let Ok(request) = StoreRequest::decode(&header, body) {
         request.encode(header.request, &mut again);
         let (written, body) = frame(&again).expect("a frame").expect("a whole one");
-        assert_eq!(Request::decode(&written, body), Ok(request));
+        assert_eq!(StoreRequest::decode(&written, body), Ok(request));
     }
     again.clear();
-    if let Ok(reply) = Reply::decode(&header, body) {
+    if let Ok(reply) = StoreReply::decode(&header, body) {
         reply.encode(header.request, header.extra, &mut again);
         let (written, body) = frame(&again).expect("a frame").expect("a whole one");
         // Long texts are cut.
-        if !matches!(reply, Reply::Failed { .. }) {
-            assert_eq!(Reply::decode(&written, body), Ok(reply));
+        if !matches!(reply, StoreReply::Failed { .. }) {
+            assert_eq!(StoreReply::decode(&written, body), Ok(reply));
         }
     }
 }

@@ -97,7 +97,8 @@ impl FrameHeader {
         (HEADER_BYTES + self.length) as u64
     }
 
-    /// How new the records of this request have to be. [`Request::decode`] has checked the number.
+    /// How new the records of this request have to be. [`StoreRequest::decode`] has checked the
+    /// number.
     pub fn read_freshness(&self) -> Freshness {
         Freshness::ALL.get(usize::from(self.detail)).copied().unwrap_or_default()
     }
@@ -122,9 +123,9 @@ pub fn frame(bytes: &[u8]) -> Result<Option<(FrameHeader, &[u8])>, MalformedFram
     Ok(rest.get(..length).map(|body| (header, body)))
 }
 
-/// A request of a client. A file is the number that [`Reply::Opened`] gave on this connection.
+/// A request of a client. A file is the number that [`StoreReply::Opened`] gave on this connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Request<'a> {
+pub enum StoreRequest<'a> {
     /// The first request of a connection.
     Hello {
         /// The client's version.
@@ -269,7 +270,7 @@ impl SubscriptionEnd {
 
 /// A reply of a server.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Reply<'a> {
+pub enum StoreReply<'a> {
     /// The connection is open. Its grant is the whole credit of the client.
     Hello {
         /// The server's version.
@@ -293,7 +294,7 @@ pub enum Reply<'a> {
         /// Number of the first record.
         first: u64,
     },
-    /// Some of the records. [`Reply::Numbers`] follows after the last.
+    /// Some of the records. [`StoreReply::Numbers`] follows after the last.
     Records {
         /// The records, one after the other.
         bytes: &'a [u8],
@@ -407,7 +408,7 @@ fn json_of(value: &impl serde::Serialize) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_default()
 }
 
-/// Bytes that a file takes in [`Reply::Listed`].
+/// Bytes that a file takes in [`StoreReply::Listed`].
 pub fn listed_bytes(file: &FileListing) -> usize {
     2 + file.name.len() + 8 + 4 + schema_bytes(&file.schema)
 }
@@ -437,7 +438,7 @@ fn put_words(out: &mut Vec<u8>, words: &[u64]) {
     words.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
 }
 
-impl<'a> Request<'a> {
+impl<'a> StoreRequest<'a> {
     /// Reads the request of a frame.
     ///
     /// # Errors
@@ -588,7 +589,7 @@ impl<'a> Request<'a> {
     }
 }
 
-impl<'a> Reply<'a> {
+impl<'a> StoreReply<'a> {
     /// Whether no further reply follows for the same request.
     pub fn is_last(&self) -> bool {
         !matches!(self, Self::Records { .. } | Self::Pushed { .. })

@@ -182,7 +182,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 
 /// What one commit will hold.
 #[derive(Debug)]
-pub struct Batch {
+pub struct JournalBatch {
     /// Room for the commit's header, then frames; behind them, once sealed, zeros.
     bytes: Vec<u8>,
     /// Bytes of the commit.
@@ -192,7 +192,7 @@ pub struct Batch {
     ends: Vec<(Origin, u64)>,
 }
 
-impl Default for Batch {
+impl Default for JournalBatch {
     fn default() -> Self {
         Self { bytes: vec![0; COMMIT_BYTES], len: COMMIT_BYTES, frames: 0, ends: Vec::new() }
     }
@@ -209,7 +209,7 @@ pub struct Origin {
     pub token: u32,
 }
 
-impl Batch {
+impl JournalBatch {
     /// Whether the batch has no frame.
     pub fn is_empty(&self) -> bool {
         self.frames == 0

@@ -36,7 +36,7 @@ use bytes::Bytes;
 use evenfall_core::{Disk, StorageError};
 
 use crate::error::{Error, Result};
-use crate::journal::{self, Batch, Origin};
+use crate::journal::{self, JournalBatch, Origin};
 use crate::layout::{
     CHUNK_BYTES, DataChunk, FileId, Layout, RESERVE, SEGMENT_BYTES, SEGMENTS_PER_CHUNK,
     SegmentKind, chunk_name, journal_name, segment_place,
@@ -260,7 +260,7 @@ impl<D: Disk> Volume<D> {
     ///
     /// # Errors
     /// `Error::Storage`; the batch may then be lost or not, and may be committed again.
-    pub fn commit(&mut self, batch: &mut Batch) -> Result<()> {
+    pub fn commit(&mut self, batch: &mut JournalBatch) -> Result<()> {
         if self.offset == 0 {
             self.begin_journal()?;
         }
@@ -313,7 +313,7 @@ impl<D: Disk> Volume<D> {
 
     /// Commits a batch after which chunks can leave the disk. On a full disk, the commit goes to
     /// the reserve.
-    fn commit_to_make_room(&mut self, batch: &mut Batch) -> Result<()> {
+    fn commit_to_make_room(&mut self, batch: &mut JournalBatch) -> Result<()> {
         match self.commit(batch) {
             Err(error) if is_full(&error) && self.draw_on_reserve() => self.commit(batch),
             done => done,
@@ -511,7 +511,7 @@ impl<D: Disk> Volume<D> {
     fn rebase(&mut self, tails: &mut Tails, count: usize) -> Result<bool> {
         let mut is_whole = true;
         let ends = self.ends_of_oldest(count);
-        let mut batch = Batch::default();
+        let mut batch = JournalBatch::default();
         let mut base_bytes = 0;
         let shelves: Vec<Shelf> = self.files.values().copied().collect();
         for shelf in shelves {
@@ -546,7 +546,7 @@ impl<D: Disk> Volume<D> {
     /// Adds the records of a tail to the batch, and commits whatever does not fit.
     fn commit_tail(
         &mut self,
-        batch: &mut Batch,
+        batch: &mut JournalBatch,
         origin: Origin,
         first: u64,
         tail: &TailRecords,
@@ -639,7 +639,7 @@ impl<D: Disk> Volume<D> {
         let Some(shelf) = self.files.get(&file).copied() else { return Ok(()) };
         // Nothing states the file behind its deletion.
         self.unstated.remove(&file);
-        let mut batch = Batch::default();
+        let mut batch = JournalBatch::default();
         batch.push_deletion(shelf.origin);
         let stated = self.commit_to_make_room(&mut batch);
         let is_room_short = stated.as_ref().is_err_and(is_full);
@@ -699,7 +699,7 @@ impl<D: Disk> Volume<D> {
         &mut self,
         file: FileId,
         segments: u64,
-        commit: fn(&mut Self, &mut Batch) -> Result<()>,
+        commit: fn(&mut Self, &mut JournalBatch) -> Result<()>,
     ) -> Result<bool> {
         let Some(shelf) = self.files.get(&file).copied() else { return Ok(false) };
         let layout = Layout::new(usize::from(shelf.origin.record_bytes))?;
@@ -707,7 +707,7 @@ impl<D: Disk> Volume<D> {
             return Ok(false);
         }
         if u64::from(layout.full_segments(shelf.stated)) < segments {
-            let mut batch = Batch::default();
+            let mut batch = JournalBatch::default();
             batch.push_node(shelf.origin, shelf.synced);
             commit(self, &mut batch)?;
             if let Some(kept) = self.files.get_mut(&file) {

@@ -24,8 +24,9 @@ use super::users::{FileRight, StoreUser, UserSession};
 use super::{ConnectionState, Served, connection_thread};
 use evenfall_store_engine::names::membership::ClusterMembership;
 use evenfall_store_engine::protocol::{
-    BODY_BYTES_MAX, FrameHeader, Freshness, HEADER_BYTES, MalformedFrame, NAME_BYTES_MAX, Reply,
-    Request, SCHEMA_BYTES_MAX, VERSION, VERSION_MIN, frame, listed_bytes, schema_bytes,
+    BODY_BYTES_MAX, FrameHeader, Freshness, HEADER_BYTES, MalformedFrame, NAME_BYTES_MAX,
+    SCHEMA_BYTES_MAX, StoreReply, StoreRequest, VERSION, VERSION_MIN, frame, listed_bytes,
+    schema_bytes,
 };
 use evenfall_store_engine::wire_socket::SocketReader;
 use evenfall_store_engine::{
@@ -232,7 +233,7 @@ impl Connection {
             }
             let mut at = 0;
             while let Some((header, body)) = frame(&buffer[at..filled])? {
-                let request = Request::decode(&header, body)?;
+                let request = StoreRequest::decode(&header, body)?;
                 if request.has_reply() {
                     self.replies.spend(header.cost())?;
                 }
@@ -289,8 +290,8 @@ impl Connection {
         }
     }
 
-    fn answer(&mut self, header: &FrameHeader, request: Request<'_>) -> Result<(), Broken> {
-        if let Request::Hello { version } = request {
+    fn answer(&mut self, header: &FrameHeader, request: StoreRequest<'_>) -> Result<(), Broken> {
+        if let StoreRequest::Hello { version } = request {
             return self.greet(header, version);
         }
         if !self.is_greeted {
@@ -308,30 +309,30 @@ impl Connection {
             return Ok(());
         }
         let done = match request {
-            Request::Append { file, level, records } => {
+            StoreRequest::Append { file, level, records } => {
                 return self.append(header, file, level, records);
             }
-            Request::Copy { file, first, records } => {
+            StoreRequest::Copy { file, first, records } => {
                 return self.copy(header, file, first, records);
             }
-            Request::Grant { credit } => {
+            StoreRequest::Grant { credit } => {
                 self.pushes
                     .iter()
                     .for_each(|pushes| pushes.table.add_credit(header.request, credit));
                 return Ok(());
             }
-            Request::Unsubscribe => {
+            StoreRequest::Unsubscribe => {
                 self.pushes.iter().for_each(|pushes| pushes.table.end_subscription(header.request));
                 return Ok(());
             }
-            Request::Subscribe { file, first, credit } => {
+            StoreRequest::Subscribe { file, first, credit } => {
                 let later = LaterReply { request: header.request, cost: header.cost() };
                 match self.own_file(file) {
                     Ok(file) => self.push_table()?.begin_subscription(later, &file, first, credit),
                     Err(error) => Err(error),
                 }
             }
-            Request::Wait { time_ms, ends } => {
+            StoreRequest::Wait { time_ms, ends } => {
                 let later = LaterReply { request: header.request, cost: header.cost() };
                 let time = Duration::from_millis(time_ms.into());
                 // The names are looked up before the thread starts, and before its readers are
@@ -341,9 +342,9 @@ impl Connection {
                     Err(error) => Err(error),
                 }
             }
-            Request::Follow { name, entry } => self.follow(header, name, &entry),
-            Request::Open { name, schema } => self.open(header, name, schema),
-            Request::List { after } => self.list(header, after),
+            StoreRequest::Follow { name, entry } => self.follow(header, name, &entry),
+            StoreRequest::Open { name, schema } => self.open(header, name, schema),
+            StoreRequest::List { after } => self.list(header, after),
             other => self.read(header, &other),
         };
         if let Err(error) = done {
@@ -382,7 +383,7 @@ impl Connection {
         }
         self.is_greeted = true;
         self.replies.reset_credit();
-        let hello = Reply::Hello { version, requests_max: REQUESTS_MAX as u32 };
+        let hello = StoreReply::Hello { version, requests_max: REQUESTS_MAX as u32 };
         self.replies.put(header.request, CREDIT_BYTES, &hello);
         Ok(())
     }
@@ -417,7 +418,7 @@ impl Connection {
         };
         let schema = (**file.schema()).clone();
         let number = self.number(file, 0)?;
-        let reply = Reply::Opened { file: number, numbers, schema, is_published };
+        let reply = StoreReply::Opened { file: number, numbers, schema, is_published };
         self.replies.put_last(header.request, header.cost(), &reply);
         Ok(())
     }
@@ -460,7 +461,7 @@ impl Connection {
         let node = self.served.store.member().map_or(0, ClusterMembership::node);
         // Records that are not synced here do not count as copied, so the primary sends them again.
         let numbers = 0..file.durable.load(Relaxed);
-        let reply = Reply::Followed { file: number, numbers, node };
+        let reply = StoreReply::Followed { file: number, numbers, node };
         self.replies.put_last(header.request, header.cost(), &reply);
         Ok(())
     }
@@ -505,7 +506,7 @@ impl Connection {
         let (request, cost) = (header.request, header.cost());
         match begun {
             Ok((first, _)) if level.waits().is_empty() => {
-                self.replies.put_last(request, cost, &Reply::Appended { first });
+                self.replies.put_last(request, cost, &StoreReply::Appended { first });
                 Ok(())
             }
             Ok((first, ticket)) => {
@@ -589,12 +590,12 @@ impl Connection {
         if listed.is_empty() {
             self.listing = Vec::new();
         }
-        let reply = Reply::Listed { files: listed };
+        let reply = StoreReply::Listed { files: listed };
         self.replies.put_last(header.request, header.cost(), &reply);
         Ok(())
     }
 
-    fn read(&self, header: &FrameHeader, request: &Request<'_>) -> Result<(), StoreError> {
+    fn read(&self, header: &FrameHeader, request: &StoreRequest<'_>) -> Result<(), StoreError> {
         let file = self.files.get(header.extra as usize).ok_or_else(|| unopened(header.extra))?;
         let reader = self.served.store.reader_of(&file.file, header.read_freshness())?;
         let of_primary = header.read_freshness() == Freshness::Primary;
@@ -605,32 +606,32 @@ impl Connection {
             self.send(header.request, &part)
         };
         let numbers = match request {
-            Request::Record { number, .. } => {
+            StoreRequest::Record { number, .. } => {
                 each(reader.record(*number)?)?;
                 *number..number.saturating_add(1)
             }
-            Request::Latest { time_ns, .. } => {
+            StoreRequest::Latest { time_ns, .. } => {
                 let (number, record) = reader.record_at(*time_ns)?;
                 each(record)?;
                 number..number + 1
             }
-            Request::Between { from_ns, to_ns, .. } => {
+            StoreRequest::Between { from_ns, to_ns, .. } => {
                 reader.read_between(*from_ns, *to_ns, &mut each)?
             }
-            Request::Find { from_ns, to_ns, .. } => reader.find(*from_ns, *to_ns)?,
-            Request::Numbers { numbers, .. } => {
+            StoreRequest::Find { from_ns, to_ns, .. } => reader.find(*from_ns, *to_ns)?,
+            StoreRequest::Numbers { numbers, .. } => {
                 reader.read_numbers(numbers.clone(), &mut each)?;
                 numbers.clone()
             }
             _ => reader.numbers()?,
         };
-        let reply = Reply::Numbers { numbers };
+        let reply = StoreReply::Numbers { numbers };
         self.replies.put_last(header.request, header.cost(), &reply);
         Ok(())
     }
 
     fn send(&self, request: u32, bytes: &[u8]) -> evenfall_store_format::Result<()> {
-        if !self.replies.put(request, 0, &Reply::Records { bytes }) {
+        if !self.replies.put(request, 0, &StoreReply::Records { bytes }) {
             return Ok(());
         }
         let gone = |error: io::Error| StorageError::Failed {
@@ -651,13 +652,13 @@ fn write_replies(replies: &ReplyWriter, pushes: Option<&PushThread>) -> io::Resu
 }
 
 /// Whether a request changes the store.
-fn is_write(request: &Request<'_>) -> bool {
+fn is_write(request: &StoreRequest<'_>) -> bool {
     matches!(
         request,
-        Request::Append { .. }
-            | Request::Copy { .. }
-            | Request::Follow { .. }
-            | Request::Open { schema: Some(_), .. }
+        StoreRequest::Append { .. }
+            | StoreRequest::Copy { .. }
+            | StoreRequest::Follow { .. }
+            | StoreRequest::Open { schema: Some(_), .. }
     )
 }
 
@@ -707,7 +708,9 @@ fn acknowledge(served: &Served, replies: &ReplyWriter, receiver: &Receiver<Pendi
         let done = served.store.append_end(&pending.file, begun, pending.level);
         let (request, cost) = (pending.request, pending.cost);
         match done {
-            Ok(()) => replies.put_last(request, cost, &Reply::Appended { first: pending.first }),
+            Ok(()) => {
+                replies.put_last(request, cost, &StoreReply::Appended { first: pending.first })
+            }
             Err(error) => replies.put_failed(request, cost, &error),
         }
     }

@@ -14,14 +14,14 @@ use evenfall_sim::any_machine;
 
 use super::memory::Logged;
 use super::rivals::wire::Batch;
-use super::rivals::{self, Protocol, Replica, RivalEvent};
+use super::rivals::{self, Protocol, RivalEvent, RivalReplica};
 
 /// See the module documentation.
 pub enum Ordered {
     /// Canopus.
     Canopus(Box<Logged>),
     /// A rival.
-    Rival(Box<Replica>),
+    Rival(Box<RivalReplica>),
 }
 
 any_machine! {
@@ -95,7 +95,7 @@ impl Replicas<'_> {
             suspect_after: config.suspect_after,
             seed,
         };
-        if let Some(replica) = Replica::new(self.protocol, rival, node) {
+        if let Some(replica) = RivalReplica::new(self.protocol, rival, node) {
             return Ok(Ordered::Rival(Box::new(replica)));
         }
         let mut machine = Canopus::new(config, tree.clone(), NodeId(node), seed, &Bytes::new())?;

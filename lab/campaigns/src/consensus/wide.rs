@@ -135,7 +135,7 @@ pub struct Scenario {
 
 /// The result of a simulation.
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
+pub struct WideOutcome {
     /// Writes answered in a second.
     pub writes_per_s: f64,
     /// Reads answered in a second.
@@ -151,7 +151,7 @@ pub struct Outcome {
     pub growth: f64,
 }
 
-impl Outcome {
+impl WideOutcome {
     /// The median time of writes, or of reads where nobody writes.
     pub fn median(&self) -> Duration {
         let writes = self.write_times.quantile(0.5);
@@ -357,7 +357,7 @@ impl Scenario {
 
     /// Simulates the scenario. Only requests that depart while the clients are watched count. The
     /// simulation ends when all of these requests are answered, or when the rate is far too high.
-    pub fn run(&self) -> Outcome {
+    pub fn run(&self) -> WideOutcome {
         let warm_up = SimTime::ZERO + self.farthest() + Duration::from_millis(50);
         let end = warm_up + self.watched;
         let mut world: World<Node, Sites> = World::new(self.network(warm_up..end), self.seed);
@@ -413,7 +413,7 @@ impl Scenario {
         let wan_bytes: u64 = world.network().wan_bytes.iter().sum();
         let per_s = |done: u64| done as f64 / self.watched.as_secs_f64();
         let [first, second] = watch.halves.map(|(ns, count)| ns / count.max(1.0));
-        Outcome {
+        WideOutcome {
             growth: (second - first) * 2.0 / self.watched.as_nanos() as f64,
             writes_per_s: per_s(watch.done[0]),
             reads_per_s: per_s(watch.done[1]),
@@ -772,14 +772,14 @@ impl Observer<Node, Sites> for Watch {
 /// median is at most 1.5 times the median at a low rate. In a data centre, the median is at most 10
 /// ms. A short run does not show a queue that grows slowly, so at most one request in twenty may
 /// join a queue, and 98 of 100 requests have to be answered. The rate is found within 9 %.
-pub fn peak(scenario: &Scenario) -> (f64, Outcome) {
+pub fn peak(scenario: &Scenario) -> (f64, WideOutcome) {
     let at = |requests_per_s: f64| Scenario { requests_per_s, ..scenario.clone() }.run();
     let low = at(LOW_PER_S);
     let limit = match scenario.is_wide() {
         true => low.median() + low.median() / 2,
         false => RACK_LIMIT,
     };
-    let holds = |outcome: &Outcome, rate: f64| {
+    let holds = |outcome: &WideOutcome, rate: f64| {
         let is_answered = outcome.writes_per_s + outcome.reads_per_s >= rate * 0.98;
         is_answered && outcome.median() <= limit && outcome.growth <= 0.05
     };

@@ -6,12 +6,12 @@ use evenfall_core::{Arrival, ClockReading, Install, Machine, Malformed, Timestam
 use evenfall_multicast_machine::{Archived, Begin, ReceiverEvent, Recorder, Wanted};
 
 /// A recorder and its archive. Frames are kept with the time at which the root sent them.
-pub struct Archive {
+pub struct CampaignArchive {
     recorder: Recorder,
     frames: BTreeMap<u64, Archived>,
 }
 
-impl Archive {
+impl CampaignArchive {
     /// An archive without frames.
     pub fn new(recorder: Recorder) -> Self {
         Self { recorder, frames: BTreeMap::new() }
@@ -59,7 +59,7 @@ impl Archive {
     }
 }
 
-impl Machine for Archive {
+impl Machine for CampaignArchive {
     type Event = ReceiverEvent;
 
     fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {

@@ -10,7 +10,7 @@ use evenfall_multicast_machine::{
     Begin, Config, Identity, Receiver, Recorder, Relay, ReleaseAfter, Root, Run, SharedKey,
 };
 
-use super::archive::Archive;
+use super::archive::CampaignArchive;
 use super::node::CampaignNode;
 
 /// What the machines of one tree have in common.
@@ -91,7 +91,7 @@ impl Cast {
             Some(master) => recorder.with_node_key(master.node(id)),
             None => recorder,
         };
-        CampaignNode::Recorder(Box::new(Archive::new(recorder)))
+        CampaignNode::Recorder(Box::new(CampaignArchive::new(recorder)))
     }
 
     /// The root with the master key, and with a signing key of its own if the feed is signed.

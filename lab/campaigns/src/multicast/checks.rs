@@ -10,7 +10,7 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenfall_multicast_machine::replace::Step;
+use evenfall_multicast_machine::replace::ReplacementStep;
 use evenfall_multicast_machine::{
     DepartureReason, Framed, ReceiverEvent, Release, Replacement, Tally,
 };
@@ -298,7 +298,7 @@ impl Checks {
         if replacement.old.0 != straggler.0 {
             let what = format!("the wrong one is to be replaced: {replacement:?}");
             self.fail(Check::Switched, seen.at, seen.node, what);
-        } else if replacement.step == Step::Made {
+        } else if replacement.step == ReplacementStep::Made {
             self.switched.get_or_insert(seen.at);
         }
     }

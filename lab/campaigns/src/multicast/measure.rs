@@ -14,7 +14,7 @@ use evenfall_multicast_report::sample::Sample;
 use evenfall_multicast_report::{
     Config as LedgerConfig, Flags, Ledger, Lost, Outcome, Released, Results, Sent, Series,
 };
-use evenfall_sim::{Action, Cloud, NodeIndex, Observer, Seen, SimTime, Tally, World};
+use evenfall_sim::{Action, Cloud, NodeIndex, Observer, Seen, SimTime, World, WorldTally};
 use serde::Serialize;
 
 use super::cast::{Pace, Schedule, message};
@@ -65,7 +65,7 @@ pub struct Run {
     pub hops: u64,
     /// The simulator's counts.
     #[serde(skip)]
-    pub tally: Tally,
+    pub tally: WorldTally,
     /// How far the clocks of hosts with keepers were off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clocks: Option<ClockErrors>,

@@ -4,7 +4,7 @@ use evenfall_clock_machine::Timekeeper;
 use evenfall_core::{Machine, NodeId, Timestamp};
 use evenfall_multicast_machine::{Receiver, ReceiverEvent, Relay, RelayEvent, Root, RootEvent};
 
-use super::archive::Archive;
+use super::archive::CampaignArchive;
 use evenfall_sim::{NodeIndex, Prefetch, Strict, any_machine};
 
 /// A machine of the overlay.
@@ -16,7 +16,7 @@ pub enum CampaignNode {
     /// A receiver.
     Receiver(Box<Receiver>),
     /// A recorder and what it keeps.
-    Recorder(Box<Archive>),
+    Recorder(Box<CampaignArchive>),
     /// The clock of a host, beside the roles of the host.
     Keeper(Box<Timekeeper>),
 }

@@ -7,7 +7,7 @@
 use core::fmt;
 use core::str::FromStr;
 
-use super::plain::rules::{Order, Rules, Slots, Unasked, Until, Window};
+use super::plain::rules::{AskWindow, Order, Rules, Slots, Unasked, Until};
 
 /// A scheme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl ShuffleRival {
     /// `None` when the shuffle itself runs.
     pub fn rules(self, ablation: Ablation, printed: Rules) -> Option<Rules> {
         let asked = Rules { unasked: Unasked::Nothing, ..printed.clone() };
-        let baseline = |order| Rules { order, window: Window::Constant, ..asked.clone() };
+        let baseline = |order| Rules { order, window: AskWindow::Constant, ..asked.clone() };
         let fair = |messages, until| Rules {
             slots: Some(Slots { messages, until }),
             outstanding_max: f64::INFINITY,
@@ -102,7 +102,7 @@ impl Ablation {
             Self::Printed => printed,
             Self::Scheduled => Rules { unasked, ..printed },
             Self::Even => Rules { unasked, order, ..printed },
-            Self::Baseline => Rules { unasked, order, window: Window::Constant, ..printed },
+            Self::Baseline => Rules { unasked, order, window: AskWindow::Constant, ..printed },
             Self::PerMessage => Rules { unasked: Unasked::PerMessage, ..printed },
             Self::Redirect(packets) => Rules { redirect_packets: Some(packets), ..printed },
         }

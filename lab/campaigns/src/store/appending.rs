@@ -1,7 +1,7 @@
 //! How the campaign appends to a stream of the first node, and commits.
 
 use evenfall_sim::DiskFaults;
-use evenfall_store_format::journal::Batch;
+use evenfall_store_format::journal::JournalBatch;
 
 use super::{Broken, Scene, works};
 
@@ -64,7 +64,7 @@ impl Scene {
             self.outcome.local += 1;
             return Ok(());
         };
-        let mut batch = Batch::default();
+        let mut batch = JournalBatch::default();
         batch.push_records(stream.origin(), first, &records);
         for _ in 0..20 {
             if self.volume.commit(&mut batch).is_ok() {

@@ -8,7 +8,7 @@ use evenfall_core::{Disk as _, Prng};
 use evenfall_store_format::SegmentKind;
 use evenfall_store_format::columnar::columnar_name;
 use evenfall_store_format::journal::{
-    Batch, COMMIT_BYTES, FRAME_BYTES, Frame, HEADER_BYTES, ScannedCommit, scan_commits,
+    COMMIT_BYTES, FRAME_BYTES, Frame, HEADER_BYTES, JournalBatch, ScannedCommit, scan_commits,
 };
 use evenfall_store_format::layout::{
     DataChunk, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, chunk_name, parse_journal_name, segment_place,
@@ -149,7 +149,7 @@ impl Scene {
         }
         let mut record = target.clock.to_le_bytes().to_vec();
         record.resize(target.size(), 0xee);
-        let mut batch = Batch::default();
+        let mut batch = JournalBatch::default();
         batch.push_records(target.origin(), target.appender.records(), &record);
         let (len, bytes) = batch.seal(identity, 0, 0);
         Some(bytes[..len].to_vec())

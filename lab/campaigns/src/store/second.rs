@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use evenfall_core::Prng;
 use evenfall_sim::{DiskFaults, SimDisk};
-use evenfall_store_format::journal::{Batch, Origin};
+use evenfall_store_format::journal::{JournalBatch, Origin};
 use evenfall_store_format::reader::resume;
 use evenfall_store_format::{
     Appender, Error, FileEndSnapshot, FileId, Result, SealedSegment, SegmentKind, Segments,
@@ -125,7 +125,7 @@ impl Second {
         let Some((first, records)) = copy.take_uncommitted() else { return Ok(()) };
         let record_bytes = stream.schema.record_bytes;
         let origin = Origin { file: copy.file(), record_bytes, token: copy.token() };
-        let mut batch = Batch::default();
+        let mut batch = JournalBatch::default();
         batch.push_records(origin, first, &records);
         for _ in 0..TRIES {
             if self.volume.commit(&mut batch).is_ok() {

@@ -25,7 +25,7 @@ use crate::commands::rounds::Rounds;
 use evenfall_core::Prng;
 use humantime::parse_duration;
 use load::{Decode, Edge, Encode, Load, Measured};
-use replica::{End, KEY_BYTES, SEQUENCE_BYTES};
+use replica::{KEY_BYTES, ReplicaEnd, SEQUENCE_BYTES};
 
 /// Time before a measurement.
 const WARM_UP: Duration = Duration::from_secs(1);
@@ -323,7 +323,7 @@ impl Replicas {
     }
 
     /// Ends the replicas with SIGTERM, and returns what each of them has executed.
-    fn end(mut self) -> Result<Vec<End>, Failure> {
+    fn end(mut self) -> Result<Vec<ReplicaEnd>, Failure> {
         std::thread::sleep(SETTLE);
         let all = self.all.iter();
         all.for_each(|served| process::send(served.child.id(), process::Signal::Terminate));

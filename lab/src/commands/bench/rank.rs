@@ -99,7 +99,7 @@ impl Spec {
 
 /// One round at one rank. Times are of the host's monotonic clock.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct Round {
+pub struct RankRound {
     /// Number of the round.
     pub number: usize,
     /// Time of the call.
@@ -142,7 +142,7 @@ pub enum Line {
     /// The rank is bound to this address.
     Address(SocketAddr),
     /// A round is over.
-    Round(Round),
+    Round(RankRound),
     /// A call has failed.
     Failed {
         /// The rank to blame, if there is one.
@@ -240,7 +240,7 @@ fn run(args: &Args) -> Outcome {
     }))
 }
 
-fn round(member: &mut GroupMember, spec: &Spec, number: usize) -> Result<Round, GroupError> {
+fn round(member: &mut GroupMember, spec: &Spec, number: usize) -> Result<RankRound, GroupError> {
     let (seed, me) = (spec.seed, spec.rank);
     let one = |(to, &bytes): (usize, &u64)| message(seed, number, (me, to), bytes);
     let messages: Vec<Bytes> = spec.row.iter().enumerate().map(one).collect();
@@ -256,5 +256,5 @@ fn round(member: &mut GroupMember, spec: &Spec, number: usize) -> Result<Round, 
     member.barrier()?;
     let here = here.iter().map(|body| hash(body)).collect();
     let (begin_ns, end_ns) = (begin.nanos(), end.nanos());
-    Ok(Round { number, begin_ns, end_ns, cpu_ns, sent, here })
+    Ok(RankRound { number, begin_ns, end_ns, cpu_ns, sent, here })
 }

@@ -121,7 +121,7 @@ pub struct Args {
     /// Measure a figure of the thesis on Kawkab, by its name or its number, and print the figure as
     /// a table.
     #[arg(long)]
-    figure: Option<figures::Figure>,
+    figure: Option<figures::StoreFigure>,
     /// Number of runs. The medians are printed, with the least and the greatest rate.
     #[arg(long, default_value_t = 1)]
     runs: usize,

@@ -8,7 +8,7 @@ use evenfall_runtime::program::Outcome;
 use evenfall_runtime::progress::Progress;
 use evenfall_studies::clock::parts::PartsLeftOut;
 use evenfall_studies::clock::paths::FabricSpec;
-use evenfall_studies::clock::{Params, Results, Spread, run};
+use evenfall_studies::clock::{ClockResults, ClockSpread, Params, run};
 use humantime::{format_duration, parse_duration};
 
 use super::seeds;
@@ -109,9 +109,9 @@ fn several(args: &Args, params: &Params) -> Outcome {
     Ok(())
 }
 
-fn table(results: &Results) {
+fn table(results: &ClockResults) {
     println!("{:<28} {:>10} {:>10} {:>10}", "us", "p50", "p99", "max");
-    let row = |name: &str, spread: Spread| {
+    let row = |name: &str, spread: ClockSpread| {
         println!("{name:<28} {:>10.3} {:>10.3} {:>10.3}", spread.p50, spread.p99, spread.max);
     };
     row("error", results.error_us);

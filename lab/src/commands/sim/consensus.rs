@@ -199,7 +199,7 @@ fn measure(scenario: &Scenario, rate: Option<f64>) -> Value {
     value
 }
 
-fn told(outcome: &wide::Outcome) -> Value {
+fn told(outcome: &wide::WideOutcome) -> Value {
     let times = |times: &wide::Times| {
         let at = |share| times.quantile(share).as_nanos() as f64 / 1e3;
         json!({"p50": at(0.5), "p90": at(0.9), "p99": at(0.99)})

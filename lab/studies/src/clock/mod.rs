@@ -116,7 +116,7 @@ impl Params {
 
 /// Percentiles in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Spread {
+pub struct ClockSpread {
     /// Half are below.
     pub p50: f64,
     /// All but one in a hundred are below.
@@ -125,7 +125,7 @@ pub struct Spread {
     pub max: f64,
 }
 
-impl Spread {
+impl ClockSpread {
     /// The percentiles of nanoseconds, which are sorted.
     pub fn of(ns: &mut [u64]) -> Self {
         ns.sort_unstable();
@@ -137,27 +137,27 @@ impl Spread {
 /// The results of a run. An error is the difference of a node's reading and the clock of the
 /// reference at one instant.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Results {
+pub struct ClockResults {
     /// Errors less the part that the asymmetry of lasting delays causes and that no measurement
     /// between nodes can find.
-    pub error_us: Spread,
+    pub error_us: ClockSpread,
     /// Errors with the part that asymmetry causes.
-    pub whole_error_us: Spread,
+    pub whole_error_us: ClockSpread,
     /// Proven bounds.
-    pub proven_us: Spread,
+    pub proven_us: ClockSpread,
     /// Assumed bounds.
-    pub assumed_us: Spread,
+    pub assumed_us: ClockSpread,
     /// Share of the readings whose whole error lies within the assumed bound.
     pub coverage: f64,
     /// The same for the proven bound; readings without a proven bound count as outside.
     pub proven_coverage: f64,
     /// NTP-style on the same stamps: errors with the planted asymmetry of their own paths.
-    pub ntp_error_us: Spread,
+    pub ntp_error_us: ClockSpread,
     /// PTP-style on the same stamps.
-    pub ptp_error_us: Spread,
+    pub ptp_error_us: ClockSpread,
     /// Errors with the part that asymmetry causes, of estimates without some parts of the method,
     /// by the names of these parts.
-    pub without_us: BTreeMap<String, Spread>,
+    pub without_us: BTreeMap<String, ClockSpread>,
     /// Readings of honest nodes that are up.
     pub readings: u64,
     /// Readings that said that the clock is not synchronised.
@@ -353,24 +353,26 @@ impl Looks {
     }
 
     /// The results that readings alone give.
-    fn results(mut self) -> Results {
+    fn results(mut self) -> ClockResults {
         let readings = self.whole.len() as u64;
         let share = |count: u64| count as f64 / readings.max(1) as f64;
         let [ntp, ptp] = &mut self.rivals;
         let without = self.ablations.iter_mut();
-        Results {
-            error_us: Spread::of(&mut self.error),
-            whole_error_us: Spread::of(&mut self.whole),
-            proven_us: Spread::of(&mut self.proven),
-            assumed_us: Spread::of(&mut self.assumed),
+        ClockResults {
+            error_us: ClockSpread::of(&mut self.error),
+            whole_error_us: ClockSpread::of(&mut self.whole),
+            proven_us: ClockSpread::of(&mut self.proven),
+            assumed_us: ClockSpread::of(&mut self.assumed),
             coverage: share(self.within[0]),
             proven_coverage: share(self.within[1]),
-            ntp_error_us: Spread::of(ntp),
-            ptp_error_us: Spread::of(ptp),
-            without_us: without.map(|(parts, errors)| (parts.name(), Spread::of(errors))).collect(),
+            ntp_error_us: ClockSpread::of(ntp),
+            ptp_error_us: ClockSpread::of(ptp),
+            without_us: without
+                .map(|(parts, errors)| (parts.name(), ClockSpread::of(errors)))
+                .collect(),
             readings,
             not_synchronised: self.not_synchronised,
-            ..Results::default()
+            ..ClockResults::default()
         }
     }
 }
@@ -387,7 +389,7 @@ fn chained(watch: &Watch, number: u32, local: Timestamp, rival: usize) -> Option
 }
 
 /// Runs it. `progress` hears how much of the run is over.
-pub fn run(params: &Params, progress: &mut dyn FnMut(Duration, Duration)) -> Results {
+pub fn run(params: &Params, progress: &mut dyn FnMut(Duration, Duration)) -> ClockResults {
     let mut prng = Prng::new(params.seed ^ 0x0063_6c6f_636b);
     let liars = drawn(params.nodes, params.liars, &mut prng);
     let lost = drawn(params.nodes, params.lost, &mut prng);
@@ -426,7 +428,7 @@ pub fn run(params: &Params, progress: &mut dyn FnMut(Duration, Duration)) -> Res
     let named = |honest: bool| {
         watch.liars.iter().filter(|named| liars.contains(named) != honest).count() as u64
     };
-    Results {
+    ClockResults {
         liars: [liars.len() as u64, named(false), named(true)],
         surplus_ns: watch.surplus_ns,
         sent_kbit_s: kbit,

@@ -1,6 +1,6 @@
 use super::*;
 
-fn run(params: &Params) -> Results {
+fn run(params: &Params) -> ClockResults {
     super::run(params, &mut |_, _| {})
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use evenfall_files_flow::{FlowId, LinkIndex, Policy, ThreeTier, TopologyNode};
 use evenfall_sim::{Fluid, FluidFlow, FluidLink, SimTime};
 
-use super::scene::{self, Network, Plan, ReadTimes, Way};
+use super::scene::{self, FlowNetwork, ReadPlan, ReadTimes, Way};
 
 /// See the module documentation.
 struct Fluids {
@@ -20,7 +20,7 @@ struct Fluids {
 }
 
 /// Runs all reads to their ends on a simulated network.
-pub fn run(plan: Plan<'_>, policy: &mut dyn Policy) -> ReadTimes {
+pub fn run(plan: ReadPlan<'_>, policy: &mut dyn Policy) -> ReadTimes {
     let mut network = Fluids::new(plan.spec);
     let mut times = match scene::run(plan, policy, &mut network) {
         Ok(times) => times,
@@ -55,7 +55,7 @@ fn links(path: &[LinkIndex]) -> Vec<FluidLink> {
     path.iter().map(|link| FluidLink(link.0)).collect()
 }
 
-impl Network for Fluids {
+impl FlowNetwork for Fluids {
     fn start(&mut self, now: u64, flow: FlowId, way: Way<'_>, bytes: u64) {
         self.ways.insert(flow, (way.ends[0], links(way.path)));
         let fluid = self.fluid.start(SimTime::from_nanos(now), &self.links(flow), bytes);

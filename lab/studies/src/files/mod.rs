@@ -36,8 +36,8 @@ use evenfall_files_flow::{Config, PART_BYTES, Policy, Selector, ThreeTier, Two};
 use agentless::Agentless;
 use prequal::Prequal;
 use rivals::{Copies, FilesRival, Paths};
-use scene::{Plan, ReadTimes};
-use workload::{Load, Locality, Placement};
+use scene::{ReadPlan, ReadTimes};
+use workload::{Locality, Placement, ReadLoad};
 
 /// The policies of the study.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -157,7 +157,7 @@ pub struct Params {
     /// The network.
     pub spec: ThreeTier,
     /// The workload of reads.
-    pub load: Load,
+    pub load: ReadLoad,
     /// Background flows per second and host; 0 for none.
     pub strangers_rate: f64,
     /// Whether the policy is told of background flows.
@@ -194,7 +194,7 @@ impl Default for Params {
         Self {
             steering: Steering::Mayflower,
             spec: ThreeTier::thesis(RACK_RATIO, TOTAL_RATIO),
-            load: Load {
+            load: ReadLoad {
                 rate: 0.1,
                 reads: READS,
                 bytes: BLOCK_BYTES,
@@ -230,7 +230,7 @@ impl Params {
     pub fn run_on(
         &self,
         seed: u64,
-        run: impl FnOnce(Plan<'_>, &mut dyn Policy) -> Result<ReadTimes, String>,
+        run: impl FnOnce(ReadPlan<'_>, &mut dyn Policy) -> Result<ReadTimes, String>,
     ) -> Result<(ReadTimes, f64), String> {
         let jobs = workload::jobs(&self.spec, &self.load, seed);
         let until_s = jobs.last().map_or(0.0, |job| job.at_s);
@@ -245,7 +245,7 @@ impl Params {
             false => Vec::new(),
         };
         let mut policy = self.steering.policy(&self.spec, self.interval, seed);
-        let plan = Plan {
+        let plan = ReadPlan {
             spec: &self.spec,
             jobs: &jobs,
             strangers: &strangers,
@@ -259,8 +259,8 @@ impl Params {
     }
 
     /// Runs the seeds `first..first + seeds` and collects their figures.
-    pub fn runs(&self, first: u64, seeds: u64) -> Summary {
-        let mut summary = Summary::default();
+    pub fn runs(&self, first: u64, seeds: u64) -> FilesSummary {
+        let mut summary = FilesSummary::default();
         for (times, bound_s) in in_parallel(first, seeds, |seed| self.run(seed), |_| {}) {
             summary.take(&times, bound_s);
         }
@@ -273,7 +273,7 @@ pub const PERCENTS: [u32; 13] = [1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 9
 
 /// Figures of several seeds: each list has one value per seed.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Summary {
+pub struct FilesSummary {
     /// Mean time of a read, seconds.
     pub mean_s: Vec<f64>,
     /// 50th percentile.
@@ -300,7 +300,7 @@ pub struct Summary {
     pub hedged: Vec<f64>,
 }
 
-impl Summary {
+impl FilesSummary {
     /// Adds the figures of a seed.
     pub fn take(&mut self, times: &ReadTimes, bound_s: f64) {
         let reads = times.reads_s.len() as f64;

@@ -12,7 +12,7 @@ use evenfall_core::Prng;
 use evenfall_core::statistics::mean;
 use evenfall_files_flow::{ThreeTier, TopologyNode};
 
-use crate::files::scene::Plan;
+use crate::files::scene::ReadPlan;
 use crate::files::workload::{self, Job, Placement};
 use crate::files::{Params, Steering, bound, fluids};
 use crate::tables::Table;
@@ -101,7 +101,7 @@ fn run(steering: Steering, seed: u64) -> Run {
     let mut policy = steering.policy(&spec, interval, seed);
     let (setup, strangers) = (steering.setup(), &[][..]);
     let (spec, jobs, hangs, seen) = (&spec, &jobs, &[][..], false);
-    let plan = Plan { spec, jobs, strangers, hangs, seen, setup, part_bytes, seed };
+    let plan = ReadPlan { spec, jobs, strangers, hangs, seen, setup, part_bytes, seed };
     let times = fluids::run(plan, policy.as_mut());
     let (topology, hosts) = (spec.build(), spec.host_count());
     let mut loads_s = [const { Vec::new() }; 3];

@@ -25,7 +25,7 @@ pub struct Way<'a> {
 }
 
 /// What moves the bytes of flows. Times are nanoseconds since the start of the run.
-pub trait Network {
+pub trait FlowNetwork {
     /// Starts a flow, which first moves this many bytes.
     fn start(&mut self, now: u64, flow: FlowId, way: Way<'_>, bytes: u64);
     /// Removes a flow.
@@ -108,7 +108,7 @@ struct Open {
 
 /// A run, without its network.
 #[derive(Clone, Copy)]
-pub struct Plan<'a> {
+pub struct ReadPlan<'a> {
     /// The parts of the network.
     pub spec: &'a ThreeTier,
     /// The reads.
@@ -130,10 +130,10 @@ pub struct Plan<'a> {
 
 /// The world of a run.
 struct Scene<'a> {
-    plan: Plan<'a>,
+    plan: ReadPlan<'a>,
     topology: Topology,
     policy: &'a mut dyn Policy,
-    network: &'a mut dyn Network,
+    network: &'a mut dyn FlowNetwork,
     live: BTreeMap<FlowId, Live>,
     open: BTreeMap<usize, Open>,
     times: ReadTimes,
@@ -155,9 +155,9 @@ fn hashed(words: [u64; 4]) -> u64 {
 /// # Errors
 /// What failed in the network.
 pub fn run(
-    plan: Plan<'_>,
+    plan: ReadPlan<'_>,
     policy: &mut dyn Policy,
-    network: &mut dyn Network,
+    network: &mut dyn FlowNetwork,
 ) -> Result<ReadTimes, String> {
     let times = ReadTimes {
         reads_s: vec![f64::NAN; plan.jobs.len()],
@@ -177,7 +177,7 @@ pub fn run(
 
 impl Scene<'_> {
     fn play(&mut self) -> Result<(), String> {
-        let Plan { jobs, strangers, setup, spec, .. } = self.plan;
+        let ReadPlan { jobs, strangers, setup, spec, .. } = self.plan;
         let racks = u64::from(spec.pods * spec.racks);
         let turn_ns = (self.policy.interval().as_nanos() as u64 / racks).max(1);
         let (mut arrived, mut strange, mut poll) = (0, 0, 0u64);

@@ -9,7 +9,7 @@ use evenfall_campaigns::seeds::mean_and_half_width;
 use evenfall_files_flow::ThreeTier;
 
 use crate::files::workload::{Locality, Placement};
-use crate::files::{FILES, PERCENTS, Params, RACK_RATIO, Steering, Summary, TOTAL_RATIO};
+use crate::files::{FILES, FilesSummary, PERCENTS, Params, RACK_RATIO, Steering, TOTAL_RATIO};
 use crate::shuffle::curves::Curves;
 use crate::tables::Table;
 
@@ -310,7 +310,7 @@ fn policies(
     let mut bound = None;
     for (name, steering) in Steering::ALL {
         progress(&format!("{title}: {name}"));
-        let summary: Summary = Params { steering, ..params.clone() }.runs(first, seeds);
+        let summary: FilesSummary = Params { steering, ..params.clone() }.runs(first, seeds);
         let (mean, half) = mean_and_half_width(&summary.mean_s);
         let (p95, p95_half) = mean_and_half_width(&summary.p95_s);
         let ratio = mean.map(|mean| mean / *least.get_or_insert(mean));

@@ -15,7 +15,7 @@
 use evenfall_core::Prng;
 use evenfall_files_flow::{ThreeTier, TopologyNode};
 
-use crate::files::workload::{self, Job, Load};
+use crate::files::workload::{self, Job, ReadLoad};
 
 /// A table: rows at scale factor 1, and bytes of a row.
 struct Table {
@@ -68,7 +68,7 @@ fn blocks(bytes: u64, block_bytes: u64) -> impl Iterator<Item = u64> {
 
 /// Draws the reads of whole queries, ordered by time, until there are as many as the load asks for.
 /// Reads of a query have the same time. The mean rate of reads is that of the load.
-pub fn jobs(spec: &ThreeTier, load: &Load, factor: u64, seed: u64) -> Vec<Job> {
+pub fn jobs(spec: &ThreeTier, load: &ReadLoad, factor: u64, seed: u64) -> Vec<Job> {
     let mut root = Prng::new(seed);
     let [mut places, mut times, mut choices] = [1, 2, 3].map(|part| root.fork(part));
     let mut file = |name: char| -> Vec<(u64, [TopologyNode; 3])> {

@@ -41,7 +41,7 @@ pub struct Locality {
 
 /// Parameters of the workload.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Load {
+pub struct ReadLoad {
     /// Reads that begin per second and host.
     pub rate: f64,
     /// Number of reads.
@@ -110,7 +110,7 @@ pub(super) fn client(
 }
 
 /// Draws the reads, ordered by time.
-pub fn jobs(spec: &ThreeTier, load: &Load, seed: u64) -> Vec<Job> {
+pub fn jobs(spec: &ThreeTier, load: &ReadLoad, seed: u64) -> Vec<Job> {
     if let Some(factor) = load.queries {
         return tpch::jobs(spec, load, factor, seed);
     }
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn reads_have_the_rate_the_distances_and_the_skewness_asked_for() {
         let spec = ThreeTier::thesis(2.0, 8.0);
-        let load = Load {
+        let load = ReadLoad {
             rate: 0.1,
             reads: 50_000,
             bytes: 128_000_000,

@@ -7,7 +7,7 @@ use evenfall_campaigns::seeds::{in_parallel, mean_and_half_width};
 use super::{Table, columns};
 use crate::clock::parts::PartsLeftOut;
 use crate::clock::paths::FabricSpec;
-use crate::clock::{Params, Results, run};
+use crate::clock::{ClockResults, Params, run};
 
 /// A network: its name, and what differs from a load of one half.
 type NetworkRow = (&'static str, fn(&mut Params));
@@ -32,7 +32,7 @@ fn named(name: &str) -> Option<Model> {
 }
 
 /// A percentile of the errors: its name, and its value with all parts or without some.
-type Percentile = (&'static str, fn(&crate::clock::Spread) -> f64);
+type Percentile = (&'static str, fn(&crate::clock::ClockSpread) -> f64);
 
 const PERCENTILES: [Percentile; 2] = [("p50", |errors| errors.p50), ("p99", |errors| errors.p99)];
 
@@ -77,6 +77,10 @@ pub fn tables(nodes: u32, first: u64, seeds: u32, progress: &mut dyn FnMut(&str)
 }
 
 /// A percentile of the errors without these parts, by seed.
-fn cells(runs: &[Results], parts: &str, of: fn(&crate::clock::Spread) -> f64) -> Vec<f64> {
+fn cells(
+    runs: &[ClockResults],
+    parts: &str,
+    of: fn(&crate::clock::ClockSpread) -> f64,
+) -> Vec<f64> {
     runs.iter().filter_map(|run| run.without_us.get(parts)).map(of).collect()
 }

@@ -6,7 +6,7 @@ use evenfall_campaigns::model::Model;
 use evenfall_campaigns::multicast::{Params, Run, run};
 use evenfall_campaigns::seeds::{in_parallel, mean_and_half_width};
 use evenfall_core::Hedging;
-use evenfall_multicast_machine::replace::Step;
+use evenfall_multicast_machine::replace::ReplacementStep;
 use evenfall_multicast_machine::{Mode, Replacement};
 use evenfall_sim::{Fault, NodeIndex};
 
@@ -84,7 +84,7 @@ pub fn late_share(run: &Run, from: Duration, to: Duration) -> Option<f64> {
 
 /// When the tree was switched to the spare, counted from the first message.
 pub fn switched_at(run: &Run) -> Option<Duration> {
-    let made = |(_, step): &&(Duration, Replacement)| step.step == Step::Made;
+    let made = |(_, step): &&(Duration, Replacement)| step.step == ReplacementStep::Made;
     run.replacements.iter().find(made).map(|(at, _)| *at)
 }
 

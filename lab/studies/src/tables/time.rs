@@ -4,10 +4,10 @@
 use evenfall_campaigns::seeds::{in_parallel, mean_and_half_width};
 
 use super::{Table, columns};
-use crate::clock::{Params, Results, run};
+use crate::clock::{ClockResults, Params, run};
 
 /// What a run came to.
-type Figure = (&'static str, fn(&Results) -> f64);
+type Figure = (&'static str, fn(&ClockResults) -> f64);
 
 const FIGURES: [Figure; 9] = [
     ("error p50", |results| results.error_us.p50),

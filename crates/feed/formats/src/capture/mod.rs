@@ -34,7 +34,7 @@ mod tests;
 
 use crate::arbiter::{CopyCounts, FeedSide};
 use crate::codec::{self, Codec, Format, TimeOrigin};
-use crate::error::{Fault, FeedError};
+use crate::error::{FeedError, FeedFault};
 use crate::pcap::{CapturedPacket, PcapReader, Skipped, channel as channel_of, packet::Transport};
 use crate::source::{FeedMessage, MessageSource, PacketOrigin};
 use bytes::Bytes;
@@ -463,11 +463,11 @@ impl<R: Read> PcapSource<R> {
     fn judge(&self) -> Result<(), FeedError> {
         if self.given == 0 && self.ready.is_empty() {
             let found = self.not_taken().unwrap_or_else(|| "no packet".to_owned());
-            return Err(self.window.reader.error(Fault::NothingTaken { found }));
+            return Err(self.window.reader.error(FeedFault::NothingTaken { found }));
         }
         let counts = self.lines.counts_of_pairs().unwrap_or_default();
         if counts.reused > 0 {
-            let fault = Fault::NumbersReused { messages: counts.reused };
+            let fault = FeedFault::NumbersReused { messages: counts.reused };
             return Err(self.window.reader.error(fault));
         }
         Ok(())
@@ -515,7 +515,7 @@ impl<R: Read> MessageSource for PcapSource<R> {
 
     fn choose_copies(&mut self, choice: CopyChoice) -> Result<(), FeedError> {
         if choice == CopyChoice::First && !self.has_two_sides() {
-            let fault = Fault::NoTwoSides { found: self.found_in_place_of_sides() };
+            let fault = FeedFault::NoTwoSides { found: self.found_in_place_of_sides() };
             return Err(self.window.reader.error(fault));
         }
         self.options.copies = choice;

@@ -155,7 +155,7 @@ fn a_stranger_is_skipped_under_a_named_format_too() {
     assert_eq!((named.messages.len(), named.copies), (60, None));
     // On one channel there are no first copies to choose.
     let refused = read_as(&capture, Some(MDP3), CopyChoice::First);
-    assert!(matches!(refused.end, Err(FeedError { fault: Fault::NoTwoSides { .. }, .. })));
+    assert!(matches!(refused.end, Err(FeedError { fault: FeedFault::NoTwoSides { .. }, .. })));
     let whole = read_as(&capture, Some(Format::OPAQUE), CopyChoice::All);
     assert_eq!(whole.messages.len(), 61);
 }
@@ -223,7 +223,7 @@ fn a_packet_with_other_bytes_on_one_side_ends_in_an_error_after_all_others() {
     let read = read(&capture);
     assert_eq!(read.numbers(), (1..41).collect::<Vec<_>>());
     let error = read.end.unwrap_err();
-    assert_eq!((error.index, error.fault), (40, Fault::NumbersReused { messages: 1 }));
+    assert_eq!((error.index, error.fault), (40, FeedFault::NumbersReused { messages: 1 }));
 }
 
 #[test]

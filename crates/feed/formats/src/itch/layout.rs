@@ -13,12 +13,12 @@
 //! listing message that later revisions add.
 
 use super::types::{Alpha, Code, Mpid, Price4, Price8, Stock, Wire};
-use super::{Field, HEADER_BYTES, ItchError};
+use super::{HEADER_BYTES, ItchError, ItchField};
 use bytes::BufMut;
 use core::fmt;
 
 /// The place of `stock` among the fields, found while compiling.
-const fn stock_offset(fields: &[Field]) -> Option<usize> {
+const fn stock_offset(fields: &[ItchField]) -> Option<usize> {
     let mut i = 0;
     while i < fields.len() {
         if matches!(fields[i].name.as_bytes(), b"stock") {
@@ -30,7 +30,7 @@ const fn stock_offset(fields: &[Field]) -> Option<usize> {
 }
 
 /// Whether the fields lie one after the other and end where the message ends.
-const fn contiguous(fields: &[Field], length: usize) -> bool {
+const fn contiguous(fields: &[ItchField], length: usize) -> bool {
     let mut next = HEADER_BYTES;
     let mut i = 0;
     while i < fields.len() {
@@ -86,10 +86,10 @@ macro_rules! messages {
             }
 
             /// The fields behind the common header.
-            pub const fn fields(self) -> &'static [Field] {
+            pub const fn fields(self) -> &'static [ItchField] {
                 match self {
                     $( Self::$name => const {
-                        &[$( Field {
+                        &[$( ItchField {
                             name: stringify!($field),
                             offset: $offset,
                             width: <$type as Wire>::WIDTH,

@@ -36,7 +36,7 @@ pub const MESSAGE_BYTES_MAX: usize = 50;
 
 /// One field of a message type, as the table has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Field {
+pub struct ItchField {
     /// The field's name, as in the accessor.
     pub name: &'static str,
     /// Bytes from the type letter.

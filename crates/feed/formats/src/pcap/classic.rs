@@ -18,7 +18,7 @@
 //! Source: draft-ietf-opsawg-pcap; `pcap_sf_patched_pkthdr` of libpcap.
 
 use super::{Captured, Order};
-use crate::error::{Fault, FeedError};
+use crate::error::{FeedError, FeedFault};
 use crate::input::Input;
 use std::io::Read;
 
@@ -77,7 +77,7 @@ impl Classic {
         let head = input.look(HEADER_BYTES, "pcap header")?;
         let Some(variant) = magic(head) else {
             let found = format!("magic {:02x?}", &head[..4]);
-            return Err(input.error(Fault::Malformed { what: "pcap header", found }));
+            return Err(input.error(FeedFault::Malformed { what: "pcap header", found }));
         };
         // The upper half holds the length of the frame check sequence, which is ignored.
         let link_type = variant.order.u32(head, 20) as u16;
@@ -96,12 +96,12 @@ impl Classic {
             core::array::from_fn(|i| order.u32(head, 4 * i));
         if captured > RECORD_BYTES_MAX {
             let (found, max) = (u64::from(captured), u64::from(RECORD_BYTES_MAX));
-            return Err(input.error(Fault::TooLarge { what: "pcap record", found, max }));
+            return Err(input.error(FeedFault::TooLarge { what: "pcap record", found, max }));
         }
         let fraction_ns = u64::from(fraction) * u64::from(ns_per_fraction);
         if fraction_ns >= 1_000_000_000 {
             let found = format!("a fraction of {fraction_ns} ns in a second");
-            return Err(input.error(Fault::Malformed { what: "pcap record", found }));
+            return Err(input.error(FeedFault::Malformed { what: "pcap record", found }));
         }
         let total = record_header_bytes + captured as usize;
         input.look(total, "pcap record")?;

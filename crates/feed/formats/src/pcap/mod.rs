@@ -15,7 +15,7 @@ mod tunnel;
 #[cfg(test)]
 mod tests;
 
-use crate::error::{Fault, FeedError};
+use crate::error::{FeedError, FeedFault};
 use crate::input::Input;
 use bytes::Bytes;
 use core::net::{IpAddr, SocketAddr};
@@ -229,7 +229,7 @@ impl<R: Read> PcapReader<R> {
     }
 
     /// An error at the present place.
-    pub(crate) fn error(&self, fault: Fault) -> FeedError {
+    pub(crate) fn error(&self, fault: FeedFault) -> FeedError {
         self.input.error(fault)
     }
 

@@ -10,7 +10,7 @@
 //! Source: draft-ietf-opsawg-pcapng.
 
 use super::{Captured, Order, classic};
-use crate::error::{Fault, FeedError};
+use crate::error::{FeedError, FeedFault};
 use crate::input::Input;
 use std::io::Read;
 
@@ -97,7 +97,7 @@ impl Section {
                     return Ok(Some(Captured { time_ns, link_type, cut, bytes }));
                 }
                 Err(found) => {
-                    return Err(input.error(Fault::Malformed { what: "pcapng block", found }));
+                    return Err(input.error(FeedFault::Malformed { what: "pcapng block", found }));
                 }
             }
         }
@@ -116,7 +116,7 @@ impl Section {
                 [0x1a, 0x2b, 0x3c, 0x4d] => Order::Big,
                 _ => {
                     let found = format!("byte-order magic {:02x?}", &head[8..12]);
-                    return Err(input.error(Fault::Malformed { what, found }));
+                    return Err(input.error(FeedFault::Malformed { what, found }));
                 }
             };
         }
@@ -124,17 +124,17 @@ impl Section {
         let total = self.order.u32(head, 4) as usize;
         if total > BLOCK_BYTES_MAX {
             let (found, max) = (total as u64, BLOCK_BYTES_MAX as u64);
-            return Err(input.error(Fault::TooLarge { what, found, max }));
+            return Err(input.error(FeedFault::TooLarge { what, found, max }));
         }
         if total < 12 || !total.is_multiple_of(4) {
             let found = format!("a length of {total}");
-            return Err(input.error(Fault::Malformed { what, found }));
+            return Err(input.error(FeedFault::Malformed { what, found }));
         }
         let block = input.look(total, what)?;
         let behind = self.order.u32(block, total - 4) as usize;
         if behind != total {
             let found = format!("length {total} in front and {behind} behind");
-            return Err(input.error(Fault::Malformed { what, found }));
+            return Err(input.error(FeedFault::Malformed { what, found }));
         }
         Ok((kind, total))
     }

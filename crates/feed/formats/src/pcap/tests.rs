@@ -1,6 +1,6 @@
 use super::*;
 use crate::capture::PcapSource;
-use crate::error::Fault;
+use crate::error::FeedFault;
 use crate::source::MessageSource;
 use proptest::prelude::*;
 
@@ -304,7 +304,7 @@ fn a_capture_cut_anywhere_names_the_record_and_gives_what_is_before() {
         let error = source.next_message().unwrap_err();
         let start = if end < 24 { 0 } else { 24 + whole * record };
         assert_eq!((error.index, error.offset), (whole as u64, start as u64));
-        assert!(matches!(error.fault, Fault::Truncated { .. }), "{error}");
+        assert!(matches!(error.fault, FeedFault::Truncated { .. }), "{error}");
     }
 }
 
@@ -333,11 +333,11 @@ fn sizes_that_cannot_be_are_refused_before_they_are_read() {
     let mut file = classic_file(false, false, 1, &[(vec![0; 4], 4)]);
     file[24 + 8..24 + 12].copy_from_slice(&u32::MAX.to_le_bytes());
     let error = PcapSource::new(&file[..], "huge").next_message().unwrap_err();
-    assert!(matches!(error.fault, Fault::TooLarge { .. }), "{error}");
+    assert!(matches!(error.fault, FeedFault::TooLarge { .. }), "{error}");
     let mut file = ng_file(false, &[]);
     file[4..8].copy_from_slice(&0x7fff_fffcu32.to_le_bytes());
     let error = PcapSource::new(&file[..], "huge").next_message().unwrap_err();
-    assert!(matches!(error.fault, Fault::TooLarge { .. }), "{error}");
+    assert!(matches!(error.fault, FeedFault::TooLarge { .. }), "{error}");
 }
 
 #[test]

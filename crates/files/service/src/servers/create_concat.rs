@@ -20,7 +20,7 @@ use evenfall_files_machine::namespace::rights::{READ, WRITE};
 use evenfall_files_machine::namespace::{Caller, Namespace, NamespaceCall, names};
 use evenfall_files_machine::wire::DataserverPlace;
 use evenfall_files_machine::{DiskId, FileId, FilesRefusal, Nameserver};
-use evenfall_runtime::http::streams::Answer;
+use evenfall_runtime::http::streams::StreamAnswer;
 use evenfall_runtime::http::{Method, StatusCode, Upload, exchange_under};
 use serde_json::json;
 
@@ -105,7 +105,10 @@ impl NameserverRoutes {
     }
 
     /// The first step of `CREATE`: refuses a request that is sure to fail, and names a dataserver.
-    pub fn redirect_writer(&self, request: &WebHdfsRequest) -> Result<Answer, WebHdfsException> {
+    pub fn redirect_writer(
+        &self,
+        request: &WebHdfsRequest,
+    ) -> Result<StreamAnswer, WebHdfsException> {
         let asked = Asked::read(request, None)?;
         self.wait_for_dataservers(asked.replication)?;
         let (path, caller) = (request.path.clone(), self.caller(request)?);
@@ -129,7 +132,7 @@ impl NameserverRoutes {
     }
 
     /// Makes a file for a dataserver that has the first bytes.
-    pub fn make(&self, request: &WebHdfsRequest) -> Result<Answer, WebHdfsException> {
+    pub fn make(&self, request: &WebHdfsRequest) -> Result<StreamAnswer, WebHdfsException> {
         let disk = request.number("disk")?.map(DiskId);
         let missing = || WebHdfsException::argument("there is no argument disk");
         let asked = Asked::read(request, Some(disk.ok_or_else(missing)?))?;
@@ -167,7 +170,7 @@ impl NameserverRoutes {
 
     /// Puts the file of the argument `with` into the place of a file that has not changed since the
     /// caller knew it.
-    pub fn replace(&self, request: &WebHdfsRequest) -> Result<Answer, WebHdfsException> {
+    pub fn replace(&self, request: &WebHdfsRequest) -> Result<StreamAnswer, WebHdfsException> {
         let wrong = || WebHdfsException::argument("REPLACE needs with=PATH and was=NUMBER:LENGTH");
         let with = request.text("with").ok_or_else(wrong)?.to_owned();
         let was = request.text("was").and_then(|was| was.split_once(':'));
@@ -180,7 +183,7 @@ impl NameserverRoutes {
     }
 
     /// Appends files to a file, and deletes them, as one change.
-    pub fn concat(&self, request: &WebHdfsRequest) -> Result<Answer, WebHdfsException> {
+    pub fn concat(&self, request: &WebHdfsRequest) -> Result<StreamAnswer, WebHdfsException> {
         let sources = request.text("sources").unwrap_or_default().split(',');
         let sources: Vec<&str> = sources.filter(|source| !source.is_empty()).collect();
         if sources.is_empty() || sources.len() > SOURCES_MAX {
@@ -218,7 +221,7 @@ impl NameserverRoutes {
     }
 
     /// Cuts a file at its end.
-    pub fn truncate(&self, request: &WebHdfsRequest) -> Result<Answer, WebHdfsException> {
+    pub fn truncate(&self, request: &WebHdfsRequest) -> Result<StreamAnswer, WebHdfsException> {
         let length = request.number("newlength")?;
         let length =
             length.ok_or_else(|| WebHdfsException::argument("there is no argument newlength"))?;

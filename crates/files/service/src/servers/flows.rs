@@ -14,7 +14,7 @@ use evenfall_files_flow::flowserver::{COPIES_MAX, Flowserver, FlowserverSpec, Gi
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::interrupt;
 use evenfall_runtime::address::{HostPort, SourcePorts};
-use evenfall_runtime::http::streams::Answer;
+use evenfall_runtime::http::streams::StreamAnswer;
 use evenfall_runtime::http::{self, AllowedHosts, HttpServer, Method, Routes};
 use evenfall_runtime::http::{Upload, exchange_under};
 use serde_json::{Value, json};
@@ -55,7 +55,7 @@ impl Flows {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn answer(&self, request: &http::Request) -> Answer {
+    fn answer(&self, request: &http::Request) -> StreamAnswer {
         if let Err(foreign) = self.1.check(request) {
             return WebHdfsException::from(foreign).into();
         }
@@ -67,7 +67,7 @@ impl Flows {
             }),
             _ => Err(WebHdfsException::unsupported("try GET /evenfall/flows")),
         };
-        answered.unwrap_or_else(Answer::from)
+        answered.unwrap_or_else(StreamAnswer::from)
     }
 
     /// The pages of the server about itself.
@@ -88,7 +88,7 @@ impl Flows {
         })
     }
 
-    fn shown(&self) -> Answer {
+    fn shown(&self) -> StreamAnswer {
         let mut state = self.state();
         state.expire(MonotonicClock::now());
         let totals = state.totals();

@@ -17,7 +17,7 @@
 use std::time::Duration;
 
 use evenfall_files_machine::{FileId, FilesRefusal, HeldLease, Nameserver};
-use evenfall_runtime::http::streams::Answer;
+use evenfall_runtime::http::streams::StreamAnswer;
 use evenfall_runtime::http::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -53,7 +53,7 @@ pub fn writer_of(request: &WebHdfsRequest) -> Result<String, WebHdfsException> {
 
 impl NameserverRoutes {
     /// Grants the lease of a file to the writer that a dataserver names.
-    pub fn grant_lease(&self, request: &WebHdfsRequest) -> Result<Answer, WebHdfsException> {
+    pub fn grant_lease(&self, request: &WebHdfsRequest) -> Result<StreamAnswer, WebHdfsException> {
         let missing = || WebHdfsException::argument("LEASE needs file=NUMBER and writer=NAME");
         let number = request.number("file")?.ok_or_else(missing)?;
         let writer = request.text(WRITER).ok_or_else(missing)?.to_owned();
@@ -71,7 +71,7 @@ impl NameserverRoutes {
 }
 
 /// The leases that writers hold.
-pub fn held_leases(inbox: &OwnerInbox<Nameserver>) -> Result<Answer, WebHdfsException> {
+pub fn held_leases(inbox: &OwnerInbox<Nameserver>) -> Result<StreamAnswer, WebHdfsException> {
     let all = inbox.ask(|server, _| {
         let one = |held: &HeldLease| {
             let HeldLease { file, generation, holder, is_ending } = held;

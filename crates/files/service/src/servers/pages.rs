@@ -11,7 +11,7 @@ use std::sync::Arc;
 use evenfall_files_machine::dataserver::Dataserver;
 use evenfall_files_machine::namespace::InodeKind;
 use evenfall_files_machine::{FilesRefusal, Nameserver};
-use evenfall_runtime::http::streams::{Answer, Content};
+use evenfall_runtime::http::streams::{Content, StreamAnswer};
 use evenfall_runtime::http::{HttpServer, Limits, Request, Routes, StatusCode};
 use evenfall_runtime::telemetry::Metrics;
 use serde_json::{Map, Value};
@@ -50,7 +50,7 @@ impl StatePages {
     }
 
     /// The page that a request asks for; `None` for another path.
-    pub fn answer(&self, request: &Request) -> Option<Answer> {
+    pub fn answer(&self, request: &Request) -> Option<StreamAnswer> {
         let page = request.path.as_str();
         if request.method != "GET" || !["/metrics", "/healthz", "/status"].contains(&page) {
             return None;
@@ -77,7 +77,7 @@ impl StatePages {
             }
         };
         let headers = vec![("content-type", kind.to_owned())];
-        Some(Answer { status, headers, content: Content::Whole(text.into()) })
+        Some(StreamAnswer { status, headers, content: Content::Whole(text.into()) })
     }
 
     fn metrics(&self, figures: &[ServerFigure]) -> String {
@@ -98,7 +98,7 @@ impl StatePages {
     pub fn serve(&self, address: Option<SocketAddr>) -> Result<Option<HttpServer>, ServiceError> {
         let Some(address) = address else { return Ok(None) };
         let pages = self.clone();
-        let nothing = || Answer {
+        let nothing = || StreamAnswer {
             status: StatusCode::NOT_FOUND,
             headers: vec![("content-type", "text/plain".to_owned())],
             content: Content::Whole("try /metrics, /healthz, /status\n".into()),

@@ -7,7 +7,7 @@ use evenfall_core::Timestamp;
 use evenfall_files_machine::nameserver::KnownDataserver;
 use evenfall_files_machine::namespace::InodeKind;
 use evenfall_files_machine::{DiskId, FileId, FilesRefusal, Nameserver};
-use evenfall_runtime::http::streams::Answer;
+use evenfall_runtime::http::streams::StreamAnswer;
 use serde_json::{Value, json};
 
 use super::owner::{EndedCall, OwnerInbox, PendingCall};
@@ -20,7 +20,7 @@ const WRONG_MAX: usize = 10_000;
 const STEP: usize = 5_000;
 
 /// What the nameserver knows of the dataservers.
-pub fn servers(inbox: &OwnerInbox<Nameserver>) -> Result<Answer, WebHdfsException> {
+pub fn servers(inbox: &OwnerInbox<Nameserver>) -> Result<StreamAnswer, WebHdfsException> {
     let value = inbox.ask(|server, now| {
         let one = |(disk, one): (&DiskId, &KnownDataserver)| {
             let is_leaving = server.namespace().is_leaving(*disk);
@@ -112,7 +112,7 @@ pub fn forget(
     inbox: &OwnerInbox<Nameserver>,
     called: &str,
     is_forced: bool,
-) -> Result<Answer, WebHdfsException> {
+) -> Result<StreamAnswer, WebHdfsException> {
     let called: Vec<String> = called.split(',').map(str::to_owned).collect();
     let pending = inbox.begin(move |server, now, token| {
         let disks = called.iter().map(|one| disk_of(server, one)).collect::<Result<Vec<_>, _>>()?;
@@ -128,7 +128,7 @@ pub fn leave(
     inbox: &OwnerInbox<Nameserver>,
     called: &str,
     is_leaving: bool,
-) -> Result<Answer, WebHdfsException> {
+) -> Result<StreamAnswer, WebHdfsException> {
     let called = called.to_owned();
     let disk = logged_value(inbox, move |server, _, token| {
         let disk = disk_of(server, &called)?;
@@ -142,13 +142,13 @@ pub fn leave(
 pub fn balance(
     inbox: &OwnerInbox<Nameserver>,
     bytes_per_s: u64,
-) -> Result<Answer, WebHdfsException> {
+) -> Result<StreamAnswer, WebHdfsException> {
     inbox.ask(move |server, _| server.balance((bytes_per_s > 0).then_some(bytes_per_s)))?;
     Ok(json_of(&json!({ "bytesPerSecond": bytes_per_s })))
 }
 
 /// Files that lack copies or bytes.
-pub fn fsck(inbox: &OwnerInbox<Nameserver>) -> Result<Answer, WebHdfsException> {
+pub fn fsck(inbox: &OwnerInbox<Nameserver>) -> Result<StreamAnswer, WebHdfsException> {
     let (mut wrong, mut files, mut after) = (Vec::new(), 0, Some(FileId(0)));
     while let Some(last) = after {
         let (found, count, next) = inbox.ask(move |server, now| step(server, now, last))?;

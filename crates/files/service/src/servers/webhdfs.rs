@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use bytes::Bytes;
 use evenfall_files_machine::namespace::{Inode, InodeKind};
 use evenfall_files_machine::{FileId, FilesRefusal, config};
-use evenfall_runtime::http::streams::{Answer, Content};
+use evenfall_runtime::http::streams::{Content, StreamAnswer};
 use evenfall_runtime::http::{self, Answered, ForeignRequest, StatusCode};
 use evenfall_runtime::listing::is_deceptive;
 use serde_json::{Value, json};
@@ -139,7 +139,7 @@ impl From<FilesRefusal> for WebHdfsException {
     }
 }
 
-impl From<WebHdfsException> for Answer {
+impl From<WebHdfsException> for StreamAnswer {
     fn from(exception: WebHdfsException) -> Self {
         let name = exception.class.rsplit('.').next().unwrap_or_default();
         let WebHdfsException { status, class, message } = &exception;
@@ -150,8 +150,12 @@ impl From<WebHdfsException> for Answer {
     }
 }
 
-fn json_with(status: StatusCode, value: &Value) -> Answer {
-    Answer { status, headers: json_headers(), content: Content::Whole(value.to_string().into()) }
+fn json_with(status: StatusCode, value: &Value) -> StreamAnswer {
+    StreamAnswer {
+        status,
+        headers: json_headers(),
+        content: Content::Whole(value.to_string().into()),
+    }
 }
 
 /// The headers of an answer of JSON.
@@ -160,17 +164,17 @@ pub fn json_headers() -> Vec<(&'static str, String)> {
 }
 
 /// An answer of JSON to a request that succeeded.
-pub fn json_of(value: &Value) -> Answer {
+pub fn json_of(value: &Value) -> StreamAnswer {
     json_with(StatusCode::OK, value)
 }
 
 /// An answer without a body.
-pub fn empty(status: StatusCode) -> Answer {
-    Answer { status, headers: Vec::new(), content: Content::Whole(Bytes::new()) }
+pub fn empty(status: StatusCode) -> StreamAnswer {
+    StreamAnswer { status, headers: Vec::new(), content: Content::Whole(Bytes::new()) }
 }
 
 /// An answer that sends the client to another URL.
-pub fn redirect_to(url: &str) -> Answer {
+pub fn redirect_to(url: &str) -> StreamAnswer {
     let mut answer = empty(StatusCode::TEMPORARY_REDIRECT);
     answer.headers.push(("location", url.to_owned()));
     answer

@@ -12,7 +12,7 @@ use evenfall_core::SharedKey;
 use evenfall_files_machine::config::{APPEND_BYTES_MAX, BLOCK_BYTES};
 use evenfall_files_machine::{CopyView, Dataserver, FileId, FilesRefusal};
 use evenfall_runtime::address::HostPort;
-use evenfall_runtime::http::streams::{Answer, Arriving, Content, Pieces};
+use evenfall_runtime::http::streams::{Arriving, Content, Pieces, StreamAnswer};
 use evenfall_runtime::http::{
     self, AllowedHosts, Answered, Method, RequestError, StatusCode, Upload, exchange_under,
 };
@@ -102,7 +102,7 @@ impl DataserverRoutes {
 
     /// Answers with this dataserver's copy of the nameserver's log. The headers name the disk and
     /// the generation of the copy.
-    fn names(&self) -> Result<Answer, WebHdfsException> {
+    fn names(&self) -> Result<StreamAnswer, WebHdfsException> {
         let look = |server: &mut Dataserver, _| (server.disk(), server.log_replica_position());
         let (disk, (generation, log)) = self.inbox.ask(look)?;
         let logs = Logs::new(self.directory.clone());
@@ -117,11 +117,11 @@ impl DataserverRoutes {
             (rebuilding::GENERATION, format!("{generation:016x}")),
         ];
         let content = Content::Stream(Some(length), pieces);
-        Ok(Answer { status: StatusCode::OK, headers, content })
+        Ok(StreamAnswer { status: StatusCode::OK, headers, content })
     }
 
     /// Answers a request.
-    pub fn answer(&self, request: &http::Request, body: Arriving) -> Answer {
+    pub fn answer(&self, request: &http::Request, body: Arriving) -> StreamAnswer {
         if let Some(page) = self.pages.answer(request) {
             return page;
         }
@@ -129,7 +129,7 @@ impl DataserverRoutes {
             return WebHdfsException::from(foreign).into();
         }
         if (&request.method, request.path.as_str()) == (&Method::GET, rebuilding::NAMES) {
-            return self.names().unwrap_or_else(Answer::from);
+            return self.names().unwrap_or_else(StreamAnswer::from);
         }
         let answered = WebHdfsRequest::read(request, "bytes of files are below /webhdfs/v1");
         let is_long = request
@@ -138,7 +138,7 @@ impl DataserverRoutes {
         let client = is_long.then(|| request.from.ip().to_canonical());
         let method = &request.method;
         let answered = answered.and_then(|read| self.operate(method, &read, client, body));
-        answered.unwrap_or_else(Answer::from)
+        answered.unwrap_or_else(StreamAnswer::from)
     }
 
     fn operate(
@@ -147,7 +147,7 @@ impl DataserverRoutes {
         request: &WebHdfsRequest,
         client: Option<IpAddr>,
         body: Arriving,
-    ) -> Result<Answer, WebHdfsException> {
+    ) -> Result<StreamAnswer, WebHdfsException> {
         let op = request.op.as_str();
         let is_ours = matches!(
             (method.as_str(), op),
@@ -215,7 +215,11 @@ impl DataserverRoutes {
         }
     }
 
-    fn open(&self, request: &WebHdfsRequest, file: FileId) -> Result<Answer, WebHdfsException> {
+    fn open(
+        &self,
+        request: &WebHdfsRequest,
+        file: FileId,
+    ) -> Result<StreamAnswer, WebHdfsException> {
         let end = request.number("end")?.unwrap_or(0);
         let offset = request.number("offset")?.unwrap_or(0);
         let length = request.number("length")?;
@@ -241,12 +245,16 @@ impl DataserverRoutes {
         let headers = vec![("content-type", "application/octet-stream".to_owned())];
         let flow = request.number("flow")?.map(|flow| (flow, self.counts.clone()));
         let content = Content::Stream(Some(bytes), Box::new(reading.counted(flow)));
-        Ok(Answer { status: StatusCode::OK, headers, content })
+        Ok(StreamAnswer { status: StatusCode::OK, headers, content })
     }
 
     /// The checksum of the whole file: the one that Hadoop's client reads, or the one that does not
     /// depend on blocks.
-    fn checksum(&self, request: &WebHdfsRequest, file: FileId) -> Result<Answer, WebHdfsException> {
+    fn checksum(
+        &self,
+        request: &WebHdfsRequest,
+        file: FileId,
+    ) -> Result<StreamAnswer, WebHdfsException> {
         let end = request.number("end")?.unwrap_or(0);
         let (view, epoch) = match self.wait_for(file, end)? {
             Ok(found) => found,
@@ -325,7 +333,11 @@ impl DataserverRoutes {
 
     /// Copies the beginnings of files into a new file. Each part is a number, the address of a
     /// dataserver that has a copy, and a length.
-    fn gather(&self, request: &WebHdfsRequest, file: FileId) -> Result<Answer, WebHdfsException> {
+    fn gather(
+        &self,
+        request: &WebHdfsRequest,
+        file: FileId,
+    ) -> Result<StreamAnswer, WebHdfsException> {
         // No client knows the name of the new file, so the file needs no lease.
         let _writing = self.begin_to_write()?;
         let view = self.wait_to_lead(file, None, PATIENCE)?;
@@ -375,7 +387,7 @@ impl DataserverRoutes {
         (file, lease): LeasedFile,
         client: Option<IpAddr>,
         body: Arriving,
-    ) -> Result<Answer, WebHdfsException> {
+    ) -> Result<StreamAnswer, WebHdfsException> {
         let _writing = self.begin_to_write()?;
         self.wait_to_lead(file, None, PATIENCE)?;
         let lease = lease.map_or_else(|| self.ask_for_lease(request, file), Ok)?;
@@ -540,7 +552,7 @@ fn push_all(
 }
 
 /// Sends the client to another dataserver with the same arguments.
-fn elsewhere(request: &WebHdfsRequest, file: FileId, other: SocketAddr) -> Answer {
+fn elsewhere(request: &WebHdfsRequest, file: FileId, other: SocketAddr) -> StreamAnswer {
     let mut query = format!("op={}&file={}", request.op, file.0);
     for name in ["offset", "length", "end", "only", "flow", "block", "combine"] {
         if let Some(value) = request.text(name) {

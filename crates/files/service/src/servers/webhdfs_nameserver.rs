@@ -12,7 +12,7 @@ use evenfall_files_machine::namespace::{
 };
 use evenfall_files_machine::wire::DataserverPlace;
 use evenfall_files_machine::{FileId, FilesRefusal, Nameserver};
-use evenfall_runtime::http::streams::{Answer, Arriving, Content};
+use evenfall_runtime::http::streams::{Arriving, Content, StreamAnswer};
 use evenfall_runtime::http::{self, AllowedHosts, Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -72,7 +72,7 @@ impl NameserverRoutes {
     }
 
     /// Answers a request. Bodies belong to dataservers, so none is read here.
-    pub fn answer(&self, request: &http::Request, _: Arriving) -> Answer {
+    pub fn answer(&self, request: &http::Request, _: Arriving) -> StreamAnswer {
         if let Some(page) = self.pages.answer(request) {
             return page;
         }
@@ -87,11 +87,11 @@ impl NameserverRoutes {
             _ => WebHdfsRequest::read(request, "there is nothing at this path: try /webhdfs/v1")
                 .and_then(|read| self.operate(&request.method, &read)),
         };
-        answered.unwrap_or_else(Answer::from)
+        answered.unwrap_or_else(StreamAnswer::from)
     }
 
     /// Carries out an order of an operator: no part of WebHDFS.
-    fn order(&self, request: &http::Request) -> Result<Answer, WebHdfsException> {
+    fn order(&self, request: &http::Request) -> Result<StreamAnswer, WebHdfsException> {
         let order = WebHdfsRequest::order(request)?;
         if !self.caller(&order)?.is_superuser {
             return Err(WebHdfsException::not_superuser(order.user()?));
@@ -110,7 +110,7 @@ impl NameserverRoutes {
         &self,
         method: &Method,
         request: &WebHdfsRequest,
-    ) -> Result<Answer, WebHdfsException> {
+    ) -> Result<StreamAnswer, WebHdfsException> {
         match (method, request.op.as_str()) {
             (&Method::GET, op) => self.get(op, request),
             (&Method::PUT, op) => self.put(op, request),
@@ -123,7 +123,7 @@ impl NameserverRoutes {
     }
 
     /// Deletes a path. As in HDFS, a missing path and the root give `false`.
-    fn delete(&self, request: &WebHdfsRequest) -> Result<Answer, WebHdfsException> {
+    fn delete(&self, request: &WebHdfsRequest) -> Result<StreamAnswer, WebHdfsException> {
         let (path, recursive) = (request.path.clone(), request.flag("recursive")?);
         let is_root = names(&path)?.is_empty();
         let is_gone = match self.change(request, NamespaceCall::Delete { path, recursive })? {
@@ -134,7 +134,7 @@ impl NameserverRoutes {
         Ok(json_of(&json!({ "boolean": is_gone })))
     }
 
-    fn get(&self, op: &str, request: &WebHdfsRequest) -> Result<Answer, WebHdfsException> {
+    fn get(&self, op: &str, request: &WebHdfsRequest) -> Result<StreamAnswer, WebHdfsException> {
         let value = match op {
             "OPEN" | "GETFILECHECKSUM" => return self.redirect_read(op, request),
             "LISTSTATUS" => return self.list(request),
@@ -170,7 +170,7 @@ impl NameserverRoutes {
         Ok(json_of(&value))
     }
 
-    fn put(&self, op: &str, request: &WebHdfsRequest) -> Result<Answer, WebHdfsException> {
+    fn put(&self, op: &str, request: &WebHdfsRequest) -> Result<StreamAnswer, WebHdfsException> {
         let path = request.path.clone();
         let (call, is_boolean) = match op {
             "CREATE" => return self.redirect_writer(request),
@@ -220,7 +220,7 @@ impl NameserverRoutes {
 
     /// As in HDFS, a rename that cannot be made gives `false` when the request has no options, and
     /// an error when the request has options.
-    fn rename(&self, request: &WebHdfsRequest) -> Result<Answer, WebHdfsException> {
+    fn rename(&self, request: &WebHdfsRequest) -> Result<StreamAnswer, WebHdfsException> {
         let Some(to) = request.text("destination") else {
             return Err(WebHdfsException::argument("there is no argument destination"));
         };
@@ -267,7 +267,7 @@ impl NameserverRoutes {
 
     /// The statuses of a directory. A long listing leaves page by page, so that no directory fills
     /// the memory.
-    fn list(&self, request: &WebHdfsRequest) -> Result<Answer, WebHdfsException> {
+    fn list(&self, request: &WebHdfsRequest) -> Result<StreamAnswer, WebHdfsException> {
         let first = self.look(request, to_list, |namespace, id, inode| {
             ListingPage::of(namespace, id, inode, "")
         })?;
@@ -276,7 +276,7 @@ impl NameserverRoutes {
             let text = format!("{begin}{}{end}", first.text);
             let content = Content::Whole(text.into());
             let (status, headers) = (StatusCode::OK, webhdfs::json_headers());
-            return Ok(Answer { status, headers, content });
+            return Ok(StreamAnswer { status, headers, content });
         }
         let (inbox, mut page, mut comma) = (self.inbox.clone(), Some(first), "");
         let pages = std::iter::from_fn(move || {
@@ -304,7 +304,7 @@ impl NameserverRoutes {
         });
         let pages = std::iter::once(Ok(Bytes::from_static(begin.as_bytes()))).chain(pages);
         let content = Content::Stream(None, Box::new(pages));
-        Ok(Answer { status: StatusCode::OK, headers: webhdfs::json_headers(), content })
+        Ok(StreamAnswer { status: StatusCode::OK, headers: webhdfs::json_headers(), content })
     }
 
     /// The sums of all files below a path. The owner counts some inodes at a time, and names may
@@ -408,7 +408,10 @@ impl NameserverRoutes {
     }
 
     /// Waits until the file has a live primary. A dead primary is replaced within seconds.
-    fn redirect_to_primary(&self, request: &WebHdfsRequest) -> Result<Answer, WebHdfsException> {
+    fn redirect_to_primary(
+        &self,
+        request: &WebHdfsRequest,
+    ) -> Result<StreamAnswer, WebHdfsException> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let located = self.locate(request, &request.path, WRITE)?;
@@ -437,7 +440,7 @@ impl NameserverRoutes {
         &self,
         op: &str,
         request: &WebHdfsRequest,
-    ) -> Result<Answer, WebHdfsException> {
+    ) -> Result<StreamAnswer, WebHdfsException> {
         let located = self.locate(request, &request.path, READ)?;
         let length = located.length;
         // A reader that goes on in another copy must not go on in another file.
@@ -520,7 +523,7 @@ pub fn redirect(
     request: &WebHdfsRequest,
     place: &DataserverPlace,
     query: &str,
-) -> Result<Answer, WebHdfsException> {
+) -> Result<StreamAnswer, WebHdfsException> {
     let (path, http) = (escaped(&request.path), place.http);
     let user = escaped(request.user()?);
     let to = format!("http://{http}{}{path}?{query}&user.name={user}", webhdfs::PREFIX);

@@ -101,13 +101,13 @@ impl Feed {
         };
         let step = self.watch.round(self.now, &known)?;
         match step.step {
-            Step::Tried => {
+            ReplacementStep::Tried => {
                 assert!(self.tree.begin_overlap(step.old, step.new));
                 self.watch.feeding(self.now, (step.old, step.new), self.sequence);
             }
-            Step::Made => self.tree.end_overlap(true),
-            Step::RolledBack => self.tree.end_overlap(false),
-            Step::Abandoned => {}
+            ReplacementStep::Made => self.tree.end_overlap(true),
+            ReplacementStep::RolledBack => self.tree.end_overlap(false),
+            ReplacementStep::Abandoned => {}
         }
         Some(step)
     }
@@ -133,12 +133,12 @@ fn slow(node: u32) -> [Worst; 1] {
 fn a_straggler_is_replaced_once_a_spare_has_shown_that_it_helps() {
     let mut feed = Feed::new();
     let (rounds, tried) = feed.until_step(&slow(2), 2_100, 500);
-    assert_eq!((tried.step, tried.old, tried.new), (Step::Tried, NodeId(2), NodeId(5)));
+    assert_eq!((tried.step, tried.old, tried.new), (ReplacementStep::Tried, NodeId(2), NodeId(5)));
     assert_eq!(rounds, 10, "patience");
     let (rounds, made) = feed.until_step(&slow(2), 150, 100);
     assert_eq!(
         (made.step, made.oml_before_ns, made.oml_after_ns),
-        (Step::Made, 2_100_000, 150_000)
+        (ReplacementStep::Made, 2_100_000, 150_000)
     );
     assert_eq!(rounds, 10, "the length of a trial");
     assert_eq!(feed.tree.spares(), ids_of(&[6, 2]));
@@ -153,9 +153,9 @@ fn a_spare_that_does_not_help_steps_back_and_the_next_one_is_tried() {
     let mut feed = Feed::new();
     for spare in [5, 6] {
         let (_, tried) = feed.until_step(&slow(2), 2_100, 500);
-        assert_eq!((tried.step, tried.new), (Step::Tried, NodeId(spare)));
+        assert_eq!((tried.step, tried.new), (ReplacementStep::Tried, NodeId(spare)));
         let (_, end) = feed.until_step(&slow(2), 2_050, 495);
-        assert_eq!(end.step, Step::RolledBack);
+        assert_eq!(end.step, ReplacementStep::RolledBack);
     }
     for _ in 0..100 {
         assert_eq!(feed.round(&slow(2), 2_100, 500), None, "both have had their chance");
@@ -173,7 +173,7 @@ fn without_a_spare_the_sibling_with_the_fewest_receivers_takes_over_where_that_i
     assert!(feed.tree.remove(NodeId(100)), "proxy 1 has one receiver less");
     let (_, tried) = feed.until_step(&slow(2), 2_100, 500);
     assert_eq!((tried.old, tried.new), (NodeId(2), NodeId(1)));
-    assert_eq!(feed.until_step(&slow(2), 150, 100).1.step, Step::Made);
+    assert_eq!(feed.until_step(&slow(2), 150, 100).1.step, ReplacementStep::Made);
     assert_eq!(feed.tree.neighbours(NodeId(1)).children.len(), 5);
     feed.rules.siblings = false;
     feed.rules.cooldown = Duration::ZERO;
@@ -193,8 +193,8 @@ fn a_pause_is_no_reason_and_the_budget_is_kept() {
         }
     }
     feed.rules.per_minute = 1;
-    assert_eq!(feed.until_step(&slow(2), 2_100, 500).1.step, Step::Tried);
-    assert_eq!(feed.until_step(&slow(2), 150, 100).1.step, Step::Made);
+    assert_eq!(feed.until_step(&slow(2), 2_100, 500).1.step, ReplacementStep::Tried);
+    assert_eq!(feed.until_step(&slow(2), 150, 100).1.step, ReplacementStep::Made);
     for _ in 0..1_150 {
         assert_eq!(feed.round(&slow(3), 2_100, 500), None, "one a minute");
     }
@@ -208,7 +208,11 @@ fn with_two_stragglers_each_counts_by_what_its_own_receivers_gain() {
     let both = [edge(0, 2, 2_000_000), edge(0, 3, 1_900_000)];
     assert_eq!(feed.until_step(&both, 2_100, 1_000).1.old, NodeId(2));
     let (_, made) = feed.until_step(&both, 2_050, 500);
-    assert_eq!(made.step, Step::Made, "the OML did not fall: the other one is still slow");
+    assert_eq!(
+        made.step,
+        ReplacementStep::Made,
+        "the OML did not fall: the other one is still slow"
+    );
 }
 
 #[test]
@@ -216,9 +220,9 @@ fn a_trial_whose_tree_changed_is_abandoned_and_one_without_a_feed_ends() {
     let mut feed = Feed::new();
     feed.until_step(&slow(2), 2_100, 500);
     assert!(feed.tree.remove(NodeId(5)));
-    assert_eq!(feed.until_step(&slow(2), 2_100, 500).1.step, Step::Abandoned);
+    assert_eq!(feed.until_step(&slow(2), 2_100, 500).1.step, ReplacementStep::Abandoned);
     feed.until_step(&slow(2), 2_100, 500);
     feed.watch.trial.as_mut().unwrap().feeding = None;
     let (rounds, end) = feed.until_step(&slow(2), 2_100, 500);
-    assert_eq!((rounds, end.step), (80, Step::RolledBack));
+    assert_eq!((rounds, end.step), (80, ReplacementStep::RolledBack));
 }

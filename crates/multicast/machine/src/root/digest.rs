@@ -5,7 +5,7 @@ use evenfall_core::{ClockError, Timestamp};
 use super::{Root, RootEvent};
 use crate::control::{DepartureReason, ReleaseSpread, Report, Sample};
 use crate::merge::Wait;
-use crate::replace::{Known, Step};
+use crate::replace::{Known, ReplacementStep};
 
 impl Root {
     /// Takes the round of reports that ends now, and sets the hold by it.
@@ -91,7 +91,7 @@ impl Root {
         );
         let Some(step) = step else { return };
         self.members.replace(now, &step, &self.config);
-        if step.step == Step::Made {
+        if step.step == ReplacementStep::Made {
             // Latencies with the straggler say nothing about the tree without it. In the second
             // half of the trial its successor already fed.
             self.hold.forget(now, rules.trial / 2);

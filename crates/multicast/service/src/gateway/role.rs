@@ -17,7 +17,7 @@ use super::handoff::{Handoff, HandoffCounts, Rings};
 use super::requests::{RequestDesk, RerequestServer};
 use super::settings::{GatewayNode, GatewaySettings};
 use crate::roles::receiver::{self, Delivery, ReceiverSummary, note_duplicates};
-use crate::roles::{Ended, Part, Process, RoleError};
+use crate::roles::{Ended, Part, RoleError, RoleProcess};
 use crate::settings::{MulticastNode, Settings};
 
 /// Frames that wait in this process while the network takes no more: one release of 512 messages in
@@ -206,14 +206,14 @@ impl Part<Receiver> for GatewayRole<'_> {
         self.delivery.clock = clock;
     }
 
-    fn turned(&mut self, process: &mut Process, _: &mut [Receiver]) {
+    fn turned(&mut self, process: &mut RoleProcess, _: &mut [Receiver]) {
         self.delivery.sink.retry();
         self.delivery.sink.keep_alive(MonotonicClock::now());
         self.delivery.records.drain(..).for_each(|record| process.note(record));
         self.delivery.sink.records.drain(..).for_each(|record| process.note(record));
     }
 
-    fn housekeep(&mut self, process: &mut Process, machines: &[Receiver]) {
+    fn housekeep(&mut self, process: &mut RoleProcess, machines: &[Receiver]) {
         let all: Vec<ReceiverStatus> = machines.iter().map(Receiver::status).collect();
         self.duplicates = note_duplicates(process, &all, self.duplicates);
         let refused = process.base.refused();
@@ -266,7 +266,7 @@ pub fn run(
     gateway: &GatewayNode,
     table: &GatewaySettings,
 ) -> Result<GatewaySummary, RoleError> {
-    let mut process = Process::start(settings, node)?;
+    let mut process = RoleProcess::start(settings, node)?;
     let trees = settings.course.trees;
     let keyed = process.base.key.is_some();
     let mut machines = receiver::start_machines(settings, node, &process)?;

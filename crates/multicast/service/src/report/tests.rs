@@ -34,7 +34,7 @@ impl Drop for Directory {
     }
 }
 
-fn header(role: Role, id: u32, name: &str) -> RunLogHeader {
+fn header(role: LoggedRole, id: u32, name: &str) -> RunLogHeader {
     let clock = ClockError::Within(Duration::from_micros(2));
     RunLogHeader { role, node: NodeId(id), name: name.into(), clock, started_ns: START_NS }
 }
@@ -97,7 +97,7 @@ fn is_member(receiver: u32, message: u64) -> bool {
 fn write_run(directory: &Path) {
     info().write(directory).expect("run.json");
     let mut root =
-        RunLogWriter::create(directory, &header(Role::Root, 100, "root")).expect("a log");
+        RunLogWriter::create(directory, &header(LoggedRole::Root, 100, "root")).expect("a log");
     for message in 0..MESSAGES {
         let scheduled_ns = START_NS + message * GAP_NS;
         let sent_ns = scheduled_ns + 3_000;
@@ -122,7 +122,7 @@ fn write_run(directory: &Path) {
 
 fn write_receiver(directory: &Path, receiver: u32, prng: &mut Prng) {
     let name = format!("receiver-{receiver}");
-    let header = header(Role::Receiver, receiver, &name);
+    let header = header(LoggedRole::Receiver, receiver, &name);
     let mut log = RunLogWriter::create(directory, &header).expect("a log");
     let id = NodeId(receiver);
     let parent = 101 + receiver % 4;
@@ -263,7 +263,8 @@ fn sent(
     });
     let info = RunInfo { nodes: nodes.collect(), memberships, ..RunInfo::default() };
     info.write(directory).expect("run.json");
-    let mut root = RunLogWriter::create(directory, &header(Role::Root, 0, "root")).expect("a log");
+    let mut root =
+        RunLogWriter::create(directory, &header(LoggedRole::Root, 0, "root")).expect("a log");
     for message in 0..messages {
         let scheduled_ns = START_NS + 1_000_000 * message;
         root.append(&RunLogRecord::Sent(Sent { message, scheduled_ns, ..Sent::default() }));
@@ -284,8 +285,8 @@ fn receiver_that_is_started_again_is_judged_by_the_logs_of_both_its_lives() {
     let second =
         ReceiverMembership { from: 60, until: None, started_ns: again_ns, ..first.clone() };
     sent(&directory.0, 100, vec![first, second], &[(0, "root"), (1, "receiver"), (2, "receiver")]);
-    released(&directory.0, &header(Role::Receiver, 2, "receiver-2"), 0..100, true);
-    let mut who = header(Role::Receiver, 1, "receiver-1");
+    released(&directory.0, &header(LoggedRole::Receiver, 2, "receiver-2"), 0..100, true);
+    let mut who = header(LoggedRole::Receiver, 1, "receiver-1");
     released(&directory.0, &who, 0..30, false);
     let names = [runlog::file_name("receiver-1")];
     runlog::set_aside(&directory.0, &names).expect("a free name");
@@ -304,9 +305,9 @@ fn dots_in_the_name_of_a_node_are_no_number_of_a_life() {
     let directory = Directory::new("dots");
     let name = "ip-10-0-0-1.ec2.internal";
     sent(&directory.0, 10, vec![], &[(0, "root"), (1, "receiver")]);
-    released(&directory.0, &header(Role::Receiver, 1, name), 0..10, true);
+    released(&directory.0, &header(LoggedRole::Receiver, 1, name), 0..10, true);
     runlog::set_aside(&directory.0, &[runlog::file_name(name)]).expect("a free name");
-    released(&directory.0, &header(Role::Receiver, 1, name), 0..10, true);
+    released(&directory.0, &header(LoggedRole::Receiver, 1, name), 0..10, true);
     let report = read(&directory.0, None).expect("a report");
     let names: Vec<_> = report.logs.iter().map(|log| log.name.as_str()).collect();
     assert_eq!(names, ["ip-10-0-0-1.ec2.internal.1", "ip-10-0-0-1.ec2.internal", "root"]);
@@ -315,7 +316,7 @@ fn dots_in_the_name_of_a_node_are_no_number_of_a_life() {
 #[test]
 fn root_that_is_started_again_begins_another_run_and_keeps_the_log_of_the_first() {
     let directory = Directory::new("again");
-    released(&directory.0, &header(Role::Receiver, 1, "receiver-1"), 0..70, false);
+    released(&directory.0, &header(LoggedRole::Receiver, 1, "receiver-1"), 0..70, false);
     sent(&directory.0, 100, vec![], &[]);
     let names = |name: &str, other: &[&str]| {
         let mut names = vec![runlog::file_name(name)];
@@ -325,7 +326,7 @@ fn root_that_is_started_again_begins_another_run_and_keeps_the_log_of_the_first(
     names("root", &[RUN_FILE]);
     names("receiver-1", &[]);
     let again_ns = START_NS + 200_000_000;
-    let root = RunLogHeader { started_ns: again_ns, ..header(Role::Root, 0, "root") };
+    let root = RunLogHeader { started_ns: again_ns, ..header(LoggedRole::Root, 0, "root") };
     let mut log = RunLogWriter::create(&directory.0, &root).expect("a log");
     for message in 0..5 {
         let scheduled_ns = again_ns + 1_000_000 * message;
@@ -345,8 +346,8 @@ fn root_that_is_started_again_begins_another_run_and_keeps_the_log_of_the_first(
 fn recorder_is_no_receiver_of_the_report() {
     let directory = Directory::new("recorder");
     sent(&directory.0, 100, vec![], &[(0, "root"), (1, "receiver"), (2, "recorder")]);
-    released(&directory.0, &header(Role::Receiver, 1, "receiver-1"), 0..100, true);
-    released(&directory.0, &header(Role::Recorder, 2, "recorder-2"), 0..90, true);
+    released(&directory.0, &header(LoggedRole::Receiver, 1, "receiver-1"), 0..100, true);
+    released(&directory.0, &header(LoggedRole::Recorder, 2, "recorder-2"), 0..90, true);
     let report = read(&directory.0, None).expect("a report");
     let results = &report.outcome.results;
     assert_eq!((results.receivers, results.delivered, results.lost), (1, 100, 0));
@@ -383,8 +384,8 @@ fn a_reading_of_the_clock_hides_no_message_from_a_receiver_whose_clock_is_behind
     };
     let reading = evenfall_core::ClockReading::default();
     let read_clock = RunLogRecord::Clock { at_ns: at_ms(1_030), reading };
-    log(Role::Root, 0, &[sent(0, 1_020), read_clock, sent(1, 1_040)]);
-    log(Role::Receiver, 1, &[released(0, 1_001), released(1, 1_021)]);
+    log(LoggedRole::Root, 0, &[sent(0, 1_020), read_clock, sent(1, 1_040)]);
+    log(LoggedRole::Receiver, 1, &[released(0, 1_001), released(1, 1_021)]);
     let results = read(&directory.0, None).expect("a report").outcome.results;
     assert_eq!((results.delivered, results.lost, results.orphans), (2, 0, 0));
 }
@@ -411,7 +412,7 @@ fn a_run_with_planted_clocks_is_judged_by_the_clock_below_them() {
     let (sent_ns, scheduled_ns) = (shown(START_NS + 1_000, 0), shown(START_NS, 0));
     let deadline_ns = Some(shown(START_NS + 201_000, 0));
     log(
-        Role::Root,
+        LoggedRole::Root,
         0,
         &[RunLogRecord::Sent(Sent { scheduled_ns, sent_ns, deadline_ns, ..Sent::default() })],
     );
@@ -420,7 +421,7 @@ fn a_run_with_planted_clocks_is_judged_by_the_clock_below_them() {
         let arrival_ns = shown(START_NS + 100_000, id as usize);
         let release_ns = shown(START_NS + 201_000 + u64::from(id) * 1_000, id as usize);
         let released = Released { receiver, arrival_ns, release_ns, ..Released::default() };
-        log(Role::Receiver, id, &[RunLogRecord::Released(released)]);
+        log(LoggedRole::Receiver, id, &[RunLogRecord::Released(released)]);
     }
     let judged = |is_planted| {
         RunInfo { is_planted, ..planted.clone() }.write(&directory.0).expect("run.json");

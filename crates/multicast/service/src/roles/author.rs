@@ -21,7 +21,7 @@ use evenfall_multicast_sessions::{ProducerEvent, ProducerSession, letter_key};
 use evenfall_runtime::telemetry::Metrics;
 use serde::Serialize;
 
-use super::{Process, RoleError, random};
+use super::{RoleError, RoleProcess, random};
 use crate::settings::{MulticastNode, Settings};
 
 /// Messages that are published before answers get their turn.
@@ -78,7 +78,7 @@ pub(crate) enum Told {
 /// The author under way.
 struct PublisherRun<'a> {
     settings: &'a Settings,
-    process: Process,
+    process: RoleProcess,
     authors: [ProducerSession; 1],
     pending_events: VecDeque<ProducerEvent>,
     owner: &'a mut dyn FnMut(Told),
@@ -103,7 +103,7 @@ impl<'a> PublisherRun<'a> {
         node: &MulticastNode,
         owner: &'a mut dyn FnMut(Told),
     ) -> Result<Self, RoleError> {
-        let process = Process::unlogged(settings, node)?;
+        let process = RoleProcess::unlogged(settings, node)?;
         let roots: Vec<_> = settings.publishing().iter().map(|root| root.address).collect();
         let now = MonotonicClock::now();
         let life = u64::from_le_bytes(random()?);

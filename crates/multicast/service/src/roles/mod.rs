@@ -37,7 +37,9 @@ use serde::{Deserialize, Serialize};
 pub use self::part::{Ended, Part, TreeMember};
 #[cfg(feature = "summary")]
 use crate::runinfo::RunInfoError;
-use crate::runlog::{self, LogThread, RUN_FILE, Role, RunLogHeader, RunLogRecord, RunLogWriter};
+use crate::runlog::{
+    self, LogThread, LoggedRole, RUN_FILE, RunLogHeader, RunLogRecord, RunLogWriter,
+};
 use crate::settings::{MulticastNode, RoleName, Settings};
 
 /// Why a role ended early.
@@ -200,7 +202,7 @@ const TIME_PATIENCE: Duration = Duration::from_secs(10);
 const FANOUT_TRIED_MAX: usize = 32;
 
 /// A process with a role of the multicast, and the log that its role keeps.
-pub struct Process {
+pub struct RoleProcess {
     /// The parts that every evenfall process has.
     pub base: Base,
     /// This node's clock as the mesh of clocks knows it; `None` without a mesh.
@@ -212,14 +214,14 @@ pub struct Process {
 }
 
 /// The name of a role in the log.
-fn logged(role: RoleName) -> Option<Role> {
+fn logged(role: RoleName) -> Option<LoggedRole> {
     match role {
-        RoleName::Root => Some(Role::Root),
-        RoleName::Standby => Some(Role::Standby),
-        RoleName::Proxy => Some(Role::Proxy),
-        RoleName::Receiver => Some(Role::Receiver),
-        RoleName::Gateway => Some(Role::Gateway),
-        RoleName::Recorder => Some(Role::Recorder),
+        RoleName::Root => Some(LoggedRole::Root),
+        RoleName::Standby => Some(LoggedRole::Standby),
+        RoleName::Proxy => Some(LoggedRole::Proxy),
+        RoleName::Receiver => Some(LoggedRole::Receiver),
+        RoleName::Gateway => Some(LoggedRole::Gateway),
+        RoleName::Recorder => Some(LoggedRole::Recorder),
         RoleName::Author | RoleName::Other => None,
     }
 }
@@ -256,7 +258,7 @@ const TO_SHUT_OUT: Orders = Orders {
     },
 };
 
-impl Process {
+impl RoleProcess {
     /// Starts the process of a node, and its log.
     ///
     /// # Errors
@@ -411,7 +413,7 @@ impl Process {
         &self,
         settings: &Settings,
         node: &MulticastNode,
-        role: Role,
+        role: LoggedRole,
     ) -> Result<RunLogWriter<LogThread>, RoleError> {
         let dir = &settings.run.dir;
         let failed = |error| file_error(dir, error);
@@ -422,7 +424,7 @@ impl Process {
             summary_file(&node.name),
         ];
         // The root writes the description of the run, so it moves the old description aside.
-        names.extend((role == Role::Root).then(|| RUN_FILE.to_owned()));
+        names.extend((role == LoggedRole::Root).then(|| RUN_FILE.to_owned()));
         runlog::set_aside(dir, &names).map_err(failed)?;
         let header = RunLogHeader {
             role,

@@ -10,7 +10,7 @@ use evenfall_multicast_machine::{
     DepartureReason, Receiver, ReceiverEvent, Recorder, Relay, RelayEvent,
 };
 
-use super::{Process, RoleError};
+use super::{RoleError, RoleProcess};
 
 /// How long a node that leaves repeats its good-bye when the root does not answer.
 const FAREWELL: Duration = Duration::from_millis(500);
@@ -58,10 +58,10 @@ pub trait Part<M: TreeMember> {
     fn set_clock(&mut self, _: Clock) {}
 
     /// Called after each turn.
-    fn turned(&mut self, _: &mut Process, _: &mut [M]) {}
+    fn turned(&mut self, _: &mut RoleProcess, _: &mut [M]) {}
 
     /// Publishes the state of the role. Called when housekeeping is due.
-    fn housekeep(&mut self, process: &mut Process, machines: &[M]);
+    fn housekeep(&mut self, process: &mut RoleProcess, machines: &[M]);
 
     /// The end of the role, once it has ended.
     fn ended(&mut self, machines: &mut [M]) -> Option<Ended>;
@@ -90,7 +90,7 @@ pub trait Part<M: TreeMember> {
     }
 }
 
-impl Process {
+impl RoleProcess {
     /// Turns the machines until the role is over. After a signal, or when the role wants to stop,
     /// the turns end when the root has acknowledged that this node leaves.
     pub fn play<M: TreeMember>(

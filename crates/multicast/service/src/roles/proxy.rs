@@ -9,7 +9,7 @@ use evenfall_multicast_machine::{DepartureReason, Relay, RelayEvent, RelayStatus
 use serde::Serialize;
 
 use super::part::{Ended, Part};
-use super::{Process, RoleError, identity};
+use super::{RoleError, RoleProcess, identity};
 use crate::settings::{MulticastNode, Settings};
 use evenfall_runtime::process::PortTaken;
 use evenfall_runtime::telemetry::Metrics;
@@ -80,7 +80,7 @@ impl Part<Relay> for Watch<'_> {
         }
     }
 
-    fn housekeep(&mut self, process: &mut Process, relays: &[Relay]) {
+    fn housekeep(&mut self, process: &mut RoleProcess, relays: &[Relay]) {
         let status = relays[0].status();
         let ill = relays[0].place().is_none().then(|| "not in the tree".to_owned());
         let (name, tree) = (self.node.name.clone(), self.node.tree);
@@ -104,7 +104,7 @@ impl Part<Relay> for Watch<'_> {
 /// # Errors
 /// [`RoleError`].
 pub fn run(settings: &Settings, node: &MulticastNode) -> Result<ProxySummary, RoleError> {
-    let mut process = Process::start(settings, node)?;
+    let mut process = RoleProcess::start(settings, node)?;
     let who = identity(settings, node, node.tree, process.base.started)?;
     let key = process.base.key.clone();
     let relay = Relay::new(settings.multicast, who, key.as_ref(), MonotonicClock::now());

@@ -19,7 +19,7 @@ use serde::Serialize;
 use super::part::{Ended, Part};
 pub use super::tree_threads::ReceiverThread;
 use super::tree_threads::{SharedSink, StopThreads, TreeBoard, TreeStart};
-use super::{Process, RoleError, identity};
+use super::{RoleError, RoleProcess, identity};
 use crate::runlog::RunLogRecord;
 use crate::settings::{MulticastNode, Settings};
 use evenfall_runtime::telemetry::Metrics;
@@ -277,19 +277,19 @@ impl ReceiverRole<'_, '_, '_> {
     }
 
     /// Writes what is left of the records into the log.
-    fn note_rest(&mut self, process: &mut Process, all: &[ReceiverStatus]) {
+    fn note_rest(&mut self, process: &mut RoleProcess, all: &[ReceiverStatus]) {
         self.board.take_news(&mut self.delivery);
         self.delivery.records.drain(..).for_each(|record| process.note(record));
         self.duplicates = note_duplicates(process, all, self.duplicates);
     }
 
     /// The threads of this receiver.
-    fn list_threads(&self, process: &Process) -> Vec<ReceiverThread> {
+    fn list_threads(&self, process: &RoleProcess) -> Vec<ReceiverThread> {
         let own = ReceiverThread::of_port(0, process.base.port.as_ref());
         std::iter::once(own).chain(self.board.read_states().map(|state| state.thread)).collect()
     }
 
-    fn refused(&self, process: &Process) -> u64 {
+    fn refused(&self, process: &RoleProcess) -> u64 {
         process.base.refused() + self.board.read_states().map(|state| state.refused).sum::<u64>()
     }
 }
@@ -303,13 +303,13 @@ impl Part<Receiver> for ReceiverRole<'_, '_, '_> {
         self.delivery.clock = clock;
     }
 
-    fn turned(&mut self, process: &mut Process, _: &mut [Receiver]) {
+    fn turned(&mut self, process: &mut RoleProcess, _: &mut [Receiver]) {
         self.board.tell_reading(process.base.source_reading());
         self.board.take_news(&mut self.delivery);
         self.delivery.records.drain(..).for_each(|record| process.note(record));
     }
 
-    fn housekeep(&mut self, process: &mut Process, machines: &[Receiver]) {
+    fn housekeep(&mut self, process: &mut RoleProcess, machines: &[Receiver]) {
         let all = self.statuses(machines);
         self.duplicates = note_duplicates(process, &all, self.duplicates);
         let (name, refused) = (self.name.to_owned(), self.refused(process));
@@ -384,7 +384,7 @@ fn run_with(
     node: &MulticastNode,
     sink: &Mutex<&mut (dyn Sink + Send)>,
 ) -> Result<ReceiverSummary, RoleError> {
-    let mut process = Process::start(settings, node)?;
+    let mut process = RoleProcess::start(settings, node)?;
     let mut machines = start_machines(settings, node, &process)?;
     let ports = std::mem::take(&mut process.base.stream_ports);
     // Without ports of their own all trees stay on this thread.
@@ -425,7 +425,7 @@ fn run_with(
 pub(crate) fn start_machines(
     settings: &Settings,
     node: &MulticastNode,
-    process: &Process,
+    process: &RoleProcess,
 ) -> Result<Vec<Receiver>, RoleError> {
     let begin = node.begin()?;
     let verifier = settings.trust.load_verifier()?;
@@ -448,7 +448,7 @@ pub(crate) fn start_machines(
 /// The summary of a node that received. Says on standard error how the node ended.
 pub(crate) fn summarise(
     node: &MulticastNode,
-    process: &Process,
+    process: &RoleProcess,
     hash: &ContentHash,
     trees: Vec<ReceiverStatus>,
     ended: &Ended,
@@ -484,7 +484,7 @@ fn say_end(summary: &ReceiverSummary) {
 }
 
 /// Logs the copies that were dropped since `before`. Returns the number of all dropped copies.
-pub fn note_duplicates(process: &mut Process, all: &[ReceiverStatus], before: u64) -> u64 {
+pub fn note_duplicates(process: &mut RoleProcess, all: &[ReceiverStatus], before: u64) -> u64 {
     let now: u64 = all.iter().map(|s| s.tally.duplicates).sum();
     if now > before {
         process.note(RunLogRecord::Duplicates(now - before));

@@ -25,7 +25,7 @@ use serde::Serialize;
 
 use super::part::TreeMember;
 use super::receiver::{Delivery, Sink};
-use super::{Process, RoleError, file_error};
+use super::{RoleError, RoleProcess, file_error};
 use crate::runlog::RunLogRecord;
 use crate::settings::{MulticastNode, Settings};
 
@@ -130,7 +130,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl TreeBoard {
     /// The board of these machines, each of which will have this port.
-    pub(super) fn new(process: &Process, machines: &[Receiver], ports: &[Box<dyn Port>]) -> Self {
+    pub(super) fn new(
+        process: &RoleProcess,
+        machines: &[Receiver],
+        ports: &[Box<dyn Port>],
+    ) -> Self {
         let state = |machine: &Receiver| {
             Mutex::new(TreeState { status: machine.status(), ..TreeState::default() })
         };

@@ -9,14 +9,14 @@ use evenfall_core::{Machine, Prng};
 use super::{Area, Effect, Order, Record, Said, Turn};
 use crate::network::{Divisible, Packet, Verdict};
 use crate::observer::Observer;
-use crate::world::Tally;
+use crate::world::WorldTally;
 use crate::world::fabric::{Borders, Pending};
 use crate::{NodeIndex, SimTime};
 
 /// What the main thread alone changes.
 pub(super) struct Main<'a, E, O> {
     pub(super) now: &'a mut SimTime,
-    pub(super) tally: &'a mut Tally,
+    pub(super) tally: &'a mut WorldTally,
     pub(super) borders: &'a Borders,
     pub(super) prng: &'a mut Prng,
     pub(super) observer: &'a mut O,

@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use super::{Client, RemoteFile, broken};
 use crate::StoreError;
-use crate::protocol::{KnownEnd, Reply, Request, SubscriptionEnd, fits_wait, frame};
+use crate::protocol::{KnownEnd, StoreReply, StoreRequest, SubscriptionEnd, fits_wait, frame};
 use crate::source::poll_ends;
 
 /// Bytes of records that a subscription may have under way. A window holds the largest record, of
@@ -56,12 +56,12 @@ impl PushQueue {
     }
 
     /// Takes a reply to the subscription. Returns whether it was the last.
-    pub(super) fn receive(&mut self, reply: Reply<'_>) -> Result<bool, StoreError> {
+    pub(super) fn receive(&mut self, reply: StoreReply<'_>) -> Result<bool, StoreError> {
         if self.ended.is_some() {
             return Err(broken("a reply behind the end of a subscription"));
         }
         match reply {
-            Reply::Pushed { first, bytes } => {
+            StoreReply::Pushed { first, bytes } => {
                 let len = bytes.len() as u64;
                 if first != self.next || len == 0 || !len.is_multiple_of(self.record_bytes) {
                     let next = self.next;
@@ -78,7 +78,7 @@ impl PushQueue {
                 self.batches.push_back(PushedRecords { first, records });
                 return Ok(false);
             }
-            Reply::Ended { why, next, kept } => {
+            StoreReply::Ended { why, next, kept } => {
                 if next != self.next {
                     let pushed = self.next;
                     return Err(broken(format!(
@@ -88,7 +88,7 @@ impl PushQueue {
                 }
                 self.ended = Some(StoreError::SubscriptionEnded { why, next, kept });
             }
-            Reply::Failed { is_retryable, what } => {
+            StoreReply::Failed { is_retryable, what } => {
                 self.ended = Some(StoreError::Remote { what: what.to_owned(), is_retryable });
             }
             _ => return Err(broken("a reply of another kind")),
@@ -103,7 +103,7 @@ impl PushQueue {
 pub(crate) fn check_pushes(mut data: &[u8]) {
     let mut queue = PushQueue::new(16, 0);
     while let Ok(Some((header, body))) = frame(data) {
-        let received = Reply::decode(&header, body).map(|reply| queue.receive(reply));
+        let received = StoreReply::decode(&header, body).map(|reply| queue.receive(reply));
         if !matches!(received, Ok(Ok(false))) {
             break;
         }
@@ -130,7 +130,7 @@ impl Client {
         first: u64,
     ) -> Result<FileSubscription, StoreError> {
         let record_bytes = u64::from(file.schema.record_bytes).max(1);
-        let request = Request::Subscribe { file: file.number, first, credit: WINDOW_BYTES };
+        let request = StoreRequest::Subscribe { file: file.number, first, credit: WINDOW_BYTES };
         let request = self.send(&request, 16)?;
         self.flush()?;
         let queue = PushQueue::new(record_bytes, first);
@@ -182,7 +182,7 @@ impl Client {
         }
         let credit = std::mem::take(&mut queue.taken);
         queue.credit += credit;
-        Request::Grant { credit }.encode(number, &mut self.out);
+        StoreRequest::Grant { credit }.encode(number, &mut self.out);
         self.flush()
     }
 
@@ -195,7 +195,7 @@ impl Client {
     pub fn end_subscription(&mut self, subscription: FileSubscription) -> Result<u64, StoreError> {
         let number = subscription.request;
         self.pushed.get(&number).ok_or_else(already_ended)?;
-        Request::Unsubscribe.encode(number, &mut self.out);
+        StoreRequest::Unsubscribe.encode(number, &mut self.out);
         let flushed = self.flush();
         loop {
             let queue = self.pushed.get_mut(&number).ok_or_else(already_ended)?;
@@ -232,17 +232,17 @@ impl Client {
         if !fits_wait(ends) {
             return Ok(poll_ends(until));
         }
-        let mut request = Request::Wait { time_ms: 0, ends: ends.to_vec() };
+        let mut request = StoreRequest::Wait { time_ms: 0, ends: ends.to_vec() };
         loop {
             let left = until.saturating_duration_since(Instant::now());
             // The server must answer before it counts as silent. Parts of a millisecond count as a
             // whole one, so that the last wait is not a hundred requests that wait for nothing.
             let left_ms = left.min(self.patience / 2).as_nanos().div_ceil(1_000_000);
-            if let Request::Wait { time_ms, .. } = &mut request {
+            if let StoreRequest::Wait { time_ms, .. } = &mut request {
                 *time_ms = u32::try_from(left_ms).unwrap_or(u32::MAX);
             }
             let has_more = self.call(&request, |reply| match reply {
-                Reply::Numbers { numbers } => Some(!numbers.is_empty()),
+                StoreReply::Numbers { numbers } => Some(!numbers.is_empty()),
                 _ => None,
             })?;
             if has_more || Instant::now() >= until {

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use bytes::Bytes;
 use evenfall_core::{Disk as _, StorageError};
 use evenfall_store_format::cache::{Cache, Interest};
-use evenfall_store_format::journal::{Batch, FRAME_BYTES, Origin};
+use evenfall_store_format::journal::{FRAME_BYTES, JournalBatch, Origin};
 use evenfall_store_format::layout::{SEGMENT_BYTES, parse_chunk_name};
 use evenfall_store_format::metadata::MetadataNode;
 use evenfall_store_format::publication::mend_lost;
@@ -194,7 +194,7 @@ impl StoreEngine {
         // A checkpoint asks for the ends of all files, so it must not come between the journal and
         // the files.
         let mut volume = lock(&self.volume);
-        let mut batch = Batch::default();
+        let mut batch = JournalBatch::default();
         for Adopted { file, tail } in &adopted {
             let Some(tail) = tail else { continue };
             if !batch.fits(2 * FRAME_BYTES + LOST_FRAMES * tail.bytes.len()) {

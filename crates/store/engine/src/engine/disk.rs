@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use evenfall_core::{Disk as _, StorageError};
 use evenfall_store_format::cache::Interest;
-use evenfall_store_format::journal::Batch;
+use evenfall_store_format::journal::JournalBatch;
 use evenfall_store_format::layout::SEGMENT_BYTES;
 use evenfall_store_format::volume::pieces;
 use evenfall_store_format::{Error, FileId, SealedSegment, SegmentKind, TailRecords, Volume};
@@ -65,7 +65,7 @@ impl StoreEngine {
 
     pub(super) fn run_disk(&self) {
         let _ended = Ended(&self.disk_ended);
-        let mut batch = Batch::default();
+        let mut batch = JournalBatch::default();
         let (mut lagging, mut looked_at) = (BTreeMap::new(), Instant::now());
         loop {
             let mut turn = self.take_work();
@@ -210,7 +210,7 @@ impl StoreEngine {
         &'a self,
         mut volume: VolumeGuard<'a>,
         turn: &Turn,
-        batch: &mut Batch,
+        batch: &mut JournalBatch,
     ) -> Option<VolumeGuard<'a>> {
         let mut reached = Vec::new();
         for id in &turn.waiting {
@@ -247,7 +247,7 @@ impl StoreEngine {
     fn commit_batch<'a>(
         &'a self,
         mut volume: VolumeGuard<'a>,
-        batch: &mut Batch,
+        batch: &mut JournalBatch,
     ) -> Option<VolumeGuard<'a>> {
         while let Err(error) = volume.commit(batch) {
             drop(volume);

@@ -8,28 +8,28 @@ fn entry() -> Entry {
     serde_json::from_str(text).unwrap()
 }
 
-fn requests() -> Vec<Request<'static>> {
+fn requests() -> Vec<StoreRequest<'static>> {
     let (file, from_ns, to_ns) = (7, -5, i64::MAX);
     vec![
-        Request::Hello { version: VERSION },
-        Request::Open { name: "aapl", schema: Some(Schema::opaque(16)) },
-        Request::Open { name: "", schema: None },
-        Request::Append { file, level: StoreAckLevel::Object, records: b"sixteen bytes ok" },
-        Request::Append { file, level: StoreAckLevel::Replica, records: b"" },
-        Request::Follow { name: "aapl", entry: entry() },
-        Request::Copy { file, first: 9, records: b"sixteen bytes ok" },
-        Request::Record { file, number: u64::MAX },
-        Request::Latest { file, time_ns: i64::MIN },
-        Request::Between { file, from_ns, to_ns },
-        Request::Find { file, from_ns, to_ns },
-        Request::Numbers { file, numbers: 3..9 },
-        Request::Size { file },
-        Request::List { after: "aapl" },
-        Request::Subscribe { file, first: u64::MAX, credit: 1 },
-        Request::Grant { credit: u64::MAX },
-        Request::Unsubscribe,
-        Request::Wait { time_ms: 7, ends: Vec::new() },
-        Request::Wait { time_ms: u32::MAX, ends: vec![known("a", 3), known("", u64::MAX)] },
+        StoreRequest::Hello { version: VERSION },
+        StoreRequest::Open { name: "aapl", schema: Some(Schema::opaque(16)) },
+        StoreRequest::Open { name: "", schema: None },
+        StoreRequest::Append { file, level: StoreAckLevel::Object, records: b"sixteen bytes ok" },
+        StoreRequest::Append { file, level: StoreAckLevel::Replica, records: b"" },
+        StoreRequest::Follow { name: "aapl", entry: entry() },
+        StoreRequest::Copy { file, first: 9, records: b"sixteen bytes ok" },
+        StoreRequest::Record { file, number: u64::MAX },
+        StoreRequest::Latest { file, time_ns: i64::MIN },
+        StoreRequest::Between { file, from_ns, to_ns },
+        StoreRequest::Find { file, from_ns, to_ns },
+        StoreRequest::Numbers { file, numbers: 3..9 },
+        StoreRequest::Size { file },
+        StoreRequest::List { after: "aapl" },
+        StoreRequest::Subscribe { file, first: u64::MAX, credit: 1 },
+        StoreRequest::Grant { credit: u64::MAX },
+        StoreRequest::Unsubscribe,
+        StoreRequest::Wait { time_ms: 7, ends: Vec::new() },
+        StoreRequest::Wait { time_ms: u32::MAX, ends: vec![known("a", 3), known("", u64::MAX)] },
     ]
 }
 
@@ -37,33 +37,33 @@ fn known(name: &str, end: u64) -> KnownEnd {
     KnownEnd { name: name.into(), end }
 }
 
-fn opened(is_published: bool) -> Reply<'static> {
-    Reply::Opened { file: 1, numbers: 2..3, schema: Schema::opaque(16), is_published }
+fn opened(is_published: bool) -> StoreReply<'static> {
+    StoreReply::Opened { file: 1, numbers: 2..3, schema: Schema::opaque(16), is_published }
 }
 
-fn replies() -> Vec<Reply<'static>> {
+fn replies() -> Vec<StoreReply<'static>> {
     let listed =
         |name: &str| FileListing { name: name.into(), schema: Schema::opaque(9), records: 3 };
     vec![
-        Reply::Hello { version: VERSION, requests_max: 4 },
+        StoreReply::Hello { version: VERSION, requests_max: 4 },
         opened(false),
         opened(true),
-        Reply::Followed { file: 1, numbers: 0..9, node: 2 },
-        Reply::Appended { first: 8 },
-        Reply::Records { bytes: b"records" },
-        Reply::Numbers { numbers: 3..9 },
-        Reply::Listed { files: vec![listed("a"), listed("b")] },
-        Reply::Failed { is_retryable: true, what: "später" },
-        Reply::Pushed { first: u64::MAX, bytes: b"records" },
-        Reply::Ended { why: SubscriptionEnd::Asked, next: 9, kept: 0 },
-        Reply::Ended { why: SubscriptionEnd::ServerStopping, next: 9, kept: u64::MAX },
+        StoreReply::Followed { file: 1, numbers: 0..9, node: 2 },
+        StoreReply::Appended { first: 8 },
+        StoreReply::Records { bytes: b"records" },
+        StoreReply::Numbers { numbers: 3..9 },
+        StoreReply::Listed { files: vec![listed("a"), listed("b")] },
+        StoreReply::Failed { is_retryable: true, what: "später" },
+        StoreReply::Pushed { first: u64::MAX, bytes: b"records" },
+        StoreReply::Ended { why: SubscriptionEnd::Asked, next: 9, kept: 0 },
+        StoreReply::Ended { why: SubscriptionEnd::ServerStopping, next: 9, kept: u64::MAX },
     ]
 }
 
 /// Decodes any bytes, which must not panic. Returns whether they are a frame.
 fn decode(bytes: &[u8]) -> bool {
     let Ok(Some((header, body))) = frame(bytes) else { return false };
-    Request::decode(&header, body).is_ok() | Reply::decode(&header, body).is_ok()
+    StoreRequest::decode(&header, body).is_ok() | StoreReply::decode(&header, body).is_ok()
 }
 
 #[test]
@@ -73,14 +73,14 @@ fn every_frame_is_read_as_it_was_written() {
         request.encode(11, &mut bytes);
         let (header, body) = frame(&bytes).unwrap().unwrap();
         assert_eq!((header.request, header.cost()), (11, bytes.len() as u64));
-        assert_eq!(Request::decode(&header, body), Ok(request));
+        assert_eq!(StoreRequest::decode(&header, body), Ok(request));
     }
     for reply in replies() {
         let mut bytes = Vec::new();
         reply.encode(12, 500, &mut bytes);
         let (header, body) = frame(&bytes).unwrap().unwrap();
         assert_eq!((header.request, header.extra), (12, 500));
-        assert_eq!(Reply::decode(&header, body), Ok(reply));
+        assert_eq!(StoreReply::decode(&header, body), Ok(reply));
     }
 }
 
@@ -91,7 +91,7 @@ fn a_read_says_how_new_its_records_have_to_be_and_nothing_else_does() {
             let mut bytes = Vec::new();
             request.encode_fresh(11, freshness, &mut bytes);
             let (header, body) = frame(&bytes).unwrap().unwrap();
-            assert_eq!(Request::decode(&header, body), Ok(request.clone()));
+            assert_eq!(StoreRequest::decode(&header, body), Ok(request.clone()));
             if request.is_read() {
                 assert_eq!(header.read_freshness(), freshness);
             }
@@ -100,7 +100,7 @@ fn a_read_says_how_new_its_records_have_to_be_and_nothing_else_does() {
         request.encode(11, &mut bytes);
         bytes[13] = 7;
         let (header, body) = frame(&bytes).unwrap().unwrap();
-        assert!(Request::decode(&header, body).is_err(), "{request:?}");
+        assert!(StoreRequest::decode(&header, body).is_err(), "{request:?}");
     }
 }
 
@@ -155,9 +155,9 @@ fn a_wait_for_files_over_the_limit_is_malformed() {
     for (files, is_taken) in [(WAIT_FILES_MAX, true), (WAIT_FILES_MAX + 1, false)] {
         let mut bytes = Vec::new();
         let ends = (0..files).map(|n| known(&n.to_string(), 0)).collect();
-        Request::Wait { time_ms: 1, ends }.encode(1, &mut bytes);
+        StoreRequest::Wait { time_ms: 1, ends }.encode(1, &mut bytes);
         let (header, body) = frame(&bytes).unwrap().unwrap();
-        assert_eq!(Request::decode(&header, body).is_ok(), is_taken);
+        assert_eq!(StoreRequest::decode(&header, body).is_ok(), is_taken);
     }
 }
 
@@ -169,7 +169,7 @@ fn a_wait_fits_by_the_number_of_its_files_and_by_the_bytes_of_its_frame() {
     for files in 1_010..1_020 {
         let ends = named(NAME_BYTES_MAX, files);
         let (fits, mut bytes) = (fits_wait(&ends), Vec::new());
-        Request::Wait { time_ms: 1, ends }.encode(1, &mut bytes);
+        StoreRequest::Wait { time_ms: 1, ends }.encode(1, &mut bytes);
         assert_eq!(fits, bytes.len() <= HEADER_BYTES + BODY_BYTES_MAX, "{files}");
     }
 }

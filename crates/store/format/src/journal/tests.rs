@@ -9,14 +9,14 @@ fn identity(number: u64) -> u64 {
 }
 
 /// A batch with the records `sequence * 10` and later.
-fn batch(sequence: u64, bytes: usize) -> Batch {
-    let mut batch = Batch::default();
+fn batch(sequence: u64, bytes: usize) -> JournalBatch {
+    let mut batch = JournalBatch::default();
     batch.push_node(ORIGIN, 5);
     batch.push_records(ORIGIN, sequence * 10, &vec![sequence as u8; bytes]);
     batch
 }
 
-fn push_commit(file: &mut Vec<u8>, number: u64, sequence: u64, mut batch: Batch) {
+fn push_commit(file: &mut Vec<u8>, number: u64, sequence: u64, mut batch: JournalBatch) {
     let (len, sealed) = batch.seal(identity(number), sequence, file.len() as u64);
     let (commit, zeros) = sealed.split_at(len);
     assert!(zeros.iter().all(|byte| *byte == 0));
@@ -85,7 +85,7 @@ fn commits_read_back_in_order() {
 
 #[test]
 fn a_tail_with_lost_records_reads_back() {
-    let mut batch = Batch::default();
+    let mut batch = JournalBatch::default();
     let lost = vec![2..3, 5..9];
     let tail = TailRecords { bytes: Bytes::from(vec![4; 160]), lost };
     batch.push_tail(ORIGIN, 100, &tail);
@@ -189,7 +189,7 @@ fn a_record_that_is_a_commit_of_another_journal_is_not_believed_behind_damage() 
         let (len, sealed) = crafted.seal(identity, 2, place as u64);
         let mut records = sealed[..len].to_vec();
         records.resize(len.next_multiple_of(16), 0);
-        let mut holder = Batch::default();
+        let mut holder = JournalBatch::default();
         holder.push_records(ORIGIN, 10, &records);
         push_commit(&mut file, 7, 1, holder);
         push_commit(&mut file, 7, 2, batch(2, 160));
@@ -305,7 +305,7 @@ fn a_record_that_is_a_commit_is_not_believed_in_place_of_a_lost_header() {
     let (len, sealed) = crafted.seal(identity(9), 1, place as u64);
     let mut records = sealed[..len].to_vec();
     records.resize(len.next_multiple_of(16), 0);
-    let mut holder = Batch::default();
+    let mut holder = JournalBatch::default();
     holder.push_records(ORIGIN, 0, &records);
     let mut file = header(7, identity(7), 1, false).to_vec();
     push_commit(&mut file, 7, 0, holder);

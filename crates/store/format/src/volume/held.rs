@@ -27,7 +27,7 @@ use evenfall_core::Disk;
 
 use super::Volume;
 use crate::error::Result;
-use crate::journal::Batch;
+use crate::journal::JournalBatch;
 use crate::layout::{
     CHUNK_BYTES, DataChunk, FileId, Layout, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, SegmentKind,
     segment_place,
@@ -239,7 +239,7 @@ impl<D: Disk> Volume<D> {
 
     /// Adds to a commit how far files are synced of which chunks were sealed. Recovery then does
     /// not read their columns.
-    pub(super) fn state_sealed(&mut self, batch: &mut Batch) {
+    pub(super) fn state_sealed(&mut self, batch: &mut JournalBatch) {
         while batch.fits(0)
             && let Some(file) = self.unstated.pop_first()
         {

@@ -95,7 +95,7 @@ fn filled(count: i64) -> (Volume<Plain>, Appender) {
     let mut sealed = Vec::new();
     let batch = records(0..count);
     appender.append(&batch, &mut sealed).unwrap();
-    let mut commit = Batch::default();
+    let mut commit = JournalBatch::default();
     commit.push_records(origin(1), 0, &batch);
     volume.commit(&mut commit).unwrap();
     for sealed in sealed {
@@ -214,7 +214,7 @@ fn bytes_of_chunks_are_counted_as_they_come_and_go() {
 fn journals_are_written_over_spares_and_a_clean_stop_leaves_one_without_remains() {
     let (mut volume, mut appender) = filled(700);
     for _ in 0..5 {
-        let (first, mut commit) = (appender.records(), Batch::default());
+        let (first, mut commit) = (appender.records(), JournalBatch::default());
         let batch = records(first as i64..first as i64 + 50);
         appender.append(&batch, &mut Vec::new()).unwrap();
         commit.push_records(origin(1), first, &batch);
@@ -296,7 +296,7 @@ fn damage_behind_which_nothing_is_whole_is_a_torn_end() {
 #[test]
 fn the_promised_part_of_a_lost_segment_comes_from_the_journal() {
     let mut volume = unstated();
-    let mut batch = Batch::default();
+    let mut batch = JournalBatch::default();
     batch.push_records(origin(1), 0, &records(0..1_500));
     volume.commit(&mut batch).unwrap();
     flip(&volume, 1, 5_000);
@@ -315,7 +315,7 @@ fn the_promised_part_of_a_lost_segment_comes_from_the_journal() {
 #[test]
 fn what_a_journal_has_behind_damage_is_kept() {
     let mut volume = unstated();
-    let mut batch = Batch::default();
+    let mut batch = JournalBatch::default();
     batch.push_records(origin(1), 5 * 1_022, &records(5 * 1_022..6_000));
     volume.commit(&mut batch).unwrap();
     flip(&volume, 4, 5_000);
@@ -352,7 +352,7 @@ fn synced_ends_are_stated_although_no_journal_grows() {
 fn a_disk_that_runs_low_has_short_journals_and_no_spares() {
     let (mut volume, _) = Volume::open(Plain::default(), VolumeConfig::default()).unwrap();
     let all = records(0..100);
-    let mut batch = Batch::default();
+    let mut batch = JournalBatch::default();
     batch.push_records(origin(1), 0, &all);
     volume.commit(&mut batch).unwrap();
     let tail = |first: u64| Some(Bytes::copy_from_slice(&all[first as usize * 16..]).into());

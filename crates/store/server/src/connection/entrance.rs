@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use evenfall_store_engine::StoreError;
-use evenfall_store_engine::protocol::{Reply, Request, frame};
+use evenfall_store_engine::protocol::{StoreReply, StoreRequest, frame};
 #[cfg(feature = "users")]
 use evenfall_store_engine::wire_socket::handshake::{
     AcceptedClient, ConnectionRefused, accept_sealed, refuse_for_want_of_users,
@@ -111,13 +111,13 @@ pub(crate) fn turn_away(mut stream: &TcpStream, what: &str) {
     let read = stream.read(&mut asked).unwrap_or(0);
     let Ok(Some((header, _))) = frame(&asked[..read]) else { return };
     let mut reply = Vec::new();
-    Reply::Failed { is_retryable: true, what }.encode(header.request, 0, &mut reply);
+    StoreReply::Failed { is_retryable: true, what }.encode(header.request, 0, &mut reply);
     let _ = stream.write_all(&reply);
 }
 
 impl Connection {
     /// Refuses what the user of the connection may not ask for.
-    pub(super) fn check_right(&self, request: &Request<'_>) -> Result<(), StoreError> {
+    pub(super) fn check_right(&self, request: &StoreRequest<'_>) -> Result<(), StoreError> {
         let Some(user) = &self.user else { return Ok(()) };
         let on_file = |number: u32, right| match self.files.get(number as usize) {
             Some(open) => user.expect(right, open.file.name()),
@@ -125,25 +125,25 @@ impl Connection {
             None => Ok(()),
         };
         match request {
-            Request::Open { name, .. } => user.expect_some(name),
-            Request::Append { file, .. } => on_file(*file, FileRight::Append),
-            Request::Follow { name, .. } => user.expect(FileRight::Admin, name),
-            Request::Copy { file, .. } => on_file(*file, FileRight::Admin),
-            Request::Record { file, .. }
-            | Request::Latest { file, .. }
-            | Request::Between { file, .. }
-            | Request::Find { file, .. }
-            | Request::Numbers { file, .. }
-            | Request::Size { file }
-            | Request::Subscribe { file, .. } => on_file(*file, FileRight::Read),
-            Request::Wait { ends, .. } => {
+            StoreRequest::Open { name, .. } => user.expect_some(name),
+            StoreRequest::Append { file, .. } => on_file(*file, FileRight::Append),
+            StoreRequest::Follow { name, .. } => user.expect(FileRight::Admin, name),
+            StoreRequest::Copy { file, .. } => on_file(*file, FileRight::Admin),
+            StoreRequest::Record { file, .. }
+            | StoreRequest::Latest { file, .. }
+            | StoreRequest::Between { file, .. }
+            | StoreRequest::Find { file, .. }
+            | StoreRequest::Numbers { file, .. }
+            | StoreRequest::Size { file }
+            | StoreRequest::Subscribe { file, .. } => on_file(*file, FileRight::Read),
+            StoreRequest::Wait { ends, .. } => {
                 ends.iter().try_for_each(|known| user.expect(FileRight::Read, &known.name))
             }
             // A list has the files alone that the user may read.
-            Request::List { .. }
-            | Request::Hello { .. }
-            | Request::Grant { .. }
-            | Request::Unsubscribe => Ok(()),
+            StoreRequest::List { .. }
+            | StoreRequest::Hello { .. }
+            | StoreRequest::Grant { .. }
+            | StoreRequest::Unsubscribe => Ok(()),
         }
     }
 

@@ -22,7 +22,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use evenfall_store_engine::append_watch::{AppendSignal, AppendWatch};
-use evenfall_store_engine::protocol::{BODY_BYTES_MAX, Reply};
+use evenfall_store_engine::protocol::{BODY_BYTES_MAX, StoreReply};
 use evenfall_store_engine::{
     Freshness, KnownEnd, ReadableFile, StoreError, StoreFile, SubscriptionEnd, lock,
 };
@@ -394,7 +394,7 @@ impl PushTable {
             reader.next = numbers.end;
             reader.credit = reader.credit.saturating_sub(records.len() as u64);
         }
-        let pushed = Reply::Pushed { first: numbers.start, bytes: records };
+        let pushed = StoreReply::Pushed { first: numbers.start, bytes: records };
         match self.replies.put(request, 0, &pushed) {
             true => self.replies.flush(),
             false => Ok(()),
@@ -410,7 +410,7 @@ impl PushTable {
                 if why == SubscriptionEnd::NoCredit {
                     self.served.counters.starved_subscriptions.fetch_add(1, Relaxed);
                 }
-                self.replies.put_last(request, reader.cost, &Reply::Ended { why, next, kept });
+                self.replies.put_last(request, reader.cost, &StoreReply::Ended { why, next, kept });
             }
             Err(error) => self.replies.put_failed(request, reader.cost, &error),
         }
@@ -437,7 +437,7 @@ impl PushTable {
 
     fn send_answer(&self, request: u32, cost: u64, answer: Result<Range<u64>, StoreError>) {
         match answer {
-            Ok(numbers) => self.replies.put_last(request, cost, &Reply::Numbers { numbers }),
+            Ok(numbers) => self.replies.put_last(request, cost, &StoreReply::Numbers { numbers }),
             Err(error) => self.replies.put_failed(request, cost, &error),
         }
     }

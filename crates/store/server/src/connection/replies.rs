@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::Duration;
 
-use evenfall_store_engine::protocol::{MalformedFrame, Reply};
+use evenfall_store_engine::protocol::{MalformedFrame, StoreReply};
 use evenfall_store_engine::wire_socket::SocketWriter;
 use evenfall_store_engine::{StoreError, lock};
 
@@ -91,14 +91,14 @@ impl ReplyWriter {
 
     /// Puts a reply that is not the last of its request, or grants another credit than the request
     /// has spent. Returns whether the replies should be written before more are put.
-    pub(super) fn put(&self, request: u32, grant: u64, reply: &Reply<'_>) -> bool {
+    pub(super) fn put(&self, request: u32, grant: u64, reply: &StoreReply<'_>) -> bool {
         let mut queue = lock(&self.queue);
         queue.put(request, grant, reply);
         queue.is_broken || queue.bytes.len() >= WRITE_BYTES
     }
 
     /// Puts the last reply of a request.
-    pub(super) fn put_last(&self, request: u32, cost: u64, reply: &Reply<'_>) {
+    pub(super) fn put_last(&self, request: u32, cost: u64, reply: &StoreReply<'_>) {
         let mut queue = lock(&self.queue);
         queue.spent -= cost;
         queue.requests -= 1;
@@ -112,7 +112,7 @@ impl ReplyWriter {
     pub(super) fn put_failed(&self, request: u32, cost: u64, error: &StoreError) {
         let what = error.to_string();
         let is_retryable = error.is_retryable();
-        self.put_last(request, cost, &Reply::Failed { is_retryable, what: &what });
+        self.put_last(request, cost, &StoreReply::Failed { is_retryable, what: &what });
     }
 
     /// Writes all replies so far, however long the client makes this wait, and rests for as long as
@@ -215,7 +215,7 @@ impl ReplyWriter {
 }
 
 impl ReplyQueue {
-    fn put(&mut self, request: u32, grant: u64, reply: &Reply<'_>) {
+    fn put(&mut self, request: u32, grant: u64, reply: &StoreReply<'_>) {
         if !self.is_broken {
             reply.encode(request, grant as u32, &mut self.bytes);
         }

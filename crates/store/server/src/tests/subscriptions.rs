@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 
 use evenfall_store_engine::client::WINDOW_BYTES;
 use evenfall_store_engine::protocol::{
-    BODY_BYTES_MAX, FrameHeader, HEADER_BYTES, Reply, Request, VERSION, frame,
+    BODY_BYTES_MAX, FrameHeader, HEADER_BYTES, StoreReply, StoreRequest, VERSION, frame,
 };
 use evenfall_store_engine::{
     FileSubscription, KnownEnd, PushedRecords, RecordSource as _, RemoteSource, StoreFile,
@@ -324,30 +324,31 @@ fn a_client_may_write_all_its_appends_before_it_reads_what_was_pushed() {
     serving.file("a", 100_000);
     let mut raw = RawClient::connect(&serving.server, VERSION);
     raw.expect(0, "Hello");
-    raw.send(1, &Request::Open { name: "a", schema: None });
+    raw.send(1, &StoreRequest::Open { name: "a", schema: None });
     raw.expect(1, "Opened");
     // More records than a socket holds.
     for request in 100..116 {
-        raw.send(request, &Request::Subscribe { file: 0, first: 0, credit: 1 << 20 });
+        raw.send(request, &StoreRequest::Subscribe { file: 0, first: 0, credit: 1 << 20 });
     }
     let begun = Instant::now();
     let batch = BODY_BYTES_MAX as u64 / RECORD_BYTES;
     for turn in 0..32 {
         let first = 100_000 + u64::from(turn) * batch;
         let bytes = records(first..first + batch);
-        let append = Request::Append { file: 0, level: StoreAckLevel::Memory, records: &bytes };
+        let append =
+            StoreRequest::Append { file: 0, level: StoreAckLevel::Memory, records: &bytes };
         raw.send(200 + turn, &append);
     }
     assert!(begun.elapsed() < Duration::from_secs(25), "{:?}", begun.elapsed());
     let (mut appended, mut pushed) = (0, 0);
     while appended < 32 || pushed < 16 * (1 << 20) {
         let (header, bytes) = raw.frame().expect("a reply");
-        match Reply::decode(&header, &bytes).unwrap() {
-            Reply::Appended { first } => {
+        match StoreReply::decode(&header, &bytes).unwrap() {
+            StoreReply::Appended { first } => {
                 assert_eq!(first, 100_000 + appended * batch);
                 appended += 1;
             }
-            Reply::Pushed { bytes, .. } => pushed += bytes.len(),
+            StoreReply::Pushed { bytes, .. } => pushed += bytes.len(),
             other => panic!("{other:?}"),
         }
     }
@@ -359,12 +360,12 @@ fn a_reader_without_credit_is_told_that_its_file_is_gone() {
     let file = serving.file("a", 5 * CHUNK_RECORDS);
     let mut raw = RawClient::connect(&serving.server, VERSION);
     raw.expect(0, "Hello");
-    raw.send(1, &Request::Open { name: "a", schema: None });
+    raw.send(1, &StoreRequest::Open { name: "a", schema: None });
     raw.expect(1, "Opened");
-    let subscribe = |first| Request::Subscribe { file: 0, first, credit: 15 };
+    let subscribe = |first| StoreRequest::Subscribe { file: 0, first, credit: 15 };
     raw.send(2, &subscribe(7));
     raw.send(3, &subscribe(5 * CHUNK_RECORDS));
-    raw.send(4, &Request::Size { file: 0 });
+    raw.send(4, &StoreRequest::Size { file: 0 });
     raw.expect(4, "Numbers");
     let retention = Retention { bytes_max: Some(4 << 20), ..Retention::default() };
     let first = serving.store.retain(&file, retention).unwrap();
@@ -384,11 +385,11 @@ impl RawClient {
         let stream = TcpStream::connect(server.address()).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         let mut raw = Self { stream, came: Vec::new() };
-        raw.send(0, &Request::Hello { version });
+        raw.send(0, &StoreRequest::Hello { version });
         raw
     }
 
-    fn send(&mut self, number: u32, request: &Request<'_>) {
+    fn send(&mut self, number: u32, request: &StoreRequest<'_>) {
         let mut bytes = Vec::new();
         request.encode(number, &mut bytes);
         self.stream.write_all(&bytes).unwrap();
@@ -411,7 +412,7 @@ impl RawClient {
     /// The next reply: the number of its request, and its form for people.
     fn reply(&mut self) -> Option<(u32, String)> {
         let (header, body) = self.frame()?;
-        let reply = Reply::decode(&header, &body).unwrap();
+        let reply = StoreReply::decode(&header, &body).unwrap();
         Some((header.request, format!("{reply:?}")))
     }
 
@@ -428,40 +429,40 @@ fn frames_of_a_hostile_subscriber_are_refused_or_bounded() {
     let file = serving.file("a", 3);
     let mut raw = RawClient::connect(&serving.server, VERSION);
     raw.expect(0, "Hello");
-    raw.send(1, &Request::Subscribe { file: 0, first: 0, credit: 1 });
+    raw.send(1, &StoreRequest::Subscribe { file: 0, first: 0, credit: 1 });
     raw.expect(1, "not open");
-    raw.send(2, &Request::Open { name: "a", schema: None });
+    raw.send(2, &StoreRequest::Open { name: "a", schema: None });
     raw.expect(2, "Opened");
     // Numbers that no subscription has.
-    raw.send(77, &Request::Grant { credit: u64::MAX });
-    raw.send(77, &Request::Unsubscribe);
+    raw.send(77, &StoreRequest::Grant { credit: u64::MAX });
+    raw.send(77, &StoreRequest::Unsubscribe);
     // Less credit than a record, and then more than a number holds.
-    raw.send(3, &Request::Subscribe { file: 0, first: 2, credit: 15 });
-    raw.send(3, &Request::Subscribe { file: 0, first: 0, credit: 1 });
+    raw.send(3, &StoreRequest::Subscribe { file: 0, first: 2, credit: 15 });
+    raw.send(3, &StoreRequest::Subscribe { file: 0, first: 0, credit: 1 });
     raw.expect(3, "under way already");
     for _ in 0..3 {
-        raw.send(3, &Request::Grant { credit: u64::MAX });
+        raw.send(3, &StoreRequest::Grant { credit: u64::MAX });
     }
     raw.expect(3, "Pushed { first: 2");
     // A place that no file ever reaches.
-    raw.send(4, &Request::Subscribe { file: 0, first: u64::MAX, credit: u64::MAX });
-    raw.send(5, &Request::Wait { time_ms: u32::MAX, ends: vec![known("none", 0)] });
+    raw.send(4, &StoreRequest::Subscribe { file: 0, first: u64::MAX, credit: u64::MAX });
+    raw.send(5, &StoreRequest::Wait { time_ms: u32::MAX, ends: vec![known("none", 0)] });
     raw.expect(5, "none");
-    raw.send(6, &Request::Wait { time_ms: u32::MAX, ends: vec![known("a", u64::MAX)] });
-    raw.send(7, &Request::Wait { time_ms: 0, ends: Vec::new() });
+    raw.send(6, &StoreRequest::Wait { time_ms: u32::MAX, ends: vec![known("a", u64::MAX)] });
+    raw.send(7, &StoreRequest::Wait { time_ms: 0, ends: Vec::new() });
     raw.expect(7, "Numbers { numbers: 0..0 }");
     serving.append(&file, 3..4);
     raw.expect(3, "Pushed { first: 3");
-    raw.send(4, &Request::Unsubscribe);
+    raw.send(4, &StoreRequest::Unsubscribe);
     raw.expect(4, &format!("next: {}", u64::MAX));
     // A flood of grants is no flood of requests.
     for _ in 0..10_000 {
-        raw.send(3, &Request::Grant { credit: 0 });
+        raw.send(3, &StoreRequest::Grant { credit: 0 });
     }
-    raw.send(3, &Request::Unsubscribe);
+    raw.send(3, &StoreRequest::Unsubscribe);
     raw.expect(3, "Asked, next: 4");
     for number in 100..117 {
-        raw.send(number, &Request::Wait { time_ms: u32::MAX, ends: Vec::new() });
+        raw.send(number, &StoreRequest::Wait { time_ms: u32::MAX, ends: Vec::new() });
     }
     raw.expect(115, "16 waits are under way");
     raw.expect(116, "16 waits are under way");
@@ -478,7 +479,7 @@ fn clients_of_the_version_before_subscriptions_are_served() {
     serving.file("a", 3);
     let mut old = RawClient::connect(&serving.server, 1);
     old.expect(0, "Hello { version: 1");
-    old.send(1, &Request::List { after: "" });
+    old.send(1, &StoreRequest::List { after: "" });
     old.expect(1, "Listed");
     let mut later = RawClient::connect(&serving.server, VERSION + 1);
     later.expect(0, "from 1 to 3");

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use evenfall_core::UserKey;
 use evenfall_core::sealed_stream::{ClientHandshake, StreamUse};
 use evenfall_host::lab::Lab;
-use evenfall_store_engine::protocol::{Request, VERSION};
+use evenfall_store_engine::protocol::{StoreRequest, VERSION};
 use evenfall_store_engine::{
     Client, ConnectOptions, Entry, KnownEnd, Store, StoreAckLevel, StoreConfig, StoreError,
 };
@@ -240,7 +240,7 @@ fn garbage_and_half_a_handshake_end_and_users_go_on() {
     let mut begun = client.hello().to_vec();
     begun.extend_from_slice(&[9; 4_000]);
     let mut hello = Vec::new();
-    Request::Hello { version: VERSION }.encode(1, &mut hello);
+    StoreRequest::Hello { version: VERSION }.encode(1, &mut hello);
     let garbage: [&[u8]; 6] =
         [b"GET / HTTP/1.1\r\n\r\n", &[0; 64], &[255; 64], &version, &begun, &hello];
     for bytes in garbage {

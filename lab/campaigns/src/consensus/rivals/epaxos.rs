@@ -21,7 +21,7 @@ use bytes::Bytes;
 use evenfall_consensus_machine::Requests;
 use evenfall_core::Malformed;
 
-use super::wire::{Batch, Field as _, messages};
+use super::wire::{Batch, WireField as _, messages};
 use super::{Config, Rival, RivalContext};
 
 /// The instance of a batch: the replica that made the batch, and the batch's number at that

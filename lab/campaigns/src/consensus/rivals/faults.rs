@@ -19,14 +19,14 @@ use evenfall_sim::{
 };
 
 use super::wire::Batch;
-use super::{Config, Protocol, Replica, RivalEvent};
+use super::{Config, Protocol, RivalEvent, RivalReplica};
 use crate::consensus::history::{self, History};
 use crate::consensus::ordered::executed;
 use crate::consensus::{
     Check, DELAY, END, Kind, LAST_AT, Mutant, OPERATIONS, Operation, REGISTERS, operations,
 };
 
-type Subject = Strict<Replica>;
+type Subject = Strict<RivalReplica>;
 
 /// The clients of all replicas, and the histories of what clients and replicas report.
 struct Owner {
@@ -213,7 +213,7 @@ impl Campaign for Rivals {
         let mut world = World::new(Wire::new(DELAY), plan.seed);
         for node in nodes.clone() {
             let config = Config { seed: plan.seed ^ u64::from(node.0) << 40, ..config.clone() };
-            let replica = Replica::new(protocol, config, node.0).expect("a rival");
+            let replica = RivalReplica::new(protocol, config, node.0).expect("a rival");
             world.add(Strict::new(replica), HostSpec::ideal());
         }
         for (token, operation) in all.iter().enumerate() {

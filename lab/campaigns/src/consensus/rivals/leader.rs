@@ -18,7 +18,7 @@ use bytes::Bytes;
 use evenfall_consensus_machine::ClientRequest;
 use evenfall_core::{Malformed, Prng, Timestamp};
 
-use super::wire::{Batch, Field as _, messages};
+use super::wire::{Batch, WireField as _, messages};
 use super::{Config, Pace, Rival, RivalContext};
 
 /// The ways to answer reads.

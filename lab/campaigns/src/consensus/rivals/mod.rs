@@ -1,9 +1,9 @@
 //! Rivals of Canopus: other protocols for one order, as machines on the same contract.
 //!
 //! A rival implements [`Rival`], which says how it handles a batch of its clients' requests, a
-//! message of another replica, and the time. A [`Replica`] is the machine around a rival and has
-//! the parts that are equal for all rivals: batches of requests, links that lose nothing, and the
-//! log of executed batches. A rival may have any number of batches and messages under way.
+//! message of another replica, and the time. A [`RivalReplica`] is the machine around a rival and
+//! has the parts that are equal for all rivals: batches of requests, links that lose nothing, and
+//! the log of executed batches. A rival may have any number of batches and messages under way.
 //!
 //! | module | protocols | how a read is answered |
 //! |---|---|---|
@@ -41,7 +41,7 @@ use epaxos::Epaxos;
 use leader::{Leader, Reads};
 use links::RivalLinks;
 use nezha::Nezha;
-use wire::{Batch, Field};
+use wire::{Batch, WireField};
 
 /// A protocol for one order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -173,17 +173,17 @@ impl RivalContext {
     }
 
     /// Sends a message to another replica.
-    pub fn send(&mut self, to: u32, message: &impl Field) {
+    pub fn send(&mut self, to: u32, message: &impl WireField) {
         self.multicast(std::iter::once(to), message);
     }
 
     /// Sends a message to all other replicas.
-    pub fn broadcast(&mut self, message: &impl Field) {
+    pub fn broadcast(&mut self, message: &impl WireField) {
         self.multicast(self.others(), message);
     }
 
     /// Sends a message to some other replicas.
-    pub fn multicast(&mut self, to: impl Iterator<Item = u32>, message: &impl Field) {
+    pub fn multicast(&mut self, to: impl Iterator<Item = u32>, message: &impl WireField) {
         let mut bytes = Vec::new();
         message.put(&mut bytes);
         to.for_each(|to| self.links.send(to, &bytes));
@@ -268,7 +268,7 @@ impl Pace {
 
 /// A replica of a rival.
 #[derive(Debug)]
-pub struct Replica {
+pub struct RivalReplica {
     rival: Box<dyn Rival>,
     out: RivalContext,
     /// The writes and reads of the next batch.
@@ -283,7 +283,7 @@ pub struct Replica {
 /// Voters of Zab with observers: the leader and five followers, as the thesis on Canopus has it.
 const ZAB_VOTERS: u32 = 6;
 
-impl Replica {
+impl RivalReplica {
     /// The replica with number `me` of a rival. The result is `None` for Canopus, because the
     /// product has the machine of Canopus.
     pub fn new(protocol: Protocol, config: Config, me: u32) -> Option<Self> {
@@ -388,7 +388,7 @@ impl Replica {
     }
 }
 
-impl Machine for Replica {
+impl Machine for RivalReplica {
     type Event = RivalEvent;
 
     fn handle(&mut self, now: Timestamp, arrival: Arrival) -> Result<(), Malformed> {

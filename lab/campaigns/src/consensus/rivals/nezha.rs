@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
 use evenfall_core::{Malformed, SyncTime, Timestamp};
 
-use super::wire::{Batch, Field as _, messages};
+use super::wire::{Batch, WireField as _, messages};
 use super::{Config, Pace, Rival, RivalContext};
 
 /// A batch: the replica that made it, and its number there.

@@ -18,7 +18,7 @@ pub struct Batch {
 }
 
 /// A part of a message.
-pub trait Field: Sized {
+pub trait WireField: Sized {
     /// Appends the bytes of the value.
     fn put(&self, out: &mut Vec<u8>);
 
@@ -40,7 +40,7 @@ pub trait Field: Sized {
     }
 }
 
-impl Field for u64 {
+impl WireField for u64 {
     fn put(&self, out: &mut Vec<u8>) {
         out.extend(self.to_le_bytes());
     }
@@ -50,7 +50,7 @@ impl Field for u64 {
     }
 }
 
-impl Field for u32 {
+impl WireField for u32 {
     fn put(&self, out: &mut Vec<u8>) {
         out.extend(self.to_le_bytes());
     }
@@ -60,7 +60,7 @@ impl Field for u32 {
     }
 }
 
-impl Field for bool {
+impl WireField for bool {
     fn put(&self, out: &mut Vec<u8>) {
         out.push((*self).into());
     }
@@ -70,7 +70,7 @@ impl Field for bool {
     }
 }
 
-impl<A: Field, B: Field> Field for (A, B) {
+impl<A: WireField, B: WireField> WireField for (A, B) {
     fn put(&self, out: &mut Vec<u8>) {
         self.0.put(out);
         self.1.put(out);
@@ -81,7 +81,7 @@ impl<A: Field, B: Field> Field for (A, B) {
     }
 }
 
-impl<T: Field> Field for Vec<T> {
+impl<T: WireField> WireField for Vec<T> {
     fn put(&self, out: &mut Vec<u8>) {
         (self.len() as u32).put(out);
         self.iter().for_each(|one| one.put(out));
@@ -93,7 +93,7 @@ impl<T: Field> Field for Vec<T> {
     }
 }
 
-impl Field for Requests {
+impl WireField for Requests {
     fn put(&self, out: &mut Vec<u8>) {
         out.extend((self.len() as u16).to_le_bytes());
         out.extend_from_slice(self.as_bytes());
@@ -105,7 +105,7 @@ impl Field for Requests {
     }
 }
 
-impl Field for Batch {
+impl WireField for Batch {
     fn put(&self, out: &mut Vec<u8>) {
         self.origin.put(out);
         self.number.put(out);
@@ -115,11 +115,16 @@ impl Field for Batch {
 
     fn read(r: &mut Reader<'_>, whole: &Bytes) -> Result<Self, Malformed> {
         let (origin, number) = (r.u32()?, r.u64()?);
-        Ok(Self { origin, number, writes: Field::read(r, whole)?, reads: Field::read(r, whole)? })
+        Ok(Self {
+            origin,
+            number,
+            writes: WireField::read(r, whole)?,
+            reads: WireField::read(r, whole)?,
+        })
     }
 }
 
-/// Makes an enum of messages a [`Field`]: a byte for the kind, and the fields in their order.
+/// Makes an enum of messages a [`WireField`]: a byte for the kind, and the fields in their order.
 macro_rules! messages {
     ($(#[$about:meta])* enum $name:ident {
         $($(#[$text:meta])* $kind:ident { $($field:ident: $of:ty),+ },)+
@@ -128,7 +133,7 @@ macro_rules! messages {
         #[derive(Clone, Debug, PartialEq, Eq)]
         enum $name { $($(#[$text])* $kind { $($field: $of),+ },)+ }
 
-        impl $crate::consensus::rivals::wire::Field for $name {
+        impl $crate::consensus::rivals::wire::WireField for $name {
             fn put(&self, out: &mut Vec<u8>) {
                 enum Kind { $($kind),+ }
                 match self {
@@ -146,7 +151,7 @@ macro_rules! messages {
                 enum Kind { $($kind),+ }
                 let kind = r.u8()?;
                 $(if kind == Kind::$kind as u8 {
-                    $(let $field = $crate::consensus::rivals::wire::Field::read(r, whole)?;)+
+                    $(let $field = $crate::consensus::rivals::wire::WireField::read(r, whole)?;)+
                     return Ok(Self::$kind { $($field),+ });
                 })+
                 Err(r.malformed("no such message"))

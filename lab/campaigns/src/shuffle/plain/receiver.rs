@@ -5,7 +5,7 @@ use evenfall_collectives_machine::wire::ShuffleHeader;
 use evenfall_core::Prng;
 use evenfall_core::math::mix;
 
-use super::rules::{Order, Rules, Until, Window};
+use super::rules::{AskWindow, Order, Rules, Until};
 
 /// One incoming message. These simulations lose and reorder no packets, so a count of packets
 /// describes what has arrived.
@@ -155,8 +155,8 @@ impl Receiver {
         let share = limit / self.missing_bytes.max(1) as f64;
         let below = |message: &Incoming| {
             let window = match self.rules.window {
-                Window::Constant => f64::from(self.rules.rtt_packets),
-                Window::ProRata => share * f64::from(message.total - message.received_bytes),
+                AskWindow::Constant => f64::from(self.rules.rtt_packets),
+                AskWindow::ProRata => share * f64::from(message.total - message.received_bytes),
             };
             f64::from(message.granted - message.received) < window
         };

@@ -22,7 +22,7 @@ pub enum Order {
 
 /// Limit of the packets of one message that may be granted and not yet received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Window {
+pub enum AskWindow {
     /// In proportion to the missing bytes of the message (equation 3.8).
     ProRata,
     /// The packets of one round trip.
@@ -73,8 +73,8 @@ pub struct Rules {
     pub pace: LinkPace,
     /// See [`Order`].
     pub order: Order,
-    /// See [`Window`].
-    pub window: Window,
+    /// See [`AskWindow`].
+    pub window: AskWindow,
     /// See [`Unasked`].
     pub unasked: Unasked,
     /// Limit of the packets that a receiver has granted and not yet received; infinite for no
@@ -100,7 +100,7 @@ impl Rules {
             rtt_packets,
             pace,
             order: Order::Grpf { randomise: true },
-            window: Window::ProRata,
+            window: AskWindow::ProRata,
             unasked: Unasked::ProRata,
             outstanding_max: 10.0 * f64::from(rtt_packets),
             slow_start: false,

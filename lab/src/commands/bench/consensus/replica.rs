@@ -9,7 +9,8 @@
 //!  request  sequence u64, key u64, value        answer  sequence u64
 //! ```
 //!
-//! The replica prints its address, answers until SIGTERM, and then prints a line of JSON ([`End`]).
+//! The replica prints its address, answers until SIGTERM, and then prints a line of JSON
+//! ([`ReplicaEnd`]).
 
 use std::collections::HashMap;
 use std::io::{self, Read as _, Write as _};
@@ -79,7 +80,7 @@ pub struct Args {
 
 /// The last line of a replica.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct End {
+pub struct ReplicaEnd {
     /// Cycles that were committed.
     pub cycles: u64,
     /// Requests that were executed.
@@ -118,7 +119,7 @@ struct Owner {
     map: HashMap<u64, Box<[u8]>>,
     connections: Connections,
     answers: HashMap<u64, Vec<u8>>,
-    end: End,
+    end: ReplicaEnd,
     wants_checkpoint: bool,
     failure: Option<String>,
 }
@@ -218,7 +219,7 @@ pub fn main(args: &Args) -> Outcome {
         map: HashMap::new(),
         connections,
         answers: HashMap::new(),
-        end: End { cycles: 0, executed: 0, digest: FNV_BASIS, dropped: 0 },
+        end: ReplicaEnd { cycles: 0, executed: 0, digest: FNV_BASIS, dropped: 0 },
         wants_checkpoint: false,
         failure: None,
     };

@@ -17,7 +17,7 @@ use evenfall_core::statistics::mean;
 use evenfall_files_flow::{PART_BYTES, ThreeTier};
 use evenfall_host::procstat;
 use evenfall_runtime::program::Outcome;
-use evenfall_studies::files::{BLOCK_BYTES, Params, RACK_RATIO, Steering, Summary};
+use evenfall_studies::files::{BLOCK_BYTES, FilesSummary, Params, RACK_RATIO, Steering};
 use serde_json::{Value, json};
 
 use crate::commands::sim::seeds;
@@ -166,7 +166,7 @@ impl Wakes {
 /// The runs of one policy.
 struct Row {
     params: Params,
-    real: Summary,
+    real: FilesSummary,
     /// Shares of the machine that were used by all, and by this process and its switches.
     busy: Vec<f64>,
     busy_own: Vec<f64>,
@@ -229,7 +229,7 @@ pub fn main(args: &Args, is_json: bool) -> Outcome {
     }
     let row = |steering: &Steering| Row {
         params: params(args, *steering),
-        real: Summary::default(),
+        real: FilesSummary::default(),
         busy: Vec::new(),
         busy_own: Vec::new(),
         wake_p99_ms: Vec::new(),

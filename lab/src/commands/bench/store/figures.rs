@@ -31,7 +31,7 @@ use stages::Cause;
 
 /// A figure to measure.
 #[derive(clap::ValueEnum, Clone, Copy, Debug)]
-pub enum Figure {
+pub enum StoreFigure {
     /// Bursts until the bucket takes no more and the local disk is full, and back: rates, times
     /// and the stages in each second.
     #[value(alias = "5.8")]
@@ -68,17 +68,17 @@ const LOAD: f64 = 0.7;
 const NODES: [usize; 4] = [1, 2, 3, 4];
 
 /// Prints the table of a figure.
-pub(super) fn main(args: &Args, figure: Figure) -> Outcome {
+pub(super) fn main(args: &Args, figure: StoreFigure) -> Outcome {
     match figure {
-        Figure::FullBucket => stages::main(args, Cause::FullBucket),
-        Figure::SlowUploads => stages::main(args, Cause::SlowUploads),
-        Figure::Batch => batch(args),
-        Figure::Mix => mix::main(args),
-        Figure::History => history::main(args),
-        Figure::Nodes => nodes(args),
-        Figure::Disk => disk::main(args),
-        Figure::Burst => burst(args),
-        Figure::Second => second::main(args),
+        StoreFigure::FullBucket => stages::main(args, Cause::FullBucket),
+        StoreFigure::SlowUploads => stages::main(args, Cause::SlowUploads),
+        StoreFigure::Batch => batch(args),
+        StoreFigure::Mix => mix::main(args),
+        StoreFigure::History => history::main(args),
+        StoreFigure::Nodes => nodes(args),
+        StoreFigure::Disk => disk::main(args),
+        StoreFigure::Burst => burst(args),
+        StoreFigure::Second => second::main(args),
     }
 }
 

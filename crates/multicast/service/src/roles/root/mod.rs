@@ -27,7 +27,7 @@ use serde::Serialize;
 use self::lead::VoterDecisions;
 use self::live_page::{ClockPage, LivePage, MEMBERS_FAST_MAX, Moment, Phase};
 use self::run_ledger::RunLedger;
-use super::{Process, RoleError, random};
+use super::{RoleError, RoleProcess, random};
 use crate::settings::{MulticastNode, Settings};
 use evenfall_feed_service::IntakeError;
 use evenfall_feed_service::intake::{FeedStatus, Intake, Next};
@@ -83,7 +83,7 @@ struct Run<'a> {
     settings: &'a Settings,
     node: &'a MulticastNode,
     intake: &'a mut dyn Intake,
-    process: Process,
+    process: RoleProcess,
     roots: Vec<ReplicatedRoot>,
     /// The events of the roots since the last look, each with its time and the number of its tree.
     pending_events: VecDeque<(Timestamp, usize, ReplicatedRootEvent)>,
@@ -123,7 +123,7 @@ impl<'a> Run<'a> {
     ) -> Result<Self, RoleError> {
         // A root that receivers would refuse must not listen.
         let signer = settings.trust.load_signer(settings.key()?.as_ref())?;
-        let mut process = Process::unlogged(settings, node)?;
+        let mut process = RoleProcess::unlogged(settings, node)?;
         intake.attach(process.base.port.as_ref());
         let trees = settings.course.trees;
         let key = process.base.key.clone();

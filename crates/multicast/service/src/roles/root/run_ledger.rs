@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use evenfall_clock_service::Standing;
 use evenfall_core::{Clock, NodeId, SyncTime, Timestamp};
 use evenfall_feed_formats::sharding::ContentHash;
-use evenfall_multicast_machine::replace::{Replacement, Step};
+use evenfall_multicast_machine::replace::{Replacement, ReplacementStep};
 use evenfall_multicast_machine::{DepartureReason, Framed, Role, Root, RootEvent};
 use evenfall_multicast_report::Sent;
 
@@ -296,10 +296,12 @@ impl RunLedger {
             }
         };
         let text = match r.step {
-            Step::Tried => format!("{new} is tried in the place of {old}: {cause}"),
-            Step::Made => format!("{old} is replaced by {new}: {cause}; {tail}"),
-            Step::RolledBack => format!("{new} steps back, {old} stays: {tail}"),
-            Step::Abandoned => format!("{new} is no longer tried for {old}: the tree changed"),
+            ReplacementStep::Tried => format!("{new} is tried in the place of {old}: {cause}"),
+            ReplacementStep::Made => format!("{old} is replaced by {new}: {cause}; {tail}"),
+            ReplacementStep::RolledBack => format!("{new} steps back, {old} stays: {tail}"),
+            ReplacementStep::Abandoned => {
+                format!("{new} is no longer tried for {old}: the tree changed")
+            }
         };
         let text = format!("tree {stream}: {text}");
         tracing::info!("{text}");

@@ -16,7 +16,7 @@ fn queue() -> PushQueue {
 #[test]
 fn a_server_that_skips_repeats_cuts_or_exceeds_is_found_out() {
     let said = |first, bytes: &[u8]| {
-        let received = queue().receive(Reply::Pushed { first, bytes });
+        let received = queue().receive(StoreReply::Pushed { first, bytes });
         received.map_or_else(|error| error.to_string(), |_| String::new())
     };
     assert_eq!(said(5, &[0; 32]), "");
@@ -31,7 +31,7 @@ fn a_server_that_skips_repeats_cuts_or_exceeds_is_found_out() {
         assert!(found.contains(words), "{first} and {bytes} bytes: {found}");
     }
     let mut last = PushQueue::new(8, u64::MAX);
-    let found = last.receive(Reply::Pushed { first: u64::MAX, bytes: &[0; 8] }).unwrap_err();
+    let found = last.receive(StoreReply::Pushed { first: u64::MAX, bytes: &[0; 8] }).unwrap_err();
     assert!(found.to_string().contains("more records than numbers"), "{found}");
 }
 
@@ -39,10 +39,10 @@ fn a_server_that_skips_repeats_cuts_or_exceeds_is_found_out() {
 fn pushed_records_wait_for_the_caller_until_the_credit_is_used() {
     let mut queue = queue();
     for first in 5..9 {
-        assert!(!queue.receive(Reply::Pushed { first, bytes: &[0; 8] }).unwrap());
+        assert!(!queue.receive(StoreReply::Pushed { first, bytes: &[0; 8] }).unwrap());
     }
-    assert!(queue.receive(Reply::Pushed { first: 9, bytes: &[0; 8] }).is_err());
-    let ended = |next| Reply::Ended { why: SubscriptionEnd::NoCredit, next, kept: 0 };
+    assert!(queue.receive(StoreReply::Pushed { first: 9, bytes: &[0; 8] }).is_err());
+    let ended = |next| StoreReply::Ended { why: SubscriptionEnd::NoCredit, next, kept: 0 };
     assert!(queue.receive(ended(8)).is_err(), "a pushed record is not next");
     assert!(queue.receive(ended(9)).unwrap());
     assert_eq!(queue.batches.len(), 4);
@@ -51,10 +51,10 @@ fn pushed_records_wait_for_the_caller_until_the_credit_is_used() {
 
 #[test]
 fn a_reply_behind_the_end_of_a_subscription_is_an_error() {
-    let ended = || Reply::Ended { why: SubscriptionEnd::NoCredit, next: 5, kept: 0 };
-    let failed = || Reply::Failed { is_retryable: false, what: "" };
+    let ended = || StoreReply::Ended { why: SubscriptionEnd::NoCredit, next: 5, kept: 0 };
+    let failed = || StoreReply::Failed { is_retryable: false, what: "" };
     for (end, behind) in [
-        (ended(), Reply::Pushed { first: 5, bytes: &[0; 8] }),
+        (ended(), StoreReply::Pushed { first: 5, bytes: &[0; 8] }),
         (ended(), ended()),
         (ended(), failed()),
         (failed(), ended()),
@@ -76,14 +76,14 @@ fn a_request_gets_no_number_of_a_subscription_under_way() {
 
 /// A client with a subscription to a file from record 0 on, to which the server has sent these
 /// replies. Records have 8 bytes.
-fn subscribed(replies: &[Reply<'_>]) -> (Client, FileSubscription, TcpStream) {
+fn subscribed(replies: &[StoreReply<'_>]) -> (Client, FileSubscription, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let (mut client, mut server) = std::thread::scope(|scope| {
         let accepted = scope.spawn(|| {
             let mut server = listener.accept().unwrap().0;
             let mut hello = Vec::new();
-            let reply = Reply::Hello { version: VERSION, requests_max: 1_024 };
+            let reply = StoreReply::Hello { version: VERSION, requests_max: 1_024 };
             reply.encode(1, 1 << 20, &mut hello);
             server.write_all(&hello).unwrap();
             server
@@ -111,9 +111,9 @@ fn a_grant_that_fails_loses_neither_a_batch_nor_the_named_end() {
     let end = second + 100;
     for is_reset in [false, true] {
         let (mut client, subscription, server) = subscribed(&[
-            Reply::Pushed { first: 0, bytes: &granted },
-            Reply::Pushed { first: second, bytes: &rest },
-            Reply::Ended { why: SubscriptionEnd::ServerStopping, next: end, kept: 0 },
+            StoreReply::Pushed { first: 0, bytes: &granted },
+            StoreReply::Pushed { first: second, bytes: &rest },
+            StoreReply::Ended { why: SubscriptionEnd::ServerStopping, next: end, kept: 0 },
         ]);
         // From now on every write fails.
         match is_reset {
@@ -139,9 +139,9 @@ fn a_grant_that_fails_loses_neither_a_batch_nor_the_named_end() {
 fn the_end_of_a_subscription_states_the_first_record_that_was_not_taken() {
     for why in [SubscriptionEnd::Asked, SubscriptionEnd::NoCredit, SubscriptionEnd::FileDeleted] {
         let (mut client, subscription, _server) = subscribed(&[
-            Reply::Pushed { first: 0, bytes: &[0; 80] },
-            Reply::Pushed { first: 10, bytes: &[0; 80] },
-            Reply::Ended { why, next: 20, kept: 0 },
+            StoreReply::Pushed { first: 0, bytes: &[0; 80] },
+            StoreReply::Pushed { first: 10, bytes: &[0; 80] },
+            StoreReply::Ended { why, next: 20, kept: 0 },
         ]);
         assert_eq!(client.next_batch(subscription, soon()).unwrap().unwrap().first, 0);
         let untaken = match client.end_subscription(subscription) {

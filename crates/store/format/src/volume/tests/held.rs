@@ -27,7 +27,7 @@ fn take(volume: &mut Volume<Plain>, appender: &mut Appender, count: u64) -> Vec<
     let batch = records(first as i64..(first + count) as i64);
     let mut sealed = Vec::new();
     appender.append(&batch, &mut sealed).unwrap();
-    let mut commit = Batch::default();
+    let mut commit = JournalBatch::default();
     commit.push_records(origin(appender.file().0), first, &batch);
     volume.commit(&mut commit).unwrap();
     sealed.into_iter().filter_map(|one| volume.hold_segment(one).unwrap()).collect()

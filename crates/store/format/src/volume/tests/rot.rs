@@ -18,7 +18,7 @@ fn journal_of_two_files() -> (Vec<Range<u64>>, Plain) {
     let mut places = Vec::new();
     for commit in 0..COMMITS {
         let first = commit / 2 * RECORDS;
-        let mut batch = Batch::default();
+        let mut batch = JournalBatch::default();
         let origin = origin(1 + commit as u64 % 2);
         batch.push_records(origin, first as u64, &records(first..first + RECORDS));
         let start = volume.offset.max(journal::HEADER_BYTES as u64);
@@ -126,7 +126,7 @@ fn a_journal_without_a_header_is_read_in_its_turn() {
         if number == 2 || number == 4 {
             volume.retire(false);
         }
-        let mut batch = Batch::default();
+        let mut batch = JournalBatch::default();
         let origin = Origin { token: 1 + number as u32, ..origin(1) };
         batch.push_records(origin, 10 * number as u64, &records(10 * number..10 * number + 10));
         volume.commit(&mut batch).unwrap();
@@ -196,7 +196,7 @@ fn a_file_goes_on_behind_lost_records_through_segments_and_more_crashes() {
         let first = appender.records();
         let (batch, mut sealed) = (records(first as i64..end), Vec::new());
         appender.append(&batch, &mut sealed).unwrap();
-        let mut commit = Batch::default();
+        let mut commit = JournalBatch::default();
         commit.push_records(Origin { token: life - 1, ..origin(1) }, first, &batch);
         volume.commit(&mut commit).unwrap();
         expected.extend(first..end as u64);
@@ -237,7 +237,7 @@ fn a_gap_over_several_segments_leaves_their_other_records() {
     let (mut volume, _) = Volume::open(Plain::default(), VolumeConfig::default()).unwrap();
     let mut places = Vec::new();
     for (first, end) in [(0, 500), (500, 2_500), (2_500, 2_600), (2_600, 2_700)] {
-        let mut batch = Batch::default();
+        let mut batch = JournalBatch::default();
         batch.push_records(origin(1), first as u64, &records(first..end));
         places.push(volume.offset);
         volume.commit(&mut batch).unwrap();
@@ -255,7 +255,7 @@ fn records_whose_predecessors_are_nowhere_keep_their_numbers_and_cost_no_room() 
     let layout = Layout::new(16).unwrap();
     let first = layout.first_record(1_000_000) + 1_100;
     let (mut volume, _) = Volume::open(Plain::default(), VolumeConfig::default()).unwrap();
-    let mut batch = Batch::default();
+    let mut batch = JournalBatch::default();
     batch.push_records(origin(1), first, &records(0..22));
     volume.commit(&mut batch).unwrap();
     let (volume, found) = Volume::open(volume.disk, VolumeConfig::default()).unwrap();
@@ -276,7 +276,7 @@ fn the_lost_end_of_a_journal_is_damage_when_the_next_journal_goes_on() {
             volume.retire(false);
         }
         let first = number * 10;
-        let mut batch = Batch::default();
+        let mut batch = JournalBatch::default();
         batch.push_records(origin(1), first as u64, &records(first..first + 10));
         place = if number == 1 { volume.offset } else { place };
         volume.commit(&mut batch).unwrap();

@@ -29,7 +29,7 @@ fn connected(write_timeout: Duration) -> (tempfile::TempDir, ReplyWriter, TcpStr
     (dir, writer, client)
 }
 
-fn encoded(reply: &Reply<'_>, grant: u32) -> Vec<u8> {
+fn encoded(reply: &StoreReply<'_>, grant: u32) -> Vec<u8> {
     let mut bytes = Vec::new();
     reply.encode(1, grant, &mut bytes);
     bytes
@@ -42,7 +42,7 @@ fn behind_a_write_that_failed_nothing_is_written() {
     let part = vec![7; 1 << 16];
     let mut sent = 0;
     loop {
-        writer.put(1, 0, &Reply::Records { bytes: &part });
+        writer.put(1, 0, &StoreReply::Records { bytes: &part });
         sent += part.len() + 16;
         if writer.flush().is_err() {
             break;
@@ -59,14 +59,14 @@ fn behind_a_write_that_failed_nothing_is_written() {
     client.read_to_end(&mut came).unwrap();
     assert!(came.len() < sent);
     let what = StoreError::Closing.to_string();
-    let failed = encoded(&Reply::Failed { is_retryable: false, what: &what }, 16);
+    let failed = encoded(&StoreReply::Failed { is_retryable: false, what: &what }, 16);
     assert!(!came.ends_with(&failed));
 }
 
 /// Puts a reply with so many of this byte. Returns its frame.
 fn put_part(writer: &ReplyWriter, byte: u8, len: usize) -> Vec<u8> {
     let part = vec![byte; len];
-    let reply = Reply::Records { bytes: &part };
+    let reply = StoreReply::Records { bytes: &part };
     writer.put(1, 0, &reply);
     encoded(&reply, 0)
 }
