@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 
 use crate::error::{Error, Result};
 use crate::index::{Aggregate, Builder, IndexSummary};
-use crate::journal::{Batch, Origin};
+use crate::journal::{JournalBatch, Origin};
 use crate::layout::{
     FileId, Layout, SEGMENT_BYTES, SEGMENT_HEADER_BYTES, SegmentKind, record_time,
 };
@@ -275,7 +275,7 @@ impl Appender {
 
     /// As [`take_uncommitted`](Self::take_uncommitted), but adds the records to a commit, without a
     /// copy in between. `false` when they do not fit into one frame of it; nothing is taken then.
-    pub fn push_uncommitted(&mut self, batch: &mut Batch) -> bool {
+    pub fn push_uncommitted(&mut self, batch: &mut JournalBatch) -> bool {
         let (first, size) = (self.first_uncommitted(), self.layout.record_bytes());
         let len = usize::try_from(self.records.saturating_sub(first)).unwrap_or(usize::MAX);
         let len = len.saturating_mul(size);
@@ -453,7 +453,7 @@ mod tests {
                     one.release(2);
                 }
             }
-            let [mut pushed, mut copied] = [Batch::default(), Batch::default()];
+            let [mut pushed, mut copied] = [JournalBatch::default(), JournalBatch::default()];
             assert!(pushing.push_uncommitted(&mut pushed));
             if let Some((first, records)) = copying.take_uncommitted() {
                 let origin = Origin { file: FileId(1), record_bytes: 16, token: 1 };
@@ -464,7 +464,7 @@ mod tests {
         }
         let large = records(20_000..20_000 + FRAME_RECORDS_BYTES_MAX as i64 / 16 + 1);
         pushing.append(&large, &mut Vec::new()).unwrap();
-        let mut batch = Batch::default();
+        let mut batch = JournalBatch::default();
         assert!(!pushing.push_uncommitted(&mut batch) && batch.is_empty());
         assert_eq!(pushing.take_uncommitted().unwrap(), (20_000, Bytes::from(large)));
     }

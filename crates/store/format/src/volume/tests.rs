@@ -155,7 +155,7 @@ fn an_opening_leaves_the_ends_of_files_in_their_journal_until_the_first_checkpoi
         disk = volume.disk;
     }
     let (mut volume, _) = Volume::open(disk, VolumeConfig::default()).unwrap();
-    let mut batch = Batch::default();
+    let mut batch = JournalBatch::default();
     batch.push_records(origin(1), 700, &records(700..720));
     volume.commit(&mut batch).unwrap();
     let (_, found) = Volume::open(volume.disk.copy(), VolumeConfig::default()).unwrap();
