@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 use evenfall_host::check::{self, FactVerdict, HostFacts, HostFinding, HostWants};
+use evenfall_multicast_machine::Config;
 use evenfall_port::PortKind;
 use evenfall_runtime::settings::Io;
 use serde_json::json;
@@ -23,8 +24,8 @@ enum Command {
     /// Look at cores, clock, buffers, rights and network cards, and say what of them delays a feed
     /// and what mends it. Nothing is changed.
     Check {
-        /// The settings file of the run, for its buffers and its kind of port. Without it, the
-        /// defaults are taken.
+        /// The settings file of the run, for its buffers, its datagrams and its kind of port.
+        /// Without it, the defaults are taken.
         config: Option<PathBuf>,
         /// A network card. The option may be given several times. By default all cards that are up
         /// and have received a packet.
@@ -42,12 +43,16 @@ enum Command {
 
 pub fn main(args: &Args) -> Outcome {
     let Command::Check { config, interface, json, strict } = &args.command;
-    let io: Io = match config {
-        Some(file) => services::load_runnable(file, &[])?.part("io")?,
-        None => Io::default(),
+    let (io, multicast): (Io, Config) = match config {
+        Some(file) => {
+            let document = services::load_runnable(file, &[])?;
+            (document.part("io")?, document.part("multicast")?)
+        }
+        None => <(Io, Config)>::default(),
     };
     let wants = HostWants {
         receive_buffer_bytes: io.receive_buffer_bytes as u64,
+        datagram_bytes: multicast.framing.datagram_bytes as u64,
         // A node that chooses can choose this kind where it has the rights.
         kernel_forwards: io.kind().is_ok_and(|kind| kind.is_none_or(PortKind::forwards)),
         busy_poll_us: io.kernel_busy_poll.map(|time| time.as_micros() as u64),

@@ -16,8 +16,6 @@ mod card;
 
 pub use card::{CardFacts, ChannelCounts, CoalescingFacts, RingSizes};
 
-/// The longest datagram of evenfall with its headers, which must not be split on the way.
-const DATAGRAM_MTU: u64 = 1_500;
 /// Microseconds of waking up that a release can lose without a place among the largest delays: a
 /// tenth of the lateness that a run is judged by.
 const WAKE_US_MAX: u64 = 50;
@@ -175,6 +173,8 @@ pub fn cards_in_use() -> Vec<String> {
 pub struct HostWants {
     /// Receive buffer of a socket, bytes (`io.receive_buffer_bytes`).
     pub receive_buffer_bytes: u64,
+    /// Limit of a datagram, bytes (`multicast.framing.datagram_bytes`).
+    pub datagram_bytes: u64,
     /// Whether the kernel is to forward (`io.port = "tc"` or `"auto"`).
     pub kernel_forwards: bool,
     /// Microseconds for which the kernel is to poll the card (`io.kernel_busy_poll`).

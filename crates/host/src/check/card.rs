@@ -4,10 +4,12 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use super::{DATAGRAM_MTU, FactVerdict, HostFinding, HostWants, read_word};
+use super::{FactVerdict, HostFinding, HostWants, read_word};
 use crate::ethtool::DriverQuestions;
 use crate::losses::{CardLoss, LossCause, LossReader};
 
+/// Headers of IPv4 and UDP in front of a datagram, bytes.
+const IP_UDP_BYTES: u64 = 28;
 /// Counters of losses that are shown.
 const LOSSES_SHOWN: usize = 6;
 /// The feature by which the kernel gathers datagrams that no socket of this host asked to gather.
@@ -126,7 +128,7 @@ impl CardFacts {
         }
         let driver = self.driver.as_deref().unwrap_or("driver not told");
         let mut findings = vec![HostFinding::new(name, FactVerdict::Good, driver)];
-        findings.extend(self.mtu.map(|mtu| self.judge_mtu(mtu)));
+        findings.extend(self.mtu.map(|mtu| self.judge_mtu(mtu, wants)));
         findings.extend(self.mtu.map(|mtu| self.describe_xdp(mtu)));
         findings.extend(self.coalescing.map(|coalescing| self.judge_interrupts(coalescing)));
         findings.extend(self.judge_gathering(wants));
@@ -136,12 +138,18 @@ impl CardFacts {
         findings
     }
 
-    fn judge_mtu(&self, mtu: u64) -> HostFinding {
+    /// Judges whether full datagrams fit. The network of a cloud often carries less than 1,500
+    /// bytes, and drops what a card with a longer MTU sends, so that shorter datagrams come first.
+    fn judge_mtu(&self, mtu: u64, wants: &HostWants) -> HostFinding {
         let name = &self.name;
-        let about = format!("{name}: MTU");
-        HostFinding::good_if(mtu >= DATAGRAM_MTU, about, format!("{mtu} bytes")).explain_cost(
+        let (about, needed) = (format!("{name}: MTU"), wants.datagram_bytes + IP_UDP_BYTES);
+        HostFinding::good_if(mtu >= needed, about, format!("{mtu} bytes")).explain_cost(
             "full datagrams are split, and one lost half loses the whole",
-            format!("ip link set {name} mtu {DATAGRAM_MTU}"),
+            format!(
+                "multicast.framing.datagram_bytes = {} in the settings; or, where the whole \
+                 network carries {needed} bytes, ip link set {name} mtu {needed}",
+                mtu.saturating_sub(IP_UDP_BYTES)
+            ),
         )
     }
 

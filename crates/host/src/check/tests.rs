@@ -3,6 +3,7 @@ use crate::losses::sum_losses;
 
 const WANTS: HostWants = HostWants {
     receive_buffer_bytes: 4 << 20,
+    datagram_bytes: 1_432,
     kernel_forwards: false,
     busy_poll_us: None,
     real_time: false,
@@ -127,7 +128,8 @@ fn a_card_is_judged_by_what_its_driver_tells() {
         "ethtool -K eth0 gro on",
         "ethtool -K eth0 rx-udp-gro-forwarding off",
         "echo 0 > /sys/class/net/eth0/gro_flush_timeout",
-        "ip link set eth0 mtu 1500",
+        "multicast.framing.datagram_bytes = 1372 in the settings; or, where the whole network \
+         carries 1460 bytes, ip link set eth0 mtu 1460",
     ] {
         assert!(mends.contains(&mend), "{mend}: {mends:?}");
     }
@@ -146,6 +148,16 @@ fn a_long_mtu_is_good_for_a_feed_and_its_limit_for_native_xdp_is_said() {
     assert!(said.found.contains("ip link set eth0 mtu 3498"), "{}", said.found);
     let short = card(Some(1_500)).judge_card(4, &WANTS);
     assert!(short.iter().any(|finding| finding.found == "1500 bytes fit one page"));
+}
+
+#[test]
+fn a_short_mtu_is_good_where_the_datagrams_of_the_run_fit_into_it() {
+    // The MTU of a network of Google Cloud, unless somebody changed it.
+    let card =
+        CardFacts { name: "ens4".into(), exists: true, mtu: Some(1_460), ..CardFacts::default() };
+    assert_eq!(costly(&card.judge_card(4, &WANTS)), [""; 0]);
+    let longer = HostWants { datagram_bytes: 1_433, ..WANTS };
+    assert_eq!(costly(&card.judge_card(4, &longer)), ["ens4: MTU: 1460 bytes"]);
 }
 
 #[test]
