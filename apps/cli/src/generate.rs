@@ -24,7 +24,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Subcommand, ValueEnum};
-use evenfall_host::whole_file::{SETTINGS_BYTES_MAX, read_text_up_to};
 use evenfall_runtime::output_file::open_output;
 use evenfall_runtime::settings::{Node, SettingsDocument};
 
@@ -124,7 +123,6 @@ struct Source {
 struct Inventory {
     /// The file's name, for the first line of what is made.
     file: String,
-    text: String,
     document: SettingsDocument,
     nodes: Vec<Node>,
 }
@@ -132,9 +130,8 @@ struct Inventory {
 impl Inventory {
     fn load(source: &Source) -> Result<Self, Box<dyn std::error::Error>> {
         let document = services::load_runnable(&source.file, &source.set)?;
-        let text = read_text_up_to(&source.file, SETTINGS_BYTES_MAX)?;
         let nodes = document.list("node")?;
-        Ok(Self { file: source.file.display().to_string(), text, document, nodes })
+        Ok(Self { file: source.file.display().to_string(), document, nodes })
     }
 
     /// The nodes that serve metrics. The others are named on standard error.

@@ -13,6 +13,7 @@ use evenfall_runtime::settings::Node;
 use serde_json::{Value, json};
 
 use super::Inventory;
+use crate::Outcome;
 use crate::services::SERVICES;
 
 use super::alerts::{self, AlertLimits};
@@ -148,6 +149,23 @@ fn operator_objects(
     Ok([monitor, rules])
 }
 
+/// Refuses files with a secret of one node, because all pods have the same files: the settings, and
+/// the key of the run.
+fn refuse_own_secrets(inventory: &Inventory) -> Outcome {
+    for (table, key) in
+        [("run", "master_key_file"), ("run", "node_key_file"), ("trust", "signing_key_file")]
+    {
+        if inventory.setting(&[table, key])?.is_some() {
+            return Err(format!(
+                "{table}.{key}: the objects have one secret for all pods, `evenfall-key`, and a \
+                 node with a key of its own would not start; leave {table}.{key} out"
+            )
+            .into());
+        }
+    }
+    Ok(())
+}
+
 /// A `List` of all objects, as JSON. The key is not among them: it is the file `key` of the secret
 /// `evenfall-key`. The user of the containers is not the owner of that file.
 ///
@@ -159,7 +177,10 @@ pub fn objects(
     cluster: &ClusterPlan,
     has_operator: bool,
 ) -> Result<String, Box<dyn std::error::Error>> {
-    let content = MacKey::new(1, &[0; 16]).mac(&[inventory.text.as_bytes()]);
+    refuse_own_secrets(inventory)?;
+    // What `--set` and the environment changed is part of the settings that were checked.
+    let settings = inventory.document.text_with_overrides();
+    let content = MacKey::new(1, &[0; 16]).mac(&[settings.as_bytes()]);
     let settings_map = format!("evenfall-settings-{content:016x}");
     let namespace = &cluster.namespace;
     let mut items = vec![
@@ -167,7 +188,7 @@ pub fn objects(
         json!({
             "apiVersion": "v1", "kind": "ConfigMap", "immutable": true,
             "metadata": {"name": settings_map, "namespace": namespace},
-            "data": {SETTINGS: inventory.text},
+            "data": {SETTINGS: settings},
         }),
     ];
     let (agents, others): (Vec<&Node>, Vec<&Node>) =

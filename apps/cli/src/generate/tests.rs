@@ -27,11 +27,15 @@ address = "10.0.0.2:9000"
 "#;
 
 fn inventory() -> Inventory {
-    let parsed = SettingsDocument::parse(SETTINGS, "evenfall.toml", std::iter::empty(), &[]);
+    inventory_with(&[])
+}
+
+fn inventory_with(sets: &[&str]) -> Inventory {
+    let sets: Vec<String> = sets.iter().map(|set| (*set).to_owned()).collect();
+    let parsed = SettingsDocument::parse(SETTINGS, "evenfall.toml", std::iter::empty(), &sets);
     let document = parsed.expect("settings");
     let nodes = document.list("node").expect("nodes");
-    let (file, text) = ("evenfall.toml".to_owned(), SETTINGS.to_owned());
-    Inventory { file, text, document, nodes }
+    Inventory { file: "evenfall.toml".to_owned(), document, nodes }
 }
 
 #[test]
@@ -68,6 +72,31 @@ fn each_node_has_a_pod_on_the_host_with_its_address() {
     assert_eq!(desk["spec"]["template"]["spec"]["containers"][0]["args"][3], "desk_1");
     let volumes = &desk["spec"]["template"]["spec"]["volumes"][0]["projected"]["sources"];
     assert_eq!(volumes[0]["configMap"]["name"], items[1]["metadata"]["name"]);
+}
+
+#[test]
+fn the_map_of_settings_has_what_was_set_on_the_command_line() {
+    let hosts = ["a=10.0.0.1".to_owned(), "b=10.0.0.2".to_owned()];
+    let cluster = kubernetes::ClusterPlan::new(&hosts, "image", "feed", None).expect("cluster");
+    let map_of = |sets: &[&str]| {
+        let list = kubernetes::objects(&inventory_with(sets), &cluster, false).expect("objects");
+        let list: serde_json::Value = serde_json::from_str(&list).expect("JSON");
+        list["items"][1].clone()
+    };
+    let (plain, changed) = (map_of(&[]), map_of(&["multicast.mode=hedge"]));
+    let text = changed["data"]["evenfall.toml"].as_str().expect("settings");
+    assert!(text.contains("mode = \"hedge\""), "{text}");
+    assert_eq!(plain["data"]["evenfall.toml"], SETTINGS);
+    assert_ne!(plain["metadata"]["name"], changed["metadata"]["name"], "pods are replaced");
+}
+
+#[test]
+fn a_secret_of_one_node_is_refused_by_name() {
+    let hosts = ["a=10.0.0.1".to_owned(), "b=10.0.0.2".to_owned()];
+    let cluster = kubernetes::ClusterPlan::new(&hosts, "image", "feed", None).expect("cluster");
+    let sets = ["run.master_key_file=master.key", "run.node_key_file=keys/{name}.key"];
+    let error = kubernetes::objects(&inventory_with(&sets), &cluster, false).expect_err("keys");
+    assert!(error.to_string().starts_with("run.master_key_file: "), "{error}");
 }
 
 #[test]

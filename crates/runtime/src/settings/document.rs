@@ -153,6 +153,11 @@ impl SettingsDocument {
         Ok(())
     }
 
+    /// The file with all overrides, as a text that needs none of them.
+    pub fn text_with_overrides(&self) -> &str {
+        self.text()
+    }
+
     /// The file with all overrides.
     fn text(&self) -> &str {
         self.overrides.last().map_or(&self.file, |last| &last.text)
