@@ -126,7 +126,11 @@ pub struct Args {
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, conflicts_with = "rate")]
     silence: Option<Duration>,
     /// Messages to generate without --feed.
-    #[arg(long, default_value_t = Synthetic::default().messages)]
+    #[arg(
+        long,
+        default_value_t = Synthetic::default().messages,
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
     messages: u64,
     /// Seed of the generated feed.
     #[arg(long, default_value_t = 1)]
@@ -433,11 +437,14 @@ fn judged(
 }
 
 pub fn main(args: &Args) -> Outcome {
-    interrupt::install()?;
     let progress = Progress::new();
     capacity::check(args)?;
     let _folder = Folder::take(&args.dir)?;
-    let args = &trading::prepare_feed(keep_pipe(args)?)?;
+    // A pipe may give no byte for hours. Until it ends there is no process that a signal should end
+    // in order, and so a signal ends this program at once.
+    let args = keep_pipe(args)?;
+    interrupt::install()?;
+    let args = &trading::prepare_feed(args)?;
     if args.compare { modes::compare(args, &progress) } else { once(args, &progress).map(drop) }
 }
 
@@ -457,7 +464,11 @@ fn keep_pipe(args: &Args) -> Result<Args, Box<dyn std::error::Error>> {
     } else {
         Box::new(fs::File::open(path).map_err(failed)?)
     };
-    std::io::copy(&mut pipe, &mut file).map_err(failed)?;
+    if std::io::copy(&mut pipe, &mut file).map_err(failed)? == 0 {
+        return Err(
+            format!("--feed {}: is empty; give a file with messages", path.display()).into()
+        );
+    }
     Ok(Args { feed: Some(kept), ..args.clone() })
 }
 
@@ -518,7 +529,7 @@ fn once(args: &Args, progress: &Progress) -> Result<JudgedRun, Box<dyn std::erro
         processes::play(args, &settings, lab.as_ref(), exchange.as_ref(), messages, progress)
             .map_err(|words| stopped(&words))?;
     let traded = exchange.map(|exchange| exchange.settle(args, &settings)).transpose()?;
-    let tapped = participant.map(Participant::finish);
+    let tapped = participant.map(|participant| participant.finish(played.stopped));
     let forwarded = Forwarded::of(args, &settings, lab.as_ref());
     drop((lab, live_page));
     if played.stopped && !played.is_fed {
@@ -590,7 +601,8 @@ fn judge(
         info.write(dir)?;
     }
     let mut takeovers = Takeovers::of(&RunInfo::read(dir)?);
-    let report = report::read(dir, Some(&mut |row| takeovers.take(row)))?;
+    let mut report = report::read(dir, Some(&mut |row| takeovers.take(row)))?;
+    report.warnings.extend(played.missed.iter().cloned());
     progress.end();
     report.write_html(&args.dir.join("report.html"))?;
     let judged = judged(args, settings, expected, &report)?;

@@ -36,6 +36,10 @@ impl DemoFault {
     }
 }
 
+/// Latest time of a fault, and longest pause. No demo lasts a day, and the clock of processes can
+/// add a day to any time.
+const DAY: Duration = Duration::from_secs(24 * 3_600);
+
 const USAGE: &str = "must be kill:NAME@SECONDS, reload:NAME@SECONDS, pause:NAME@SECONDS+SECONDS, \
                      slow:NAME@SECONDS+DURATION, or step:NAME@SECONDS+DURATION or -DURATION";
 
@@ -55,7 +59,12 @@ fn step(when: &str) -> Result<(Duration, i64), String> {
 
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| format!("{text} is no number; {USAGE}"))?;
-    Duration::try_from_secs_f64(seconds).map_err(|error| format!("{text}: {error}; {USAGE}"))
+    let time = Duration::try_from_secs_f64(seconds);
+    let time = time.map_err(|error| format!("{text}: {error}; {USAGE}"))?;
+    match time <= DAY {
+        true => Ok(time),
+        false => Err(format!("{text}: no demo lasts {} seconds; {USAGE}", DAY.as_secs())),
+    }
 }
 
 impl FromStr for DemoFault {
@@ -110,6 +119,10 @@ mod tests {
                 wrong.parse::<DemoFault>().unwrap_err().contains("kill:NAME@SECONDS"),
                 "{wrong}"
             );
+        }
+        // The clock of processes cannot be set so far ahead.
+        for wrong in ["kill:a@1e19", "pause:a@1+1e19", "slow:a@86401+2ms"] {
+            assert!(wrong.parse::<Fault>().unwrap_err().contains("86400 seconds"), "{wrong}");
         }
     }
 }

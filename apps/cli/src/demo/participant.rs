@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -26,6 +27,9 @@ const PARTICIPANT: &str = "participant";
 const DROP: f64 = 0.01;
 /// How long the participant may take to end after the gateway has announced the end.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// The same in a demo that a signal stopped, where the gateway may have announced nothing. The demo
+/// then still ends within two seconds of the signal.
+const PATIENCE_STOPPED: Duration = Duration::from_millis(250);
 /// How often the participant is looked at.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -120,6 +124,9 @@ impl Participant {
         }
         command.stdout(File::create(&file)?).stderr(File::create(&stderr)?);
         command.stdin(Stdio::null());
+        // Ctrl-C on the terminal goes to the demo alone, so that the participant also takes what
+        // the gateway still hands on.
+        command.process_group(0);
         let lifeline = Lifeline::new()?;
         lifeline.tie(&mut command)?;
         if let Some(lab) = lab {
@@ -131,10 +138,11 @@ impl Participant {
     }
 
     /// Waits for the participant, and for a while at most. Returns its summary.
-    pub fn finish(mut self) -> Result<Value, String> {
-        let until = Instant::now() + PATIENCE;
+    pub fn finish(mut self, is_stopped: bool) -> Result<Value, String> {
+        let patience = if is_stopped { PATIENCE_STOPPED } else { PATIENCE };
+        let until = Instant::now() + patience;
         while matches!(self.child.try_wait(), Ok(None)) {
-            if Instant::now() >= until + PATIENCE {
+            if Instant::now() >= until + patience {
                 send(self.child.id(), Signal::Kill);
             } else if Instant::now() >= until {
                 // It says what it has.

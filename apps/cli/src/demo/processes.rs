@@ -153,14 +153,25 @@ pub fn nodes(args: &Args, lab: Option<&Lab>) -> Result<Vec<MulticastNode>, Strin
     if args.record.is_some() {
         add(super::record::NODE.into(), RoleName::Recorder, 0)?;
     }
-    for fault in &args.fault {
-        if !nodes.iter().any(|node| node.name == fault.name) {
-            let names: Vec<&str> = nodes.iter().map(|n| n.name.as_str()).collect();
-            let (name, names) = (&fault.name, names.join(", "));
-            return Err(format!("--fault: no process is called {name}; there are {names}"));
-        }
-    }
+    args.fault.iter().try_for_each(|fault| check_fault(fault, &nodes))?;
     Ok(nodes)
+}
+
+/// Refuses a fault that reaches no process.
+fn check_fault(fault: &Fault, nodes: &[Node]) -> Result<(), String> {
+    let name = &fault.name;
+    let Some(node) = nodes.iter().find(|node| node.name == *name) else {
+        let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+        let names = names.join(", ");
+        return Err(format!("--fault: no process is called {name}; there are {names}"));
+    };
+    if node.role == RoleName::Recorder && !matches!(fault.harm, Harm::Slow(_) | Harm::Step(_)) {
+        return Err(format!(
+            "--fault: {name} is a part of the demo's own process, which only slow:{name} and \
+             step:{name} can harm"
+        ));
+    }
+    Ok(())
 }
 
 fn free_address(loopback: IpAddr) -> Result<SocketAddr, String> {
@@ -266,6 +277,8 @@ pub struct PlayedFeed {
     pub outcome: Result<(), String>,
     /// The faults that were planted, for the timeline.
     pub events: Vec<RunEvent>,
+    /// The faults that were not planted, a sentence each.
+    pub missed: Vec<String>,
     /// Whether a signal asked this program to stop.
     pub stopped: bool,
     /// Whether the rehearsal was over, so that there is something to judge.
@@ -284,6 +297,7 @@ struct Stage<'a> {
     /// The rules of injected delays so far.
     delays: String,
     events: Vec<RunEvent>,
+    missed: Vec<String>,
     /// When the tree was first seen to stand.
     stood: Option<Instant>,
     /// Time by which all processes are killed, after a signal asked this program to stop.
@@ -311,6 +325,7 @@ pub fn play(
         delays_file: None,
         delays: far_receivers(args, settings).0,
         events: Vec::new(),
+        missed: Vec::new(),
         stood: None,
         stop_by: None,
         lifeline: Lifeline::new().map_err(|error| format!("a pipe: {error}"))?,
@@ -337,8 +352,12 @@ pub fn play(
         }
     }
     let outcome = stage.wind_up();
+    for Planned { name, act, .. } in mem::take(&mut stage.faults) {
+        stage.note_missed(&name, act, "the run was over before");
+    }
     let (stopped, is_fed) = (stage.stop_by.is_some(), stage.is_fed());
-    Ok(PlayedFeed { outcome, events: mem::take(&mut stage.events), stopped, is_fed })
+    let (events, missed) = (mem::take(&mut stage.events), mem::take(&mut stage.missed));
+    Ok(PlayedFeed { outcome, events, missed, stopped, is_fed })
 }
 
 /// No process of the demo outlives the stage, in whatever way the stage ends.
@@ -506,12 +525,19 @@ impl Stage<'_> {
                 self.start_again(&name);
                 continue;
             }
-            let found = self.actors.iter().find(|actor| actor.node.name == name);
-            let Some(actor) = found.filter(|actor| actor.ended.is_none()) else { continue };
-            let (node, address) = (actor.node.id, actor.node.address);
+            let actor = self.actors.iter().find(|actor| actor.node.name == name);
+            let is_over = actor.is_some_and(|actor| actor.ended.is_some());
+            let Some(node) = self.settings.nodes.iter().find(|node| node.name == name) else {
+                continue;
+            };
+            if is_over {
+                self.note_missed(&name, act, "it had ended before");
+                continue;
+            }
+            let (node, address) = (node.id, node.address);
             let (kind, done) = match act {
                 Act::Signal(signal) => {
-                    send(actor.child.id(), signal);
+                    self.signal(&name, signal);
                     match signal {
                         Signal::Kill => ("fault", "killed".to_owned()),
                         Signal::Stop => ("fault", "paused".to_owned()),
@@ -540,6 +566,13 @@ impl Stage<'_> {
                 node: Some(node),
                 text: format!("{name} was {done} (--fault)"),
             });
+        }
+    }
+
+    /// Notes a fault that was not planted, so that nobody takes the run for one with the fault.
+    fn note_missed(&mut self, name: &str, act: Act, why: &str) {
+        if let Some(harm) = act.harm_in_words() {
+            self.missed.push(format!("--fault: {name} was not {harm}, because {why}"));
         }
     }
 
@@ -592,6 +625,20 @@ enum Act {
     Start,
     Slow(Duration),
     Step(i64),
+}
+
+impl Act {
+    /// What the process would be after this harm; `None` for an action that harms nothing.
+    fn harm_in_words(self) -> Option<&'static str> {
+        match self {
+            Self::Signal(Signal::Kill) => Some("killed"),
+            Self::Signal(Signal::Stop) => Some("paused"),
+            Self::Signal(Signal::Reload) => Some("told to attach its programs anew"),
+            Self::Signal(Signal::Continue | Signal::Terminate) | Self::Start => None,
+            Self::Slow(_) => Some("slowed"),
+            Self::Step(_) => Some("given a clock that stepped"),
+        }
+    }
 }
 
 /// A planned action on a process, with its time.

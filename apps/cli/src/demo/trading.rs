@@ -251,7 +251,7 @@ mod tests {
         }
         for (words, wanted) in [
             (&["--trading", "--receivers", "3"][..], "--receivers 4 or more"),
-            (&["--trading", "--messages", "0"], "1 to 1000000"),
+            (&["--trading", "--messages", "1000001"], "1 to 1000000"),
         ] {
             let said = prepare_feed(parse(words).unwrap()).unwrap_err();
             assert!(said.contains(wanted), "{words:?}: {said}");

@@ -73,6 +73,7 @@ fn steps_of_hosts_clocks_cost_no_message_and_misdate_none() {
     let demo = Demo::of(scratch, child);
     demo.is_whole(4);
     assert!(demo.said.err.contains("equal to what was sent"), "{}", demo.said.err);
+    assert!(demo.events_of("recorder").contains(&"fault".into()), "{}", demo.json);
     let mut followed = Vec::new();
     for name in ["receiver-1", "receiver-2", "receiver-3", "receiver-4"] {
         let trees = &demo.read(&format!("summary-{name}.json"))["trees"];
@@ -161,10 +162,19 @@ fn killed_standby_costs_no_message() {
 
 #[test]
 fn killed_receiver_is_noticed_and_the_others_are_not_affected() {
-    let demo = hurt("kill:receiver-2@.5", &[]);
+    // The last two faults come to nobody: the process is dead, and the run is over.
+    let more = ["--fault", "pause:receiver-2@1+1", "--fault", "kill:receiver-2@600"];
+    let demo = hurt("kill:receiver-2@.5", &more);
     demo.is_whole(3);
     assert!(demo.events_of("receiver-2").contains(&"evict".into()));
-    assert!(demo.json["warnings"].to_string().contains("receiver-2 was killed"), "{}", demo.json);
+    let warnings = demo.json["warnings"].to_string();
+    for words in [
+        "receiver-2 was killed",
+        "receiver-2 was not paused, because it had ended before",
+        "receiver-2 was not killed, because the run was over before",
+    ] {
+        assert!(warnings.contains(words), "{words}: {warnings}");
+    }
 }
 
 #[test]

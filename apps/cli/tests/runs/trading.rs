@@ -130,7 +130,7 @@ fn participant_that_dies_is_named_and_keeps_what_it_placed() {
 fn mistakes_of_trading_are_refused_before_a_process_starts() {
     let scratch = Scratch::beside();
     let dir = scratch.path("run").display().to_string();
-    let said = say(&["demo", "--dir", &dir, "--trading", "--messages", "0"]);
+    let said = say(&["demo", "--dir", &dir, "--trading", "--messages", "1000001"]);
     assert!(!said.ok && said.err.contains("1 to 1000000 trades"), "{}", said.err);
     let said = say(&["run", "proxy", "--trade", "127.0.0.1:1/1/9/0"]);
     assert!(!said.ok && said.err.contains("a seat from 0 to 3"), "{}", said.err);

@@ -140,9 +140,11 @@ fn wrong_arguments_are_refused_with_what_is_right() {
     fs::create_dir(&empty).expect("a directory");
     let empty = empty.display().to_string();
     let absent = scratch.path("absent").display().to_string();
-    let cases: [(&[&str], &[&str]); 65] = [
+    let cases: [(&[&str], &[&str]); 67] = [
         (&["demo", "--fault", "kill:proxy-9@1", "--dir", &nowhere], &["proxy-9", "proxy-1"]),
         (&["demo", "--fault", "stop:root@1"], &["kill:NAME@SECONDS"]),
+        (&["demo", "--fault", "kill:root@1e19"], &["1e19", "86400 seconds"]),
+        (&["demo", "--messages", "0"], &["--messages", "1.."]),
         (&["demo", "--mode", "walk"], &["walk", "cloudex"]),
         (&["demo", "--receivers", "0"], &["--receivers", "1.."]),
         (&["demo", "--fanout", "0"], &["--fanout", "1.."]),
