@@ -12,7 +12,6 @@ use evenfall_core::{Prng, math, statistics};
 use evenfall_feed_formats::MessageSource;
 use evenfall_feed_formats::synthetic::{Config, Generator};
 use evenfall_placement_planner::planner::{PlanMethod, Planner};
-use evenfall_placement_planner::qap::generator::{Family, generate};
 use evenfall_placement_planner::tree::TreeShape;
 use evenfall_studies::placement::model::Pool;
 
@@ -88,10 +87,6 @@ fn planning() {
         let method = PlanMethod::parse(word).expect("a method");
         let planner = Planner::new(method, TreeShape { depth: 2, fanout: 3 });
         say(&format!("plan by {word}"), told(&planner.plan(&delays, &pool)));
-    }
-    for family in Family::ALL {
-        let instance = generate(family, 20, &mut Prng::new(7));
-        say(&format!("qap {family:?}"), told(&instance));
     }
 }
 

@@ -18,8 +18,7 @@
 //! - [`printed`](mod@printed): the variant that the TreeBuilder thesis prints, whose step P + a Q
 //!   hardly moves;
 //! - [`swaps`]: the change of the cost by every swap of two hosts, kept up to date in O(n^2);
-//! - [`search`](mod@search): FAQ followed by iterated tabu search, within a given effort;
-//! - [`generator`]: instances of the known kinds, for tests and studies.
+//! - [`search`](mod@search): FAQ followed by iterated tabu search, within a given effort.
 //!
 //! ```
 //! use evenfall_core::Prng;
@@ -39,7 +38,6 @@ const SPARSE_SHARE: f64 = 0.15;
 pub mod assignment;
 pub mod faq;
 pub mod file;
-pub mod generator;
 mod gradient;
 mod lanes;
 pub mod printed;
@@ -47,6 +45,8 @@ mod product;
 pub mod search;
 pub mod swaps;
 
+#[cfg(test)]
+mod generator;
 #[cfg(test)]
 mod tests;
 
