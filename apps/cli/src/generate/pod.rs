@@ -182,3 +182,26 @@ impl RolePod<'_> {
         container
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_longer_than_a_label_is_cut_and_stays_apart_from_its_neighbours() {
+        let longest = "n".repeat(LABEL_BYTES_MAX);
+        for name in ["receiver-2", "Node_B", longest.as_str()] {
+            assert_eq!(label_value(name), name);
+        }
+        let host = "gke-production-pool-1-".repeat(3);
+        let labels = ["a", "b"].map(|end| label_value(&format!("{host}{end}")));
+        for label in &labels {
+            assert!(
+                label.len() <= LABEL_BYTES_MAX && label.starts_with("gke-production"),
+                "{label}"
+            );
+            assert!(label.ends_with(|end: char| end.is_ascii_alphanumeric()), "{label}");
+        }
+        assert_ne!(labels[0], labels[1]);
+    }
+}
