@@ -1,10 +1,15 @@
-//! Any node reads any file.
+//! Any node reads any file, and a program lists, reads and follows recordings of a server.
 
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use evenfall_feed_formats::Format;
 use evenfall_store_engine::{
-    BucketOptions, ClusterSource, Freshness, RecordSource, Store, StoreAckLevel,
+    BucketOptions, ClusterSource, Freshness, RecordSource, Store, StoreAckLevel, StoreConfig,
+    StoreError,
 };
+use evenfall_store_recording::{RecordingFollower, RecordingWriter, Recordings};
 use evenfall_store_server::Server;
 use tempfile::TempDir;
 
@@ -27,7 +32,7 @@ fn old_records_come_from_objects_and_recent_ones_from_the_primary() {
             is_atomic: true,
         };
         let mut config = backend.config(path.path());
-        config.publish_every = std::time::Duration::from_secs(3_600);
+        config.publish_every = Duration::from_secs(3_600);
         let store = Arc::new(Store::open(config).expect("a store").store);
         let file = store.create("a", &schema()).expect("a file");
         store.append(&file, &records(0..500_000), StoreAckLevel::Object).expect("published");
@@ -41,7 +46,7 @@ fn old_records_come_from_objects_and_recent_ones_from_the_primary() {
             ClusterSource::open(&names.address(), None, &options, freshness).expect("a source")
         };
         // A scan of what is published, by a reader of either kind: nothing is asked of the primary.
-        let is_sealed = || store.await_columns(std::time::Duration::ZERO);
+        let is_sealed = || store.await_columns(Duration::ZERO);
         eventually("a quiet primary", || is_sealed() && store.occupancy().memory_bytes == 0);
         let before = taken_from(&store, &server);
         let published = source(Freshness::Published);
@@ -73,4 +78,51 @@ fn old_records_come_from_objects_and_recent_ones_from_the_primary() {
         assert!(unlisted.contains("serves nowhere now"), "{unlisted}");
         assert!(all_of(&source(Freshness::Published), "a") == records(0..500_700));
     });
+}
+
+/// The calls of the face's example `recording`, while the recording grows.
+#[test]
+fn a_recording_of_a_server_is_listed_read_and_followed_while_it_grows() {
+    let path = TempDir::new().unwrap();
+    let store = Arc::new(Store::open(StoreConfig::new(path.path())).expect("a store").store);
+    let server = Server::start(Arc::clone(&store), "127.0.0.1:0".parse().unwrap()).expect("a port");
+    let mut writer = RecordingWriter::new(&store, "r", 1, StoreAckLevel::Local).expect("a name");
+    let mut record = |numbers: Range<u64>| {
+        for number in numbers {
+            let (time_ns, bytes) = (number as i64 * 1_000, number.to_le_bytes());
+            writer.push(0, number, time_ns, Format::OPAQUE, &bytes).expect("taken");
+        }
+        writer.flush().expect("committed");
+    };
+    record(0..10);
+
+    let recordings = Recordings::open(&format!("tcp://{}", server.address())).expect("a place");
+    assert!(recordings.grows());
+    let catalog = recordings.catalog().expect("a list");
+    assert!(catalog.recordings().map(|recording| recording.name.as_str()).eq(["r"]));
+    let recording = recordings.recording("r").expect("a recording");
+    let mut seen = Vec::new();
+    let read = recording.read::<StoreError>(&recording.rows(), None, &mut |row| {
+        seen.push(row.recorded.number);
+        Ok(ControlFlow::Continue(()))
+    });
+    read.expect("rows");
+    assert!(seen.iter().copied().eq(0..10), "{seen:?}");
+
+    let mut follower = RecordingFollower::beginning_with(&recording, 0).expect("the end");
+    let end = Instant::now() + Duration::from_secs(30);
+    for first in [10, 20, 30] {
+        record(first..first + 10);
+        while seen.last() != Some(&(first + 9)) {
+            let read = follower.read_new::<StoreError>(&mut |row| {
+                seen.push(row.recorded.number);
+                Ok(())
+            });
+            read.expect("new rows");
+            assert!(Instant::now() < end, "{seen:?}");
+            follower.wait_new(Instant::now() + Duration::from_millis(100)).expect("a wait");
+        }
+    }
+    assert!(seen.iter().copied().eq(0..40), "{seen:?}");
+    server.stop();
 }
