@@ -12,7 +12,6 @@
 //! A full disk, a reader that has gone and a reader that does not read cost notes and nothing else.
 //! When lines are written again, a line states how many were dropped.
 
-use std::fmt;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
