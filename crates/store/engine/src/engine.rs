@@ -30,7 +30,7 @@ use evenfall_core::{Disk as _, StorageError};
 use evenfall_store_format::cache::{Cache, Interest};
 use evenfall_store_format::index::IndexSummary;
 use evenfall_store_format::journal::Origin;
-use evenfall_store_format::layout::{SEGMENT_BYTES, parse_chunk_name};
+use evenfall_store_format::layout::SEGMENT_BYTES;
 use evenfall_store_format::retention::Retention;
 use evenfall_store_format::volume::{DiskLoss, Recovered};
 use evenfall_store_format::{
@@ -614,7 +614,7 @@ impl StoreEngine {
         // Before any file is adopted or created: a directory of names that was lost gives out
         // numbers anew.
         if !is_reading {
-            Self::reserve(&names, &disk, &found)?;
+            Self::reserve(&names, volume.newest_file(), &found)?;
         }
         let age_clock = KeptAgeClock::open(&names)?;
         let per_shard = config.cache_segments();
@@ -682,10 +682,9 @@ impl StoreEngine {
     }
 
     /// A directory of names that was lost, or is older than the disk, gives out no number and no
-    /// token that this disk has seen.
-    fn reserve(names: &Names, disk: &StoreDisk, found: &Recovered) -> Result<(), StoreError> {
-        let on_disk = disk.list()?.into_iter().filter_map(|(name, _)| parse_chunk_name(&name));
-        let seen = on_disk.map(|(_, id, _)| id).chain(found.files.keys().copied());
+    /// token that this disk has seen. `of` is the newest file with chunks.
+    fn reserve(names: &Names, of: Option<FileId>, found: &Recovered) -> Result<(), StoreError> {
+        let seen = of.into_iter().chain(found.files.keys().copied());
         let token = found.files.values().map(|file| file.origin.token).max();
         Ok(names.reserve(seen.max().unwrap_or_default(), token.unwrap_or(0))?)
     }

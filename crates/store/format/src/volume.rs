@@ -201,6 +201,11 @@ impl<D: Disk> Volume<D> {
         self.files.insert(origin.file, Shelf::with_synced(origin, elsewhere));
     }
 
+    /// The greatest number of a file that has chunks on the disk.
+    pub fn newest_file(&self) -> Option<FileId> {
+        self.chunks.bytes.keys().map(|(_, file, _)| *file).max()
+    }
+
     /// Records of the file in synced chunks.
     pub fn synced(&self, file: FileId) -> u64 {
         self.files.get(&file).map_or(0, |shelf| shelf.synced)

@@ -86,7 +86,9 @@ impl StoreEngine {
             // The name of the file may come back.
             lock(&self.strays).insert(*file, lost.tail.clone());
         }
-        for (name, _) in self.disk.list()? {
+        // Without objects nothing is uploaded, and a listing of many thousand files takes a while.
+        let listed = if self.bucket.is_some() { self.disk.list()? } else { Vec::new() };
+        for (name, _) in listed {
             let Some((SegmentKind::Data, id, chunk)) = parse_chunk_name(&name) else { continue };
             let Some(file) = self.file_of(id) else { continue };
             if chunk < lock(&file.published).data_chunks {
