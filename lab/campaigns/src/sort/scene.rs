@@ -24,7 +24,7 @@ use evenfall_query_burst::partition::PartitionConfig;
 use evenfall_query_burst::pivots::{SplitterRule, Weighted};
 use evenfall_query_burst::placement::KeyPlacement;
 use evenfall_query_burst::query::{
-    Answer, Duplicates, MilliQuery, QUERY_PHASES, QueryOutput, answer_plainly,
+    Duplicates, MilliQuery, QUERY_PHASES, QueryAnswer, QueryOutput, answer_plainly,
 };
 use evenfall_query_burst::rows::{KeyDraw, QueryName, make, make_records};
 use evenfall_query_burst::sort::{MilliSort, PHASES, SortConfig, SortedRecords, VALUE_BYTES};
@@ -360,7 +360,7 @@ pub fn run_query(
     };
     let (outputs, outcome) = scene.play(program, |output: &QueryOutput| output.summed)?;
     let all: Vec<_> = (0..scene.servers).map(rows).collect();
-    let plain: Answer = answer_plainly(&all);
+    let plain: QueryAnswer = answer_plainly(&all);
     if outputs.first().map(|output| &output.answer) != Some(&plain) {
         return Err("the answer differs from that of a plain program".into());
     }
