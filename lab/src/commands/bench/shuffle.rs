@@ -560,7 +560,7 @@ fn play(
     Ok((heard, packet))
 }
 
-fn report(args: &Args, matrix: &Matrix, packet: u32, heard: &Heard, peers: &[super::mpi::Peer]) {
+fn report(args: &Args, matrix: &Matrix, packet: u32, heard: &Heard, peers: &[super::mpi::MpiPeer]) {
     let (took, cpu) = heard.times(args.warm_up);
     let (completion_us, cpu_us) = (median(took.clone()), median(cpu));
     let worst_us = took.iter().copied().fold(0.0, f64::max);
