@@ -126,3 +126,54 @@ impl<W: Write + Send> BatchWriter<W> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use arrow_array::TimestampNanosecondArray;
+    use arrow_schema::Field;
+    use parquet::basic::{LogicalType, TimeUnit as ParquetUnit};
+    use parquet::file::reader::{FileReader as _, SerializedFileReader};
+
+    /// Two instants in UTC, one of them before 1970.
+    fn instants() -> RecordBatch {
+        let utc: Arc<str> = "UTC".into();
+        let kind = DataType::Timestamp(TimeUnit::Nanosecond, Some(Arc::clone(&utc)));
+        let schema = Schema::new(vec![Field::new("time", kind, false)]);
+        let times = TimestampNanosecondArray::from(vec![1_577_716_200_000_001_999, -1]);
+        let times: ArrayRef = Arc::new(times.with_timezone(utc));
+        RecordBatch::try_new(Arc::new(schema), vec![times]).unwrap()
+    }
+
+    /// Spark 3 and 4 open instants of microseconds alone. A reader in New York takes a time that is
+    /// not adjusted to UTC for its own.
+    #[test]
+    fn parquet_states_that_times_are_instants_and_their_unit() {
+        let batch = instants();
+        for (resolution, unit) in [
+            (TimeResolution::Nanoseconds, ParquetUnit::NANOS),
+            (TimeResolution::Microseconds, ParquetUnit::MICROS),
+        ] {
+            let mut file = Vec::new();
+            let schema = batch.schema();
+            let mut writer =
+                BatchWriter::new(BatchFormat::Parquet, resolution, &schema, &mut file).unwrap();
+            writer.write(&batch).unwrap();
+            writer.finish().unwrap();
+            let reader = SerializedFileReader::new(bytes::Bytes::from(file)).unwrap();
+            let about = reader.metadata().file_metadata();
+            assert_eq!(about.num_rows(), 2);
+            let stated = about.schema_descr().column(0).logical_type_ref().cloned();
+            assert_eq!(stated, Some(LogicalType::timestamp(true, unit)), "{resolution:?}");
+        }
+    }
+
+    #[test]
+    fn microseconds_are_cut_towards_the_past_and_stay_in_utc() {
+        let cut = in_microseconds(instants().column(0));
+        let times = cut.as_primitive::<TimestampMicrosecondType>();
+        assert_eq!(times.values()[..], [1_577_716_200_000_001, -1]);
+        assert_eq!(times.timezone(), Some("UTC"));
+    }
+}
