@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use crate::Outcome;
 use crate::services::{self, CONFIG};
+use crate::watch::told::{ToldTree, read_root};
 use crate::watch::wait_until;
 
 /// How long a node may take to answer.
@@ -119,16 +120,11 @@ pub fn main(args: &Args) -> Outcome {
         return set_mode(root.ok_or_else(missing)?.2, mode);
     }
     if let Some(name) = &args.shut_out {
-        // A misspelt name would shut out nobody.
-        if nodes.iter().all(|node| node.1.is_some()) {
-            let all: Vec<Node> = services::load(&args.config, &[])?.list("node")?;
-            if all.iter().all(|node| node.name != *name) {
-                return Err(format!("no node is called {name}").into());
-            }
-        }
-        let is_root = |role: &str| role == "root" || role == "standby";
-        let mut roots = nodes.iter().filter(|n| n.1.as_deref().is_none_or(is_root));
-        return roots.try_for_each(|root| order(root.2, "shut-out", name));
+        let all: Option<Vec<Node>> = match args.http.is_empty() {
+            true => Some(services::load(&args.config, &[])?.list("node")?),
+            false => None,
+        };
+        return shut_out_node(&nodes, all.as_deref(), name);
     }
     if args.healthy {
         let nodes: Vec<_> = nodes.into_iter().map(|(name, _, address)| (name, address)).collect();
@@ -213,6 +209,46 @@ fn set_mode(root: SocketAddr, mode: &str) -> Outcome {
     order(root, "mode", mode)
 }
 
+/// Orders all roots to shut a node out. `all` has the nodes of the settings; `None` where roots are
+/// named by their addresses. A root that is dead, or that takes orders from its own host only, does
+/// not keep the others from the order.
+fn shut_out_node(nodes: &[AskedNode], all: Option<&[Node]>, name: &str) -> Outcome {
+    let is_root = |role: &str| role == "root" || role == "standby";
+    let roots: Vec<SocketAddr> = { nodes.iter() }
+        .filter(|node| node.1.as_deref().is_none_or(is_root))
+        .map(|node| node.2)
+        .collect();
+    // A misspelt name would shut out nobody.
+    let is_known = match all {
+        Some(all) => all.iter().any(|node| node.name == name),
+        None => {
+            let told = roots.iter().filter_map(|root| read_root(&fetch(*root).ok()?.to_string()));
+            let told: Vec<ToldTree> = told.collect();
+            let has_node = |tree: &ToldTree| tree.members.iter().any(|node| node.name == name);
+            told.is_empty() || told.iter().any(has_node)
+        }
+    };
+    if !is_known {
+        return Err(format!("no node is called {name}").into());
+    }
+    let mut refusals: Vec<String> = { all.into_iter().flatten() }
+        .filter(|node| is_root(&node.role) && node.http.is_none())
+        .map(|node| format!("{} has no `http` that could take the order", node.name))
+        .collect();
+    let mut is_taken = false;
+    for root in roots {
+        match order(root, "shut-out", name) {
+            Ok(()) => is_taken = true,
+            Err(error) => refusals.push(error.to_string()),
+        }
+    }
+    if !is_taken {
+        return Err(format!("{name} is not shut out: {}", refusals.join("; ")).into());
+    }
+    refusals.iter().for_each(|why| eprintln!("note: {why}; order it on that host too"));
+    Ok(())
+}
+
 /// Gives an order to a root.
 fn order(root: SocketAddr, what: &str, value: &str) -> Outcome {
     let path = format!("/{what}?to={value}");
@@ -222,4 +258,56 @@ fn order(root: SocketAddr, what: &str, value: &str) -> Outcome {
     }
     print!("{}", reply.text);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    use evenfall_runtime::http::{Limits, Response, Routes, Server, StatusCode};
+    use evenfall_runtime::settings::SettingsDocument;
+
+    use super::*;
+
+    /// A root that answers orders with this status, and counts them.
+    fn root_that_says(status: StatusCode) -> (Server, Arc<AtomicUsize>) {
+        let orders = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&orders);
+        let page = r#"[{"phase":"feeding","members":[{"id":7,"name":"desk-7"}]}]"#;
+        let take = move |_: &http::Request| {
+            count.fetch_add(1, Relaxed);
+            Response::text(status, "an answer")
+        };
+        let routes = Routes::default()
+            .get("/status", move |_| Response::page("application/json", page))
+            .post("/shut-out", 0, take);
+        let here = SocketAddr::from(([127, 0, 0, 1], 0));
+        (Server::bind(here, Limits::default(), routes).expect("a port"), orders)
+    }
+
+    #[test]
+    fn a_root_that_refuses_keeps_no_other_from_shutting_a_node_out() {
+        let (elsewhere, refused) = root_that_says(StatusCode::FORBIDDEN);
+        let (here, taken) = root_that_says(StatusCode::ACCEPTED);
+        let asked = |server: &Server| (String::new(), None, server.address());
+        let both = [asked(&elsewhere), asked(&here)];
+        shut_out_node(&both, None, "desk-7").expect("one of the two takes the order");
+        assert_eq!((refused.load(Relaxed), taken.load(Relaxed)), (1, 1));
+        let said = shut_out_node(&both, None, "desk-8").expect_err("a misspelt name").to_string();
+        assert!(said.contains("no node is called desk-8"), "{said}");
+        assert_eq!(taken.load(Relaxed), 1, "nobody is ordered to shut out a stranger");
+        let said = shut_out_node(&both[..1], None, "desk-7").expect_err("nobody took it");
+        assert!(said.to_string().starts_with("desk-7 is not shut out: "), "{said}");
+    }
+
+    #[test]
+    fn settings_whose_root_takes_no_orders_shut_nobody_out() {
+        let text = "[[node]]\nname = \"root\"\nid = 0\nrole = \"root\"\n\
+                    address = \"127.0.0.1:9000\"\n";
+        let parsed = SettingsDocument::parse(text, "e.toml", std::iter::empty(), &[]);
+        let all: Vec<Node> = parsed.expect("settings").list("node").expect("nodes");
+        let said = shut_out_node(&[], Some(&all), "root").expect_err("no order was given");
+        assert!(said.to_string().contains("root has no `http`"), "{said}");
+    }
 }

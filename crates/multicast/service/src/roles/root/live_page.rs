@@ -265,7 +265,7 @@ fn lines(members: &[MemberStatus], settings: &Settings, stream: u32) -> Vec<Node
     let mut lines: Vec<NodeLine> = members.iter().map(|m| NodeLine::of(m, settings)).collect();
     let absent = settings.nodes.iter().filter(|node| match node.role {
         RoleName::Proxy => node.tree == stream,
-        RoleName::Receiver | RoleName::Recorder => true,
+        RoleName::Receiver | RoleName::Gateway | RoleName::Recorder => true,
         _ => false,
     });
     let has_joined = |node: &&MulticastNode| members.iter().any(|member| member.id == node.id);
@@ -317,5 +317,30 @@ impl ClockPage {
             }));
         }
         Self { standing, members }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_leaf_that_has_not_joined_is_on_the_page() {
+        let leaf = |(id, role): (u32, RoleName)| MulticastNode {
+            name: role.to_string(),
+            id: NodeId(id),
+            role,
+            address: ([127, 0, 0, 1], 0).into(),
+            http: None,
+            tree: 0,
+            record: None,
+            from: None,
+        };
+        let roles = [RoleName::Root, RoleName::Receiver, RoleName::Gateway, RoleName::Recorder];
+        let nodes = (0..).zip(roles).map(leaf).collect();
+        let settings = Settings { nodes, ..Settings::default() };
+        let lines = lines(&[], &settings, 0);
+        let names: Vec<&str> = lines.iter().map(|line| line.name.as_str()).collect();
+        assert_eq!(names, ["receiver", "gateway", "recorder"]);
     }
 }
