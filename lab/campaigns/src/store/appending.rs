@@ -58,14 +58,19 @@ impl Scene {
     /// up.
     fn commit(&mut self, at: usize) -> Result<(), Broken> {
         let stream = &mut self.streams[at];
-        let Some((first, records)) = stream.appender.take_uncommitted() else {
+        let mut batch = JournalBatch::default();
+        // As the disk thread does: what does not fit into a frame is copied first.
+        if !stream.appender.push_uncommitted(&mut batch)
+            && let Some((first, records)) = stream.appender.take_uncommitted()
+        {
+            batch.push_records(stream.origin(), first, &records);
+        }
+        if batch.is_empty() {
             stream.local = stream.local.max(stream.appender.records());
             stream.acknowledged = stream.drafted;
             self.outcome.local += 1;
             return Ok(());
-        };
-        let mut batch = JournalBatch::default();
-        batch.push_records(stream.origin(), first, &records);
+        }
         for _ in 0..20 {
             if self.volume.commit(&mut batch).is_ok() {
                 stream.local = stream.appender.records();
