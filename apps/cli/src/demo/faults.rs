@@ -122,7 +122,7 @@ mod tests {
         }
         // The clock of processes cannot be set so far ahead.
         for wrong in ["kill:a@1e19", "pause:a@1+1e19", "slow:a@86401+2ms"] {
-            assert!(wrong.parse::<Fault>().unwrap_err().contains("86400 seconds"), "{wrong}");
+            assert!(wrong.parse::<DemoFault>().unwrap_err().contains("86400 seconds"), "{wrong}");
         }
     }
 }

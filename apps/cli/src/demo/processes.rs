@@ -158,7 +158,7 @@ pub fn nodes(args: &Args, lab: Option<&Lab>) -> Result<Vec<MulticastNode>, Strin
 }
 
 /// Refuses a fault that reaches no process.
-fn check_fault(fault: &Fault, nodes: &[Node]) -> Result<(), String> {
+fn check_fault(fault: &DemoFault, nodes: &[MulticastNode]) -> Result<(), String> {
     let name = &fault.name;
     let Some(node) = nodes.iter().find(|node| node.name == *name) else {
         let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();

@@ -21,7 +21,7 @@ use evenfall_port::udp::link_mtu;
 use serde_json::json;
 
 use super::median;
-use super::rank::{Line, Round, Spec, Totals};
+use super::rank::{Line, RankRound, Spec, Totals};
 use crate::networks::{NetworkLab, RackHost, Racks};
 use evenfall_runtime::program::Outcome;
 use humantime::parse_duration;
@@ -394,7 +394,7 @@ impl Ranks {
 #[derive(Default)]
 struct Heard {
     /// Rounds by number, then by rank.
-    rounds: Vec<Vec<Option<Round>>>,
+    rounds: Vec<Vec<Option<RankRound>>>,
     failures: Vec<(usize, Option<u16>, String, u64)>,
     killed_ns: Option<u64>,
     totals: Vec<Totals>,
@@ -450,7 +450,7 @@ impl Heard {
     /// Checks that every message of every round arrived once and unchanged.
     fn check(&self) -> Result<(), String> {
         for (number, round) in self.rounds.iter().enumerate() {
-            let all: Vec<&Round> = round.iter().flatten().collect();
+            let all: Vec<&RankRound> = round.iter().flatten().collect();
             if all.len() != round.len() {
                 return Err(format!("round {number}: {} ranks only ended it", all.len()));
             }
