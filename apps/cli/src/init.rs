@@ -5,7 +5,11 @@
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+
+use evenfall_multicast_service::Settings;
+use evenfall_runtime::service;
+use evenfall_runtime::settings::SettingsDocument;
 
 use crate::key::make_key_file;
 use crate::services::{self, CONFIG};
@@ -150,15 +154,29 @@ fn say_next_steps(args: &Args) {
     println!("`evenfall watch --config {file}` shows the run while it goes on");
 }
 
-pub fn main(args: &Args) -> Outcome {
+/// Writes the settings and the key. Returns how many nodes of each role there are. Options that
+/// make no settings for a run leave neither file behind, which would be in the way of the next try.
+fn write_settings(args: &Args) -> Result<Vec<String>, Box<dyn std::error::Error>> {
     let text = args.settings()?;
+    let name = args.file.display().to_string();
+    let document = SettingsDocument::parse(&text, &name, std::iter::empty(), &[])?;
+    service::check(services::SERVICES, &document)?;
+    // Whether the files that it names are there is not asked, because they may be on other hosts.
+    let checked = Settings::of(&document)?.check_run();
+    checked.map_err(|mistake| document.refuse(mistake))?;
+    if args.file.exists() {
+        return Err(key::is_there_already(&args.file).into());
+    }
     if !args.hosts.is_empty() && !args.key_file.exists() {
         make_key_file(&args.key_file)?;
         println!("{} is written: a new key of the run", args.key_file.display());
     }
     key::write_new(&args.file, text.as_bytes(), key::EVERYBODY_READS)?;
-    let document = services::load(Path::new(&args.file), &[])?;
-    let counts = evenfall_runtime::service::counts(services::SERVICES, &document)?;
+    Ok(service::counts(services::SERVICES, &document)?)
+}
+
+pub fn main(args: &Args) -> Outcome {
+    let counts = write_settings(args)?;
     println!("{} is written: {}", args.file.display(), counts.join(", "));
     say_next_steps(args);
     Ok(())
@@ -187,6 +205,19 @@ mod tests {
         assert!(text.contains("depth = 2\nfanout = 3\n"), "{text}");
         let flat = settings_of(&["--proxies", "0"]).expect("settings");
         assert!(!flat.contains("[multicast.shape]"), "{flat}");
+    }
+
+    #[test]
+    fn options_that_make_no_run_leave_no_file_and_no_key() {
+        let dir = tempfile::TempDir::new().expect("a directory");
+        let path = |name: &str| dir.path().join(name).display().to_string();
+        let (file, key) = (path("evenfall.toml"), path("evenfall.key"));
+        let twice = "10.0.0.1,10.0.0.1,10.0.0.2,10.0.0.3";
+        let words = ["init", &file, "--hosts", twice, "--receivers", "1", "--key-file", &key];
+        let args = Program::try_parse_from(words).expect("options").args;
+        let error = write_settings(&args).expect_err("two nodes at one address").to_string();
+        assert!(error.contains("10.0.0.1:9000"), "{error}");
+        assert_eq!(std::fs::read_dir(dir.path()).expect("a directory").count(), 0, "{error}");
     }
 
     #[test]

@@ -51,7 +51,8 @@ enum Command {
     },
 }
 
-fn is_there_already(path: &Path) -> String {
+/// The error about a file that a command would have to replace.
+pub fn is_there_already(path: &Path) -> String {
     format!("{}: is there already, and stays; name another file", path.display())
 }
 

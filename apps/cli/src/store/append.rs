@@ -381,7 +381,13 @@ fn take_all(
         }
         let taken = imports[place].take(sequence, time_ns, &message);
         taken.map_err(|error| stopped(place, error))?;
-        next = messages.next_message()?;
+        next = match messages.next_message() {
+            // A signal ends a read that waits for the bytes of a pipe.
+            Err(_) if interrupt::raised() => {
+                return Err(stopped(0, "stopped by a signal".into()));
+            }
+            found => found?,
+        };
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 //! each message is due.
 
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{self, BufReader, Read};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use evenfall_feed_formats::file::FeedFile;
 use evenfall_feed_formats::pace::{Pace, PaceMode};
 use evenfall_feed_formats::source::{FeedMessage, MessageSource};
 use evenfall_feed_formats::{Date, FeedError, Format, UnknownFormat, codec, dates, synthetic};
+use evenfall_host::interrupt;
 
 use crate::settings::{Feed, Synthetic};
 
@@ -36,6 +37,22 @@ pub enum InputError {
 /// The name of standard input on the command line.
 const STANDARD_INPUT: &str = "-";
 
+/// A file whose read ends with an error when a signal comes while it waits, as at a pipe that gives
+/// no bytes. Readers of feeds begin an interrupted read again, so that the first Ctrl-C would do
+/// nothing.
+struct StoppableInput<F>(F);
+
+impl<F: Read> Read for StoppableInput<F> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self.0.read(bytes) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted && interrupt::raised() => {
+                Err(io::Error::other("stopped by a signal"))
+            }
+            other => other,
+        }
+    }
+}
+
 /// Opens a market-data file of this format; `-` is standard input. With `None`, the content of the
 /// file decides the format. The file is opened and read once, so that it may be a pipe.
 ///
@@ -59,7 +76,7 @@ pub fn open_file(path: &Path, format: Option<Format>) -> Result<FeedFile, InputE
         file => file,
     };
     let file = file.map_err(|error| InputError::Open(path.to_owned(), error))?;
-    let reader = Box::new(BufReader::new(file));
+    let reader = Box::new(BufReader::new(StoppableInput(file)));
     Ok(evenfall_feed_formats::file::open_as(format, reader, &name)?)
 }
 
@@ -165,4 +182,30 @@ fn fitting(feed: &Feed, fit: Duration) -> Result<f64, InputError> {
     let span = last.saturating_sub(first.unwrap_or(last)) as f64 / 1e9;
     // A file whose messages all have one time is sent at once.
     Ok(if span > 0.0 { (span / fit.as_secs_f64()).max(1e-6) } else { 1.0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A pipe whose reads a signal interrupts a few times, and that then ends.
+    struct InterruptedPipe(u32);
+
+    impl Read for InterruptedPipe {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            self.0 = self.0.checked_sub(1).ok_or_else(|| io::Error::other("read too often"))?;
+            match self.0 {
+                0 => Ok(0),
+                _ => Err(io::ErrorKind::Interrupted.into()),
+            }
+        }
+    }
+
+    /// Another signal, such as that of a resized terminal, must not end a feed.
+    #[test]
+    fn a_read_that_another_signal_interrupts_begins_again() {
+        let mut bytes = Vec::new();
+        let read = StoppableInput(InterruptedPipe(3)).read_to_end(&mut bytes);
+        assert_eq!(read.expect("the end of the pipe"), 0);
+    }
 }
