@@ -38,7 +38,7 @@ pub struct Args {
     /// times.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = look_up)]
     http: Vec<SocketAddr>,
-    /// Switch the root to another mode: unicast, tree, hedge, release or cloudex.
+    /// Switch the root and its standbys to another mode: unicast, tree, hedge, release or cloudex.
     #[arg(long)]
     set_mode: Option<String>,
     /// Order the root and its standbys to shut a node out. The node loses its place and gets no
@@ -112,19 +112,10 @@ pub fn main(args: &Args) -> Outcome {
         return Err(without_http(&args.config).into());
     }
     if let Some(mode) = &args.set_mode {
-        let root = nodes.iter().find(|n| n.1.as_deref().is_none_or(|role| role == "root"));
-        let missing = || {
-            let config = args.config.display();
-            format!("{config}: the root's [[node]] has no http = \"ADDRESS\"; add the key")
-        };
-        return set_mode(root.ok_or_else(missing)?.2, mode);
+        return set_mode(&nodes, nodes_of_settings(args)?.as_deref(), mode);
     }
     if let Some(name) = &args.shut_out {
-        let all: Option<Vec<Node>> = match args.http.is_empty() {
-            true => Some(services::load(&args.config, &[])?.list("node")?),
-            false => None,
-        };
-        return shut_out_node(&nodes, all.as_deref(), name);
+        return shut_out_node(&nodes, nodes_of_settings(args)?.as_deref(), name);
     }
     if args.healthy {
         let nodes: Vec<_> = nodes.into_iter().map(|(name, _, address)| (name, address)).collect();
@@ -202,22 +193,35 @@ fn check_health(nodes: &[(String, SocketAddr)], json: bool) -> Outcome {
     }
 }
 
-fn set_mode(root: SocketAddr, mode: &str) -> Outcome {
+/// The nodes of the settings; `None` where nodes are named by their addresses.
+fn nodes_of_settings(args: &Args) -> Result<Option<Vec<Node>>, Box<dyn std::error::Error>> {
+    match args.http.is_empty() {
+        true => Ok(Some(services::load(&args.config, &[])?.list("node")?)),
+        false => Ok(None),
+    }
+}
+
+fn is_root(role: &str) -> bool {
+    role == "root" || role == "standby"
+}
+
+/// The addresses of roots and standbys. A node that was named by its address is taken for one.
+fn addresses_of_roots(nodes: &[AskedNode]) -> Vec<SocketAddr> {
+    let roots = nodes.iter().filter(|node| node.1.as_deref().is_none_or(is_root));
+    roots.map(|node| node.2).collect()
+}
+
+/// Orders all roots to take a mode, because a mode holds at the root that took the order.
+fn set_mode(nodes: &[AskedNode], all: Option<&[Node]>, mode: &str) -> Outcome {
     // The word is also checked here, so that a mistake needs no running root to be found.
     serde_json::from_value::<Mode>(Value::String(mode.to_owned()))
         .map_err(|error| format!("--set-mode {mode}: {error}"))?;
-    order(root, "mode", mode)
+    order_roots(&addresses_of_roots(nodes), all, "mode", mode)
 }
 
-/// Orders all roots to shut a node out. `all` has the nodes of the settings; `None` where roots are
-/// named by their addresses. A root that is dead, or that takes orders from its own host only, does
-/// not keep the others from the order.
+/// Orders all roots to shut a node out. `all` has the nodes of the settings.
 fn shut_out_node(nodes: &[AskedNode], all: Option<&[Node]>, name: &str) -> Outcome {
-    let is_root = |role: &str| role == "root" || role == "standby";
-    let roots: Vec<SocketAddr> = { nodes.iter() }
-        .filter(|node| node.1.as_deref().is_none_or(is_root))
-        .map(|node| node.2)
-        .collect();
+    let roots = addresses_of_roots(nodes);
     // A misspelt name would shut out nobody.
     let is_known = match all {
         Some(all) => all.iter().any(|node| node.name == name),
@@ -231,19 +235,26 @@ fn shut_out_node(nodes: &[AskedNode], all: Option<&[Node]>, name: &str) -> Outco
     if !is_known {
         return Err(format!("no node is called {name}").into());
     }
+    order_roots(&roots, all, "shut-out", name)
+}
+
+/// Gives an order to all roots. A root that is dead, or that takes orders from its own host only,
+/// does not keep the others from the order.
+fn order_roots(roots: &[SocketAddr], all: Option<&[Node]>, what: &str, value: &str) -> Outcome {
     let mut refusals: Vec<String> = { all.into_iter().flatten() }
         .filter(|node| is_root(&node.role) && node.http.is_none())
         .map(|node| format!("{} has no `http` that could take the order", node.name))
         .collect();
     let mut is_taken = false;
     for root in roots {
-        match order(root, "shut-out", name) {
+        match order(*root, what, value) {
             Ok(()) => is_taken = true,
             Err(error) => refusals.push(error.to_string()),
         }
     }
     if !is_taken {
-        return Err(format!("{name} is not shut out: {}", refusals.join("; ")).into());
+        let refusals = refusals.join("; ");
+        return Err(format!("no root took the order {what} {value}: {refusals}").into());
     }
     refusals.iter().for_each(|why| eprintln!("note: {why}; order it on that host too"));
     Ok(())
@@ -298,7 +309,8 @@ mod tests {
         assert!(said.contains("no node is called desk-8"), "{said}");
         assert_eq!(taken.load(Relaxed), 1, "nobody is ordered to shut out a stranger");
         let said = shut_out_node(&both[..1], None, "desk-7").expect_err("nobody took it");
-        assert!(said.to_string().starts_with("desk-7 is not shut out: "), "{said}");
+        let said = said.to_string();
+        assert!(said.starts_with("no root took the order shut-out desk-7: "), "{said}");
     }
 
     #[test]
