@@ -553,6 +553,10 @@ fn once(args: &Args, progress: &Progress) -> Result<JudgedRun, Box<dyn std::erro
         tapped.map(|tapped| HandedOn::of(&summary(args, GATEWAY), tapped, &sent()))
     });
     let signed = SignedRun::of(args, &settings);
+    if let Err(why) = &handed_on {
+        // A planted fault may excuse this error below, and then nothing else names it.
+        progress.note(why);
+    }
     let handed = handed_on.as_ref().ok().and_then(Option::as_ref);
     let (signed_run, traded_run) = (signed.as_ref(), traded.as_ref());
     let shown =
