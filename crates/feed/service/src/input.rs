@@ -2,7 +2,7 @@
 //! each message is due.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
@@ -50,6 +50,12 @@ impl<F: Read> Read for StoppableInput<F> {
             }
             other => other,
         }
+    }
+}
+
+impl<F: Seek> Seek for StoppableInput<F> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.0.seek(to)
     }
 }
 
