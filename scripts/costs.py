@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
@@ -42,6 +43,8 @@ PYTHON_READERS = {
 }
 # Receivers of one process of the crowd: each has some descriptors, of which a process has 1,024 by default.
 CROWD = 125
+# Messages a second of the root that is watched. The nodes of a thousand receivers share the cores with it.
+WATCHED_RATE = 2
 # How long nodes may take to come, and a root to end.
 PATIENCE_S = 120
 
@@ -202,10 +205,10 @@ def cpu_ns(pid):
 
 
 def settings_of(work, at, receivers, seconds):
-    """The settings of a root that sends ten messages a second to so many receivers."""
+    """The settings of a root that sends some messages a second to so many receivers."""
     node = '[[node]]\nname = "{}"\nid = {}\nrole = "{}"\naddress = "{}:{}"\n'
-    text = [f'[run]\ndir = "{work}/run"\nlog = false\n[feed]\nrate = 10\n']
-    text += [f"[feed.synthetic]\nmessages = {int(10 * seconds)}\n"]
+    text = [f'[run]\ndir = "{work}/run"\nlog = false\n[feed]\nrate = {WATCHED_RATE}\n']
+    text += [f"[feed.synthetic]\nmessages = {WATCHED_RATE * seconds}\n"]
     text += [node.format("root", 0, "root", at, 9000), f'http = "{at}:9190"\n']
     text += [node.format(f"receiver-{id}", id, "receiver", at, 20_000 + id) for id in range(1, receivers + 1)]
     path = work / "evenfall.toml"
@@ -220,6 +223,12 @@ def share_of_core(root, seconds):
     return (cpu_ns(root.pid) - used) / 1e9 / (time.monotonic() - began)
 
 
+def members(at):
+    """The receivers that are members of the run."""
+    with urllib.request.urlopen(f"http://{at}:9190/status", timeout=10) as answer:
+        return json.load(answer)[0]["receivers"]
+
+
 def watched(receivers, seconds, rounds):
     """The shares of a core of a root with so many receivers, without a watcher and with one, in turn."""
     at, program = host(), RELEASE / "evenfall"
@@ -228,7 +237,7 @@ def watched(receivers, seconds, rounds):
         work = pathlib.Path(work)
         life = 2 * PATIENCE_S + rounds * 2 * (seconds + 2)
         config = settings_of(work, at, receivers, life)
-        said = (work / "root").open("w+")
+        said, crowd_errors = (work / "root").open("w"), (work / "crowd").open("w")
         try:
             root = subprocess.Popen([program, "run", "root", "--config", config], stdout=said, stderr=said)
             running.append(root)
@@ -236,7 +245,7 @@ def watched(receivers, seconds, rounds):
                 count = min(CROWD, receivers + 1 - first)
                 words = [f"{at}:9000", at, first, count, life]
                 crowd = [RELEASE / "examples/crowd", *map(str, words)]
-                running.append(subprocess.Popen(crowd, stdout=subprocess.DEVNULL))
+                running.append(subprocess.Popen(crowd, stdout=subprocess.DEVNULL, stderr=crowd_errors))
             until = time.monotonic() + PATIENCE_S
             while "the feed begins" not in (work / "root").read_text():
                 if root.poll() is not None or time.monotonic() > until:
@@ -244,7 +253,7 @@ def watched(receivers, seconds, rounds):
                 time.sleep(0.2)
             # The first seconds of a feed settle the hold.
             time.sleep(5)
-            shares = {"without": [], "with": []}
+            shares, present = {"without": [], "with": []}, [members(at)]
             for _ in range(rounds):
                 shares["without"].append(share_of_core(root, seconds))
                 watch = [program, "watch", "--config", config, "--listen", f"{at}:0"]
@@ -254,14 +263,17 @@ def watched(receivers, seconds, rounds):
                 shares["with"].append(share_of_core(root, seconds))
                 watcher.terminate()
                 watcher.wait()
+                present.append(members(at))
         finally:
             for process in running:
                 process.kill()
                 process.wait()
             said.close()
+            crowd_errors.close()
     middle = {name: statistics.median(found) for name, found in shares.items()}
     return {
         "receivers": receivers,
+        "receivers_present": min(present),
         "core_share_without": round(middle["without"], 5),
         "core_share_with": round(middle["with"], 5),
         "core_share_of_watch": round(middle["with"] - middle["without"], 5),
