@@ -45,7 +45,7 @@ use content::Sent;
 use evenfall_multicast_service::report::text;
 use faults::{DemoFault, Harm};
 pub use folder::write_key;
-use folder::{Folder, KEY_FILE, PIPED_FEED, SETTINGS_FILE};
+use folder::{Folder, KEY_FILE, PIPED_FEED, SETTINGS_FILE, write_file};
 use forwarding::Forwarded;
 use humantime::parse_duration;
 use participant::{Doors, GATEWAY, GatewayWord, HandedOn, Participant};
@@ -358,7 +358,7 @@ fn prepare(
     if processes::plants_delays(args) {
         settings.inject.file = Some(PathBuf::from(processes::DELAYS_FILE));
         let (delays, _) = processes::far_receivers(args, &settings);
-        fs::write(args.dir.join(processes::DELAYS_FILE), delays)?;
+        write_file(&args.dir.join(processes::DELAYS_FILE), &delays)?;
     }
     trading::plant_clock_errors(args)?;
     let path = settings_path(&args.dir);
@@ -370,7 +370,7 @@ fn prepare(
     }
     let mut table = settings.to_table();
     doors.into_iter().for_each(|doors| doors.put(&mut table));
-    fs::write(&path, toml::to_string(&table)?)?;
+    write_file(&path, &toml::to_string(&table)?)?;
     // The settings are read as the processes will read them, so that a mistake in --set is reported
     // once and before the run.
     let settings = Settings::load(&path, &args.set)?;

@@ -51,8 +51,8 @@ pub struct Args {
     /// How long missing messages are waited for.
     #[arg(long, default_value = "500ms", value_name = "DURATION", value_parser = parse_duration)]
     gap_timeout: Duration,
-    /// End when nothing has come for this long. Otherwise the tap waits for the end of the session,
-    /// or for Ctrl-C.
+    /// End when no message has come for this long, also while heartbeats come. Otherwise the tap
+    /// waits for the end of the session, or for Ctrl-C.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     silence: Option<Duration>,
     /// Print a line for each message: its sequence, and what it says or its bytes in hexadecimal.
@@ -208,7 +208,7 @@ fn follow(
             TapEvent::Note(text) => eprintln!("evenfall: {text}"),
             TapEvent::End => return Ok("the session ended"),
             TapEvent::Quiet if interrupt::raised() => return Ok("stopped by a signal"),
-            TapEvent::Quiet => return Ok("nothing came any more"),
+            TapEvent::Quiet => return Ok("no message came any more"),
         }
     }
 }

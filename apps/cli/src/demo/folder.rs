@@ -83,6 +83,11 @@ impl Folder {
     }
 }
 
+/// Writes a file. The error names it, as when the disk is full.
+pub fn write_file(path: &Path, text: &str) -> Result<(), String> {
+    fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
 /// Writes a fresh key that no other user can read.
 pub fn write_key(path: &Path) -> Result<(), String> {
     let failed = |error| format!("{}: {error}", path.display());
@@ -109,6 +114,12 @@ mod tests {
         Folder::take(dir.path()).unwrap();
         assert!(!dir.path().join("run.json").exists());
         assert!(dir.path().join("notes.txt").exists(), "no demo writes that");
+    }
+
+    #[test]
+    fn a_file_that_the_disk_does_not_take_is_named() {
+        let said = write_file(Path::new("/dev/full"), "a text").unwrap_err();
+        assert!(said.starts_with("/dev/full: "), "{said}");
     }
 
     #[test]

@@ -205,16 +205,21 @@ impl HandedOn {
     pub fn say(&self) -> String {
         let (us, tapped) = (&self.gateway["handed_us"], &self.participant);
         let count = |value: &Value| value.as_u64().unwrap_or_default();
-        let us = |key: &str| us[key].as_f64().unwrap_or(f64::NAN);
+        let us = |key: &str| us[key].as_f64().map_or("-".to_owned(), |us| format!("{us:.1} us"));
+        let gateway = match self.gateway["protocol"].as_str() {
+            Some(protocol) => format!(
+                "{} messages handed on as {protocol}; from release to departure {} at the median, \
+                 {} at the 99th percentile",
+                count(&self.gateway["handed"]),
+                us("p50"),
+                us("p99")
+            ),
+            None => "no figures, because it did not live until its end".to_owned(),
+        };
         format!(
-            "gateway: {} messages handed on as {}; from release to departure {:.1} us at the \
-             median, {:.1} us at the 99th percentile\n\
+            "gateway: {gateway}\n\
              participant without the key: {} messages, {} lost, {} of them after a request ({} \
              datagrams were lost on purpose); content {}",
-            count(&self.gateway["handed"]),
-            self.gateway["protocol"].as_str().unwrap_or("nothing"),
-            us("p50"),
-            us("p99"),
             count(&tapped["messages"]),
             count(&tapped["lost"]),
             count(&tapped["rerequested"]),
@@ -236,5 +241,25 @@ impl HandedOn {
             }
             Some(true) | None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_that_a_killed_gateway_did_not_leave_are_no_numbers() {
+        let (participant, sent) = (json!({"messages": 654}), Sent::All("a hash".to_owned()));
+        let killed = HandedOn::of(&Value::Null, participant.clone(), &sent).say();
+        assert!(killed.starts_with("gateway: no figures"), "{killed}");
+        assert!(!killed.contains("NaN") && killed.contains("key: 654 messages"), "{killed}");
+        // A gateway that handed nothing on has no percentiles.
+        let idle = json!({"gateway": {"protocol": "mold", "handed": 0, "handed_us": {}}});
+        let idle = HandedOn::of(&idle, participant, &sent).say();
+        assert!(
+            idle.contains("0 messages handed on as mold") && idle.contains("- at the"),
+            "{idle}"
+        );
     }
 }

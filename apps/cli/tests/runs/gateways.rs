@@ -179,7 +179,7 @@ fn a_tap_that_takes_nothing_says_so_and_fails() {
     assert_eq!(said.code, Some(1), "{}", said.err);
     assert!(said.err.contains("no message came to 127."), "{}", said.err);
     let summary: Value = serde_json::from_str(&said.out).expect("a summary all the same");
-    assert_eq!(summary["ended"], "nothing came any more");
+    assert_eq!(summary["ended"], "no message came any more");
     let said = say(&["tap", &address, "--protocol", "plain", "--request", "127.0.0.1:1"]);
     assert!(!said.ok && said.err.contains("plain datagrams have no requests"), "{}", said.err);
     // Datagrams of any bytes are counted.

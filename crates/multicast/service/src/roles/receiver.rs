@@ -484,9 +484,13 @@ fn say_end(summary: &ReceiverSummary) {
 }
 
 /// Logs the copies that were dropped since `before`. Returns the number of all dropped copies.
+///
+/// Before the first message the frames of the rehearsal are empty, and their copies are no copies
+/// of messages. A run of 1,000 messages to 5 receivers was told to have dropped 20,035 copies.
 pub fn note_duplicates(process: &mut RoleProcess, all: &[ReceiverStatus], before: u64) -> u64 {
     let now: u64 = all.iter().map(|s| s.tally.duplicates).sum();
-    if now > before {
+    let has_message = all.iter().any(|status| status.tally.released + status.tally.lost > 0);
+    if now > before && has_message {
         process.note(RunLogRecord::Duplicates(now - before));
     }
     now
