@@ -276,13 +276,13 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-    use evenfall_runtime::http::{Limits, Response, Routes, Server, StatusCode};
+    use evenfall_runtime::http::{HttpServer, Limits, Response, Routes, StatusCode};
     use evenfall_runtime::settings::SettingsDocument;
 
     use super::*;
 
     /// A root that answers orders with this status, and counts them.
-    fn root_that_says(status: StatusCode) -> (Server, Arc<AtomicUsize>) {
+    fn root_that_says(status: StatusCode) -> (HttpServer, Arc<AtomicUsize>) {
         let orders = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&orders);
         let page = r#"[{"phase":"feeding","members":[{"id":7,"name":"desk-7"}]}]"#;
@@ -294,14 +294,14 @@ mod tests {
             .get("/status", move |_| Response::page("application/json", page))
             .post("/shut-out", 0, take);
         let here = SocketAddr::from(([127, 0, 0, 1], 0));
-        (Server::bind(here, Limits::default(), routes).expect("a port"), orders)
+        (HttpServer::bind(here, Limits::default(), routes).expect("a port"), orders)
     }
 
     #[test]
     fn a_root_that_refuses_keeps_no_other_from_shutting_a_node_out() {
         let (elsewhere, refused) = root_that_says(StatusCode::FORBIDDEN);
         let (here, taken) = root_that_says(StatusCode::ACCEPTED);
-        let asked = |server: &Server| (String::new(), None, server.address());
+        let asked = |server: &HttpServer| (String::new(), None, server.address());
         let both = [asked(&elsewhere), asked(&here)];
         shut_out_node(&both, None, "desk-7").expect("one of the two takes the order");
         assert_eq!((refused.load(Relaxed), taken.load(Relaxed)), (1, 1));
