@@ -45,6 +45,16 @@ PYTHON_READERS = {
 CROWD = 125
 # Messages a second of the root that is watched. The nodes of a thousand receivers share the cores with it.
 WATCHED_RATE = 2
+# The example `crowd` has the same: a thousand receivers below one root report to it twenty times a second by default,
+# where in a run they report to their proxies.
+MEMBERSHIP = """[multicast.membership]
+join_retry = "1s"
+beacon_interval = "500ms"
+report_interval = "1s"
+silence = "20s"
+root_timeout = "60s"
+expect_timeout = "90s"
+"""
 # How long nodes may take to come, and a root to end.
 PATIENCE_S = 120
 
@@ -207,9 +217,9 @@ def cpu_ns(pid):
 def settings_of(work, at, receivers, seconds):
     """The settings of a root that sends some messages a second to so many receivers."""
     node = '[[node]]\nname = "{}"\nid = {}\nrole = "{}"\naddress = "{}:{}"\n'
-    text = [f'[run]\ndir = "{work}/run"\nlog = false\n[feed]\nrate = {WATCHED_RATE}\n']
+    text = [f'[run]\ndir = "{work}/run"\nlog = false\nwarm_up = "1s"\n[feed]\nrate = {WATCHED_RATE}\n']
     text += [f"[feed.synthetic]\nmessages = {WATCHED_RATE * seconds}\n"]
-    text += [node.format("root", 0, "root", at, 9000), f'http = "{at}:9190"\n']
+    text += [MEMBERSHIP, node.format("root", 0, "root", at, 9000), f'http = "{at}:9190"\n']
     text += [node.format(f"receiver-{id}", id, "receiver", at, 20_000 + id) for id in range(1, receivers + 1)]
     path = work / "evenfall.toml"
     path.write_text("".join(text))
