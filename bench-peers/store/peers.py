@@ -27,11 +27,27 @@ RANGE = 10_000
 SECONDS_MAX = 1
 
 
+# The ticks of `evenfall bench store`: exponential gaps and a price that walks. They begin again after
+# this many, which are more than a row group of any of these systems repeats.
+TICKS = 1 << 16
+GAP_NS = 1_000
+draws = np.random.default_rng(1)
+gaps_ns = np.maximum(1, draws.exponential(GAP_NS, TICKS).astype(np.int64))
+prices = 1_000_000 + np.cumsum(100 * draws.integers(-2, 3, TICKS))
+ends_ns = np.cumsum(gaps_ns)
+
+
 def rows_of(first, count):
-    """Times and numbers of `count` rows. Times are microseconds since 1970, one for each row."""
+    """Times and prices of `count` rows. Times are nanoseconds since 1970."""
     at = np.arange(first, first + count, dtype=np.int64)
-    # The numbers do not repeat, so that they do not compress to almost no bytes.
-    return (at * 1_000).view("datetime64[ns]"), at * 2_654_435_761 % 1_000_003
+    times_ns = at // TICKS * ends_ns[-1] + ends_ns[at % TICKS]
+    return times_ns.view("datetime64[ns]"), prices[at % TICKS]
+
+
+def range_ns(rows):
+    """First and last nanosecond of `RANGE` rows in the middle."""
+    times, _ = rows_of(rows // 2, RANGE)
+    return int(times[0].view(np.int64)), int(times[-1].view(np.int64))
 
 
 def disk_bytes(place):
@@ -124,11 +140,10 @@ class DuckDb:
             return database.sql(query).to_arrow_table()
 
         out["scan"] = rows / timed(lambda: arrow("select * from ticks"), 5)
-        first = rows // 2
-        low, high = first, first + RANGE - 1
+        low, high = range_ns(rows)
         query = (
-            f"select * from ticks where time between make_timestamp_ns({low * 1000})"
-            f" and make_timestamp_ns({high * 1000})"
+            f"select * from ticks where time between make_timestamp_ns({low})"
+            f" and make_timestamp_ns({high})"
         )
         assert arrow(query).num_rows == RANGE
         out["range_us"] = 1e6 * timed(lambda: arrow(query), 101)
@@ -166,9 +181,7 @@ class Arctic:
         out["bulk"] = rows / timed(lambda: library.write("ticks", whole))
         out["bytes"] = max(0, disk_bytes(place) - before) / rows
         out["scan"] = rows / timed(lambda: library.read("ticks").data, 5)
-        first = rows // 2
-        times, _ = rows_of(first, RANGE)
-        span = (pandas.Timestamp(times[0]), pandas.Timestamp(times[-1]))
+        span = tuple(pandas.Timestamp(end) for end in range_ns(rows))
         assert len(library.read("ticks", date_range=span).data) == RANGE
         out["range_us"] = 1e6 * timed(lambda: library.read("ticks", date_range=span).data, 101)
         return out
@@ -210,17 +223,20 @@ class QuestDb:
             except OSError:
                 time.sleep(0.1)
         out = {}
+        ticks = str(root / "ticks")
+        times, numbers = rows_of(0, rows)
+        np.column_stack([times.view(np.int64), numbers]).tofile(ticks)
         for transport, batch in [("tcp", BATCHES[0]), ("tcp", BATCHES[1]), ("http", BATCHES[1])]:
             table = f"ticks_{transport}_{batch}"
-            self.get("exec", query=f"create table {table} (value long, timestamp timestamp)"
+            self.get("exec", query=f"create table {table} (value long, timestamp timestamp_ns)"
                      " timestamp(timestamp) partition by hour wal")
-            said = subprocess.run([self.peer, transport, table, str(rows), str(batch)],
+            said = subprocess.run([self.peer, transport, table, ticks, str(batch)],
                                   check=True, capture_output=True, text=True).stdout.split()
             out[f"ingest_{batch}" if transport == "tcp" else "bulk"] = float(said[1])
         table = f"ticks_tcp_{BATCHES[1]}"
-        first = rows // 2
+        low, high = range_ns(rows)
         query = (f"select timestamp, value from {table} where timestamp between"
-                 f" cast({first} as timestamp) and cast({first + RANGE - 1} as timestamp)")
+                 f" cast({low} as timestamp_ns) and cast({high} as timestamp_ns)")
         answer = json.loads(self.get("exec", query=query))
         assert answer["count"] == RANGE, answer["count"]
         out["range_us"] = 1e6 * timed(lambda: self.get("exec", query=query), 101)
@@ -234,9 +250,9 @@ class QuestDb:
 class Evenfall:
     """evenfall embedded in one thread. An append is acknowledged at the given level."""
 
-    def __init__(self, program, level):
-        self.program, self.level = program, level
-        self.name = f"evenfall, {level}"
+    def __init__(self, program, level, has_one_under_way=False):
+        self.program, self.level, self.has_one_under_way = program, level, has_one_under_way
+        self.name = f"evenfall, {level}" + (", one under way" if has_one_under_way else "")
         self.promise = {"local": "each batch synced", "memory": "readable"}[level]
 
     def bench(self, place, *args):
@@ -247,8 +263,10 @@ class Evenfall:
     def run(self, place, rows):
         out = {}
         for batch in BATCHES:
+            # A window of one batch waits for each acknowledgement, as the other systems do.
+            window = ["--window-bytes", str(16 * batch)] if self.has_one_under_way else []
             said = self.bench(place, "--embedded", "--no-objects", "--streams", "1", "--ack",
-                              self.level, "--batch", str(batch), "--duration", "1s")
+                              self.level, "--batch", str(batch), "--duration", "1s", *window)
             out[f"ingest_{batch}"] = said["records_per_s"]
             out["bytes"] = said["disk_bytes_per_record"]
         said = self.bench(place, "--scan", "--no-objects")["ticks_of_16_bytes"]
@@ -297,7 +315,8 @@ def main():
     parser.add_argument("--dir", default=".")
     args = parser.parse_args()
     program = str(pathlib.Path(args.program).resolve())
-    systems = [Evenfall(program, "local"), Evenfall(program, "memory"), Raw(), DuckDb()]
+    systems = [Evenfall(program, "local"), Evenfall(program, "local", has_one_under_way=True),
+               Evenfall(program, "memory"), Raw(), DuckDb()]
     try:
         import arcticdb  # noqa: F401
         systems.append(Arctic())

@@ -1,9 +1,9 @@
 //! Rows into QuestDB over ILP, timed until they can be read.
 //!
-//!     questdb-peer <tcp|http> <table> <rows> <batch>
+//!     questdb-peer <tcp|http> <table> <file> <batch>
 //!
-//! One connection, one flush per batch, rows of a time and a long. Prints rows per second, first of
-//! what was sent, then until a count sees them all.
+//! One connection, one flush per batch. The file has rows of two `i64`: nanoseconds since 1970, and
+//! a value. Prints rows per second, first of what was sent, then until a count sees them all.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -36,30 +36,29 @@ fn count(table: &str) -> Result<i64, Failure> {
 
 fn main() -> Result<(), Failure> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let [transport, table, rows, batch] = args.as_slice() else {
-        return Err("usage: questdb-peer <tcp|http> <table> <rows> <batch>".into());
+    let [transport, table, file, batch] = args.as_slice() else {
+        return Err("usage: questdb-peer <tcp|http> <table> <file> <batch>".into());
     };
-    let (rows, batch): (i64, i64) = (rows.parse()?, batch.parse()?);
+    let (ticks, batch): (Vec<u8>, usize) = (std::fs::read(file)?, batch.parse()?);
+    let (ticks, _) = ticks.as_chunks::<16>();
+    let rows = ticks.len();
     let mut sender = Sender::from_conf(match transport.as_str() {
         "tcp" => "tcp::addr=127.0.0.1:9009;protocol_version=2;".to_owned(),
         _ => format!("http::addr={HTTP};"),
     })?;
     let mut buffer = sender.new_buffer();
     let started = Instant::now();
-    let mut row = 0;
-    while row < rows {
-        for _ in 0..batch.min(rows - row) {
-            // Times begin at the epoch and are record numbers in microseconds.
-            let at = TimestampNanos::new(row * 1_000);
-            // The values do not repeat, so that they do not compress to almost no bytes.
-            let value = row * 2_654_435_761 % 1_000_003;
+    for part in ticks.chunks(batch) {
+        for tick in part {
+            let (time_ns, value) = tick.split_at(8);
+            let at = TimestampNanos::new(i64::from_le_bytes(time_ns.try_into()?));
+            let value = i64::from_le_bytes(value.try_into()?);
             buffer.table(table.as_str())?.column_i64("value", value)?.at(at)?;
-            row += 1;
         }
         sender.flush(&mut buffer)?;
     }
     let sent = started.elapsed();
-    while count(table)? < rows {
+    while count(table)? < rows as i64 {
         std::thread::sleep(Duration::from_millis(5));
         if started.elapsed() > Duration::from_secs(120) {
             return Err("the rows did not come".into());
