@@ -55,7 +55,8 @@ impl Served {
     /// Makes the files in this process, where one commit makes all of them, and serves them.
     pub(super) fn start(args: &Args, dir: &Path, streams: usize) -> Result<Self, Failure> {
         let mut config = StoreConfig::new(dir);
-        config.objects = None;
+        // The directory remembers a place that is not below it from its first files on.
+        config.objects = args.objects.clone();
         let store = Store::open(config)?.store;
         let schema = Schema::opaque(args.record_bytes);
         let wanted: Vec<_> = (0..streams).map(|n| (format!("s{n}"), schema.clone())).collect();
