@@ -89,8 +89,7 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", conflicts_with_all = ["no_objects", "embedded", "scan"])]
     upload_bytes_per_s: Option<u64>,
     /// Bytes that the server writes to its disk in a second: a control group of block IO, as root.
-    /// In version 1 of control groups the limit holds for journals, and not for chunks, which the
-    /// kernel writes.
+    /// Version 1 of control groups may miss what the kernel writes back.
     #[arg(long, value_name = "BYTES", conflicts_with_all = ["embedded", "scan"])]
     disk_bytes_per_s: Option<u64>,
     /// Bytes of objects at which the bucket of `--figure full-bucket` takes no more; by default 80
