@@ -288,7 +288,7 @@ mod tests {
             None => true,
         };
         let wrong: Vec<&ClockSample> = samples.iter().filter(outside).collect();
-        println!("{} samples, {} outside of their proven bounds", samples.len(), wrong.len());
+        say!("{} samples, {} outside of their proven bounds", samples.len(), wrong.len());
         assert_eq!(samples.len(), 3 * 200);
         assert!(found.sent_bits_s > 0 && found.core_share > 0.0);
         assert!(wrong.is_empty(), "{wrong:?}");

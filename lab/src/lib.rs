@@ -13,6 +13,8 @@
 //! | [`signed`] | a signed feed under attack, and what signatures cost |
 //! | [`sockets`] | bulk reads over TCP through namespaces of this machine |
 #![forbid(unsafe_code)]
+// `println!` would end the program with a panic when nobody reads; `say!` and `aside!` do not.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 #[macro_use]
 extern crate evenfall_runtime;

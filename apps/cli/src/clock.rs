@@ -72,7 +72,7 @@ pub fn main(args: Args) -> Outcome {
             loop {
                 // A failed look does not end the watch, because the nodes may answer later.
                 if let Err(error) = look(&watch.asked, &nodes) {
-                    eprintln!("{error}");
+                    aside!("{error}");
                 }
                 let until = Instant::now() + watch.every;
                 while Instant::now() < until && !interrupt::raised() {
@@ -146,14 +146,14 @@ fn look(asked: &Asked, nodes: &Nodes) -> Outcome {
                 silent += 1;
                 // The error begins with the address, which is also the name of a node from --http.
                 let name = if asked.http.is_empty() { format!("{name}: ") } else { String::new() };
-                eprintln!("{name}{error}");
+                aside!("{name}{error}");
             }
         }
     }
     if asked.json {
-        println!("{}", Value::Object(all));
+        say!("{}", Value::Object(all));
     } else if !all.is_empty() {
-        println!("{}", table(&all, &nodes.places));
+        say!("{}", table(&all, &nodes.places));
     }
     match silent {
         0 => Ok(()),

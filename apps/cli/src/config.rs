@@ -40,7 +40,7 @@ enum Command {
 
 pub fn main(args: &Args) -> Outcome {
     match &args.command {
-        Command::Default => print!("{}", default_file()),
+        Command::Default => say_part!("{}", default_file()),
         Command::Check { file, config, set, json } => {
             let file = file.as_deref().or(config.as_deref());
             let file = file.unwrap_or(Path::new(CONFIG));
@@ -49,7 +49,7 @@ pub fn main(args: &Args) -> Outcome {
                 let mut all = services::values(&document)?;
                 let nodes: Vec<toml::Table> = document.list("node")?;
                 all.insert("node".into(), toml::Value::try_from(nodes)?);
-                println!("{}", serde_json::to_string(&all)?);
+                say!("{}", serde_json::to_string(&all)?);
             } else {
                 describe(&document)?;
             }
@@ -60,13 +60,13 @@ pub fn main(args: &Args) -> Outcome {
 
 /// What the file holds: how many nodes of each role, and what each service says of them.
 fn describe(document: &SettingsDocument) -> Outcome {
-    println!("ok: {}", service::counts(SERVICES, document)?.join(", "));
+    say!("ok: {}", service::counts(SERVICES, document)?.join(", "));
     for service in SERVICES {
-        service.describe(document)?.iter().for_each(|line| println!("{line}"));
+        service.describe(document)?.iter().for_each(|line| say!("{line}"));
     }
     let run: Run = document.part("run")?;
     if run.key_file.is_none() {
-        println!("note: no run.key_file, so nothing leaves loopback");
+        say!("note: no run.key_file, so nothing leaves loopback");
     }
     Ok(())
 }

@@ -201,7 +201,7 @@ pub struct Args {
 /// demo, the program ends with the exit code of the signal.
 fn stopped(words: &str) -> Box<dyn std::error::Error> {
     let Some(stopped) = Stopped::by_signal() else { return words.into() };
-    eprintln!("evenfall: {words}");
+    aside!("evenfall: {words}");
     stopped.into()
 }
 
@@ -504,9 +504,9 @@ fn serve_live(
 fn announce_run(args: &Args, settings: &Settings, messages: u64) {
     let (receivers, processes) = (args.receivers, settings.nodes.len());
     let place = if args.lab { "a namespace each" } else { "loopback" };
-    println!("{messages} messages to {receivers} receivers, {processes} processes on {place}");
+    say!("{messages} messages to {receivers} receivers, {processes} processes on {place}");
     if let Some(silence) = settings.feed.silence {
-        println!("as it happened, but silences are cut to {silence:.1?}");
+        say!("as it happened, but silences are cut to {silence:.1?}");
     }
 }
 
@@ -545,7 +545,7 @@ fn once(args: &Args, progress: &Progress) -> Result<JudgedRun, Box<dyn std::erro
         Some(recording) => {
             let kept = recording.finish(&sent(args, &settings, &expected));
             // With --json, standard output holds only the JSON object.
-            kept.map(|words| if args.json { eprintln!("{words}") } else { println!("{words}") })
+            kept.map(|words| if args.json { aside!("{words}") } else { say!("{words}") })
         }
     };
     let handed_on = tapped.transpose().map(|tapped| {
@@ -691,12 +691,12 @@ fn show(args: &Args, expected: &Expected, found: &Found<'_>, played: &PlayedFeed
     let results = &report.outcome.results;
     let equal = judged.iter().filter(|receiver| receiver.is_equal).count();
     if args.json {
-        println!("{}", found_as_json(args, expected, found, played)?);
+        say!("{}", found_as_json(args, expected, found, played)?);
         return Ok(());
     }
-    println!("{}", report::verdict::sentence(report));
-    print!("{}", text::table(results));
-    println!(
+    say!("{}", report::verdict::sentence(report));
+    say_part!("{}", text::table(results));
+    say!(
         "content of {equal} of {} receivers equals {} (blake3 of the feed: {}...)",
         judged.len(),
         match (found.is_whole, unsent) {
@@ -710,11 +710,11 @@ fn show(args: &Args, expected: &Expected, found: &Found<'_>, played: &PlayedFeed
     if equal < judged.len() {
         let different = judged.iter().filter(|receiver| !receiver.is_equal);
         let names: Vec<&str> = different.map(|receiver| receiver.name.as_str()).collect();
-        println!("  different: {}", names.join(", "));
+        say!("  different: {}", names.join(", "));
     }
     if unsent > 0 {
         let all = expected.messages;
-        println!(
+        say!(
             "note: {}",
             match (played.stopped, found.is_whole) {
                 (true, _) => format!(
@@ -732,16 +732,16 @@ fn show(args: &Args, expected: &Expected, found: &Found<'_>, played: &PlayedFeed
         );
     }
     if args.standby {
-        found.voting.iter().for_each(|voting| println!("{voting}"));
-        found.takeovers.results().iter().for_each(|takeover| println!("{takeover}"));
+        found.voting.iter().for_each(|voting| say!("{voting}"));
+        found.takeovers.results().iter().for_each(|takeover| say!("{takeover}"));
     }
-    found.shown.handed_on.iter().for_each(|handed_on| println!("{}", handed_on.say()));
-    found.shown.signed.iter().for_each(|signed| println!("{}", signed.say()));
-    found.shown.traded.iter().for_each(|traded| print!("{}", traded.say()));
-    found.shown.forwarded.say().iter().for_each(|line| println!("{line}"));
+    found.shown.handed_on.iter().for_each(|handed_on| say!("{}", handed_on.say()));
+    found.shown.signed.iter().for_each(|signed| say!("{}", signed.say()));
+    found.shown.traded.iter().for_each(|traded| say_part!("{}", traded.say()));
+    found.shown.forwarded.say().iter().for_each(|line| say!("{line}"));
     for warning in &report.warnings {
-        println!("note: {warning}");
+        say!("note: {warning}");
     }
-    println!("page: {}", args.dir.join("report.html").display());
+    say!("page: {}", args.dir.join("report.html").display());
     Ok(())
 }

@@ -195,21 +195,21 @@ fn play(args: &Play) -> Outcome {
     let mut player = Player::open(&feed, stage)?;
     if !args.json {
         let beside = args.mold_b.map_or_else(String::new, |b| format!(" and {b}"));
-        println!("playing {} to {}{beside}", args.file.display(), args.mold);
+        say!("playing {} to {}{beside}", args.file.display(), args.mold);
     }
     let played = player.run()?;
     if args.json {
-        println!("{}", serde_json::to_string(&played)?);
+        say!("{}", serde_json::to_string(&played)?);
         return Ok(());
     }
-    println!("{} messages in {} packets a side", played.messages, played.packets);
+    say!("{} messages in {} packets a side", played.messages, played.packets);
     if played.too_large > 0 {
-        println!("  {} messages were not played: no packet holds them", played.too_large);
+        say!("  {} messages were not played: no packet holds them", played.too_large);
     }
-    player.remarks().iter().for_each(|remark| println!("  {remark}"));
-    println!("  lost on purpose: {} of side A, {} of side B", played.dropped_a, played.dropped_b);
-    println!("  requests: {}, of which {} answered", played.requests, played.answers);
-    println!("  content: blake3 {}", played.content_hash);
+    player.remarks().iter().for_each(|remark| say!("  {remark}"));
+    say!("  lost on purpose: {} of side A, {} of side B", played.dropped_a, played.dropped_b);
+    say!("  requests: {}, of which {} answered", played.requests, played.answers);
+    say!("  content: blake3 {}", played.content_hash);
     Ok(())
 }
 
@@ -300,24 +300,24 @@ fn show(args: &Info, found: &Found) -> Outcome {
             "remarks": found.remarks,
             "content_hash": found.hash.finish_hex(),
         });
-        println!("{object}");
+        say!("{object}");
         return Ok(());
     }
     let is_shape = found.shape == format || format.is_empty();
     let of = if is_shape { String::new() } else { format!(" of {format}") };
-    println!("{}: {}{of}", printable(&args.file.display().to_string()), found.shape);
+    say!("{}: {}{of}", printable(&args.file.display().to_string()), found.shape);
     if let Some(date) = &found.date {
-        println!("day: {date}");
+        say!("day: {date}");
     }
     if let Some(symbol) = &found.symbol {
-        println!("symbol: {symbol}");
+        say!("symbol: {symbol}");
     }
-    println!("{messages} messages, {} bytes, over {:?}", found.bytes, found.span());
+    say!("{messages} messages, {} bytes, over {:?}", found.bytes, found.span());
     for (kind, count) in &found.kinds {
-        println!("  {kind:<28}{count:>12}");
+        say!("  {kind:<28}{count:>12}");
     }
-    found.remarks.iter().for_each(|remark| println!("note: {}", printable(remark)));
-    println!("content: blake3 {}", found.hash.finish_hex());
+    found.remarks.iter().for_each(|remark| say!("note: {}", printable(remark)));
+    say!("content: blake3 {}", found.hash.finish_hex());
     Ok(())
 }
 
@@ -343,7 +343,7 @@ fn make(args: &Make) -> Outcome {
         };
         file.flush()?;
         unfinished.keep()?;
-        println!("{}: {messages} messages", args.out.display());
+        say!("{}: {messages} messages", args.out.display());
         Ok(())
     })
 }

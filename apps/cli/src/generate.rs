@@ -147,7 +147,7 @@ impl Inventory {
         }
         if !silent.is_empty() {
             let names: Vec<&str> = silent.iter().map(|node| node.name.as_str()).collect();
-            eprintln!("note: without `http`, and so not watched: {}", names.join(", "));
+            aside!("note: without `http`, and so not watched: {}", names.join(", "));
         }
         Ok(observed)
     }
@@ -182,7 +182,7 @@ fn deliver(path: Option<&Path>, text: &str) -> Outcome {
     out.flush()?;
     file.keep()?;
     if let Some(path) = path {
-        eprintln!("{} is written", path.display());
+        aside!("{} is written", path.display());
     }
     Ok(())
 }

@@ -62,13 +62,13 @@ pub fn main(args: &Args) -> Outcome {
     let findings = check::judge_host(&HostFacts::read(&cards), &wants);
     if *json {
         let rows: Vec<_> = findings.iter().map(to_json).collect();
-        println!("{}", json!({ "findings": rows }));
+        say!("{}", json!({ "findings": rows }));
     } else {
         findings.iter().for_each(print_finding);
     }
     let costly = findings.iter().filter(|finding| finding.verdict == FactVerdict::Costly).count();
     if !json {
-        println!("{}", summary(costly, findings.len()));
+        say!("{}", summary(costly, findings.len()));
     }
     if *strict && costly > 0 {
         return Err(
@@ -93,11 +93,11 @@ fn to_json(finding: &HostFinding) -> serde_json::Value {
 
 fn print_finding(finding: &HostFinding) {
     let HostFinding { about, verdict, found, why, mend } = finding;
-    println!("{:<8} {about:<46} {found}", verdict.word());
+    say!("{:<8} {about:<46} {found}", verdict.word());
     if !why.is_empty() {
-        println!("{:<8} {why}", "");
+        say!("{:<8} {why}", "");
     }
     if let Some(mend) = mend {
-        println!("{:<8} mend: {mend}", "");
+        say!("{:<8} mend: {mend}", "");
     }
 }

@@ -145,13 +145,13 @@ impl Args {
 fn say_next_steps(args: &Args) {
     let (file, nodes) = (args.file.display(), planned_nodes(args));
     if !args.hosts.is_empty() {
-        println!("copy {file} and {} to every host, and run there", args.key_file.display());
+        say!("copy {file} and {} to every host, and run there", args.key_file.display());
     }
     for PlannedNode { name, role, .. } in nodes.iter().rev() {
         let and = if args.hosts.is_empty() && *role != "root" { " &" } else { "" };
-        println!("  evenfall run {role} --config {file} --name {name}{and}");
+        say!("  evenfall run {role} --config {file} --name {name}{and}");
     }
-    println!("`evenfall watch --config {file}` shows the run while it goes on");
+    say!("`evenfall watch --config {file}` shows the run while it goes on");
 }
 
 /// Writes the settings and the key. Returns how many nodes of each role there are. Options that
@@ -169,7 +169,7 @@ fn write_settings(args: &Args) -> Result<Vec<String>, Box<dyn std::error::Error>
     }
     if !args.hosts.is_empty() && !args.key_file.exists() {
         make_key_file(&args.key_file)?;
-        println!("{} is written: a new key of the run", args.key_file.display());
+        say!("{} is written: a new key of the run", args.key_file.display());
     }
     key::write_new(&args.file, text.as_bytes(), key::EVERYBODY_READS)?;
     Ok(service::counts(services::SERVICES, &document)?)
@@ -177,7 +177,7 @@ fn write_settings(args: &Args) -> Result<Vec<String>, Box<dyn std::error::Error>
 
 pub fn main(args: &Args) -> Outcome {
     let counts = write_settings(args)?;
-    println!("{} is written: {}", args.file.display(), counts.join(", "));
+    say!("{} is written: {}", args.file.display(), counts.join(", "));
     say_next_steps(args);
     Ok(())
 }

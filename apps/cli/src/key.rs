@@ -130,10 +130,7 @@ fn make_node_keys(config: &Path) -> Outcome {
     };
     if !master.exists() {
         make_key_file(master)?;
-        println!(
-            "{} is written; copy it to the hosts of root and standbys alone",
-            master.display()
-        );
+        say!("{} is written; copy it to the hosts of root and standbys alone", master.display());
     }
     let key = MasterKey::new(*read_key(master)?.secret());
     let is_root = |role| matches!(role, RoleName::Root | RoleName::Standby | RoleName::Other);
@@ -144,7 +141,7 @@ fn make_node_keys(config: &Path) -> Outcome {
             let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty());
             directory.map_or(Ok(()), std::fs::create_dir_all)?;
             write_new(&file, wanted.to_text().as_bytes(), OWNER_READS)?;
-            println!("{shown} is written; copy it to the host of {name} alone");
+            say!("{shown} is written; copy it to the host of {name} alone");
         } else if read_node_key(&file)? != wanted {
             // A file of another node, or of another master key, would shut its node out.
             let master = master.display();
@@ -164,8 +161,8 @@ pub fn main(args: &Args) -> Outcome {
         let file = file.as_deref().unwrap_or("signing.key".as_ref());
         let public = make_signing_key_file(file)?;
         let shown = file.display();
-        println!("{public}");
-        eprintln!(
+        say!("{public}");
+        aside!(
             "{shown} is written. The file stays on the host of its root. Put the line above into \
              trust.signers of every receiver"
         );
@@ -173,6 +170,6 @@ pub fn main(args: &Args) -> Outcome {
     }
     let file = file.as_deref().unwrap_or("evenfall.key".as_ref());
     make_key_file(file)?;
-    println!("{} is written; copy it to every host of the run, with mode 600", file.display());
+    say!("{} is written; copy it to every host of the run, with mode 600", file.display());
     Ok(())
 }

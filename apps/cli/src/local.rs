@@ -125,7 +125,7 @@ mod processes {
                     );
                 }
                 if running.started.elapsed() >= RESTART_EVERY {
-                    eprintln!("{name} ended ({ended}) and is started again");
+                    aside!("{name} ended ({ended}) and is started again");
                     *running = start(running.number)?;
                 }
             }

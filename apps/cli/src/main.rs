@@ -26,6 +26,8 @@
 //! | [`completions`] | `evenfall completions bash\|zsh\|fish` |
 //! | `man` | `evenfall man DIR`: manual pages, in a build with the feature |
 #![forbid(unsafe_code)]
+// `println!` would end the program with a panic when nobody reads; `say!` and `aside!` do not.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 #[macro_use]
 extern crate evenfall_runtime;

@@ -17,7 +17,7 @@ pub struct Args {
 /// Writes the pages.
 pub fn main(args: &Args) -> Outcome {
     let count = write(&args.dir)?;
-    println!("{count} pages in {}", args.dir.display());
+    say!("{count} pages in {}", args.dir.display());
     Ok(())
 }
 

@@ -51,13 +51,13 @@ pub fn main(args: &Args) -> Outcome {
     let page = args.html.clone().unwrap_or_else(|| args.dir.join("report.html"));
     report.write_html(&page)?;
     if args.json {
-        println!("{}", serde_json::to_string(&report.outcome.results)?);
+        say!("{}", serde_json::to_string(&report.outcome.results)?);
         return Ok(());
     }
-    print!("{}", text::table(&report.outcome.results));
+    say_part!("{}", text::table(&report.outcome.results));
     for warning in &report.warnings {
-        println!("note: {warning}");
+        say!("note: {warning}");
     }
-    println!("page: {}", page.display());
+    say!("page: {}", page.display());
     Ok(())
 }

@@ -214,7 +214,7 @@ pub fn main(args: &Args) -> Outcome {
     let (at, node) = find(&nodes, role, args.name.as_deref())?;
     args.apply(&mut document, at)?;
     service::check(SERVICES, &document)?;
-    let say = |line: &str| println!("{line}");
+    let say = |line: &str| say!("{line}");
     let start = Start { document: &document, role, node: &node, say: &say };
     let summary = match args.trade_seat() {
         Some(seat) if role.word == "receiver" => crate::demo::take_part(&start, seat)?,
@@ -222,9 +222,9 @@ pub fn main(args: &Args) -> Outcome {
         None => service.run(&start)?,
     };
     if args.json {
-        println!("{summary}");
+        say!("{summary}");
     } else {
-        println!("{}", summary["ended"].as_str().unwrap_or("ended"));
+        say!("{}", summary["ended"].as_str().unwrap_or("ended"));
     }
     Ok(())
 }

@@ -93,7 +93,7 @@ pub fn main(args: &Args) -> Outcome {
         false => None,
     };
     if of_container.as_deref() == Some("") {
-        println!("{HEALTH_VARIABLE} is empty: nobody is asked");
+        say!("{HEALTH_VARIABLE} is empty: nobody is asked");
         return Ok(());
     }
     let of_container = of_container.map(|address| look_up(&address)).transpose();
@@ -129,7 +129,7 @@ pub fn main(args: &Args) -> Outcome {
         let next = Instant::now() + WATCH_EVERY;
         // A failed look does not end the watch, because the nodes may answer later.
         if let Err(error) = show_once(args, &nodes, &without_pages) {
-            eprintln!("{error}");
+            aside!("{error}");
         }
         wait_until(next);
     }
@@ -147,20 +147,20 @@ fn show_once(args: &Args, nodes: &[AskedNode], without_pages: &[String]) -> Outc
             Ok(status) => {
                 let lines = table::root_lines(&status);
                 let lines = lines.unwrap_or_else(|| table::other_lines(name, &status));
-                lines.iter().for_each(|line| println!("{line}"));
+                lines.iter().for_each(|line| say!("{line}"));
             }
             Err(error) => {
                 silent += 1;
                 // A node that was named by its address states its own name.
                 let name = if args.http.is_empty() { format!("{name}: ") } else { String::new() };
-                eprintln!("{name}{error}");
+                aside!("{name}{error}");
             }
         }
     }
     if args.json {
-        println!("{}", Value::Object(all));
+        say!("{}", Value::Object(all));
     } else if !without_pages.is_empty() {
-        println!("not asked, because they have no `http`: {}", without_pages.join(", "));
+        say!("not asked, because they have no `http`: {}", without_pages.join(", "));
     }
     if silent == 0 {
         return Ok(());
@@ -181,11 +181,11 @@ fn check_health(nodes: &[(String, SocketAddr)], json: bool) -> Outcome {
         ill += usize::from(why.is_some());
         match json {
             true => drop(all.insert(name.clone(), json!({ "healthy": why.is_none(), "why": why }))),
-            false => println!("{name}: {}", why.as_deref().unwrap_or("healthy")),
+            false => say!("{name}: {}", why.as_deref().unwrap_or("healthy")),
         }
     }
     if json {
-        println!("{}", Value::Object(all));
+        say!("{}", Value::Object(all));
     }
     match ill {
         0 => Ok(()),
@@ -256,7 +256,7 @@ fn order_roots(roots: &[SocketAddr], all: Option<&[Node]>, what: &str, value: &s
         let refusals = refusals.join("; ");
         return Err(format!("no root took the order {what} {value}: {refusals}").into());
     }
-    refusals.iter().for_each(|why| eprintln!("note: {why}; order it on that host too"));
+    refusals.iter().for_each(|why| aside!("note: {why}; order it on that host too"));
     Ok(())
 }
 
@@ -267,7 +267,7 @@ fn order(root: SocketAddr, what: &str, value: &str) -> Outcome {
     if !reply.status.is_success() {
         return Err(format!("{what} {value}: {root} refused: {}", reply.text.trim_end()).into());
     }
-    print!("{}", reply.text);
+    say_part!("{}", reply.text);
     Ok(())
 }
 

@@ -222,10 +222,7 @@ fn compact(args: &Compact) -> Outcome {
     let sizes = store.occupancy();
     let (encoded, failed) = (sizes.encoded_chunks, sizes.encode_errors);
     store.close()?;
-    println!(
-        "{encoded} chunks put into columns, {} bytes of chunks on the disk",
-        sizes.local_bytes
-    );
+    say!("{encoded} chunks put into columns, {} bytes of chunks on the disk", sizes.local_bytes);
     match failed {
         0 => Ok(()),
         _ => Err(format!(
@@ -244,7 +241,7 @@ fn said(opened: OpenedStore) -> Store {
 }
 
 fn tell(losses: &[DiskLoss]) {
-    losses.iter().for_each(|loss| eprintln!("{loss}"));
+    losses.iter().for_each(|loss| aside!("{loss}"));
     HAS_TOLD_DAMAGE.fetch_or(losses.iter().any(|loss| !loss.is_torn_end), Relaxed);
 }
 
@@ -254,7 +251,7 @@ pub fn serve_readers(
     listen: std::net::SocketAddr,
 ) -> Result<Box<dyn std::any::Any>, Box<dyn std::error::Error>> {
     let server = evenfall_store_server::Server::start_for_readers(Arc::clone(store), listen)?;
-    eprintln!("serving tcp://{}", server.address());
+    aside!("serving tcp://{}", server.address());
     Ok(Box::new(server))
 }
 
@@ -424,10 +421,10 @@ fn retain(args: &Retain) -> Outcome {
         for file in files_of(store, &args.name)? {
             let first = store.retain(&file, retention)?;
             let (records, name) = (file.records(), printable(&file.name));
-            println!("{name}: {} of {records} records are kept", records - first.min(records));
+            say!("{name}: {} of {records} records are kept", records - first.min(records));
         }
         if let Some(step) = store.clock_step().filter(|_| args.age.is_some()) {
-            eprintln!("note: {step}");
+            aside!("note: {step}");
         }
         Ok(())
     })
@@ -437,7 +434,7 @@ fn delete(args: &Delete) -> Outcome {
     change(&args.dir, &args.storage, |store| {
         for file in files_of(store, &args.name)? {
             store.delete(&file.name)?;
-            println!("{} deleted: {} records", printable(&file.name), file.records());
+            say!("{} deleted: {} records", printable(&file.name), file.records());
         }
         Ok(())
     })

@@ -108,7 +108,7 @@ impl Taking<'_> {
         self.last = Some(now);
         self.hash.update(0, message);
         if self.args.print {
-            println!("{sequence} {}", words_of(format, message));
+            say!("{sequence} {}", words_of(format, message));
         }
         // A length of zero would end the file.
         if let Some(out) = self.out.as_mut().filter(|_| !message.is_empty()) {
@@ -203,9 +203,9 @@ fn follow(
             }
             TapEvent::Lost(lost) => {
                 let (count, first, last) = (lost.end - lost.start, lost.start, lost.end - 1);
-                eprintln!("evenfall: lost {count} messages, sequences {first} to {last}");
+                aside!("evenfall: lost {count} messages, sequences {first} to {last}");
             }
-            TapEvent::Note(text) => eprintln!("evenfall: {text}"),
+            TapEvent::Note(text) => aside!("evenfall: {text}"),
             TapEvent::End => return Ok("the session ended"),
             TapEvent::Quiet if interrupt::raised() => return Ok("stopped by a signal"),
             TapEvent::Quiet => return Ok("no message came any more"),
@@ -215,20 +215,24 @@ fn follow(
 
 fn show(args: &Args, tapped: &Tapped) -> Outcome {
     if args.json {
-        println!("{}", serde_json::to_string(tapped)?);
+        say!("{}", serde_json::to_string(tapped)?);
         return Ok(());
     }
     let Tapped { status, content_hash, seconds, ended } = tapped;
-    println!(
+    say!(
         "{ended}: {} messages in {seconds:.1} s, {} lost, {} gaps, {} messages after {} requests",
-        status.messages, status.lost, status.gaps, status.rerequested, status.requests
+        status.messages,
+        status.lost,
+        status.gaps,
+        status.rerequested,
+        status.requests
     );
     if status.dropped > 0 {
-        println!("{} datagrams were lost on purpose (--drop)", status.dropped);
+        say!("{} datagrams were lost on purpose (--drop)", status.dropped);
     }
     if status.refused > 0 {
-        println!("{} datagrams were not of this feed", status.refused);
+        say!("{} datagrams were not of this feed", status.refused);
     }
-    println!("blake3 of the messages: {content_hash}");
+    say!("blake3 of the messages: {content_hash}");
     Ok(())
 }

@@ -95,7 +95,7 @@ pub fn main(args: &Args) -> Outcome {
     let mut observer = RunObserver::new(&args.run.page_owners()?)?;
     let server = LiveServer::bind(args.listen)
         .map_err(|error| format!("--listen {}: {error}", args.listen))?;
-    println!("live page: {}", server.url());
+    say!("live page: {}", server.url());
     if args.open {
         open_browser(&server.url());
     }
@@ -129,6 +129,6 @@ pub fn open_browser(url: &str) {
         .stderr(Stdio::null())
         .spawn();
     if opener.is_err() {
-        eprintln!("--open: there is no xdg-open here; open {url} by hand");
+        aside!("--open: there is no xdg-open here; open {url} by hand");
     }
 }

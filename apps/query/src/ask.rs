@@ -109,7 +109,7 @@ pub(crate) async fn run_statement(
             "rows_skipped": counters.rows_skipped(),
             "spilled_bytes": counters.spilled_bytes(),
         });
-        eprintln!("{timing}");
+        aside!("{timing}");
     }
     Ok(())
 }
@@ -130,7 +130,7 @@ impl Progress {
         let now = Instant::now();
         let is_due = self.shown.is_none_or(|shown| (now - shown).as_millis() >= 200);
         if self.is_terminal && (now - self.begun).as_secs() >= 2 && is_due {
-            eprint!("\r{rows} rows");
+            aside_part!("\r{rows} rows");
             self.shown = Some(now);
         }
     }
@@ -140,7 +140,7 @@ impl Drop for Progress {
     /// Clears the line, also when the statement has failed.
     fn drop(&mut self) {
         if self.shown.is_some() {
-            eprint!("\r\x1b[K");
+            aside_part!("\r\x1b[K");
         }
     }
 }

@@ -3,8 +3,9 @@
 //! The program is one of its own, so that a process with deadlines has no query engine in it, and a
 //! person who runs a feed builds none. `evenfall query` hands over to it.
 
-// Its macros drop words that standard error does not take, where those of the standard library
-// panic.
+// `println!` would end the program with a panic when nobody reads; `say!` and `aside!` do not.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 #[macro_use]
 extern crate evenfall_runtime;
 
@@ -174,7 +175,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(ending) => {
             if let Some(words) = ending.words {
-                eprintln!("evenfall query: {words}");
+                aside!("evenfall query: {words}");
             }
             ending.status
         }

@@ -246,9 +246,7 @@ impl Writer {
                 writeln!(out, "{}", printable_table(&batches)?)?;
                 out.flush()?;
                 if left_out > 0 {
-                    eprintln!(
-                        "evenfall query: {left_out} rows are not shown; --format csv has all"
-                    );
+                    aside!("evenfall query: {left_out} rows are not shown; --format csv has all");
                 }
             }
             Self::Csv(writer) => writer.into_inner().flush()?,

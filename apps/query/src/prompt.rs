@@ -75,7 +75,7 @@ pub(crate) fn answer_prompt(
     let is_terminal = std::io::stdin().is_terminal();
     let show = |words: &str| {
         if is_terminal {
-            eprint!("{words}");
+            aside_part!("{words}");
             let _ = std::io::stderr().flush();
         }
     };
@@ -94,7 +94,7 @@ pub(crate) fn answer_prompt(
         let line = line?;
         match command_of(&line).filter(|_| text.is_empty()) {
             Some(PromptCommand::End) => return Ok(()),
-            Some(PromptCommand::Help) => eprintln!("{HELP}"),
+            Some(PromptCommand::Help) => aside!("{HELP}"),
             Some(PromptCommand::Ask(sql)) => answer(session, args, &sql, runtime, &interrupts)?,
             None => {
                 if text.is_empty() && line.trim().is_empty() {
@@ -127,7 +127,7 @@ fn answer(
     match runtime.block_on(interrupts.or_interrupted(statement)) {
         Err(error) if is_reader_gone(&*error) => Err(error),
         Err(error) => {
-            eprintln!("{error}");
+            aside!("{error}");
             Ok(())
         }
         Ok(()) => Ok(()),

@@ -68,7 +68,7 @@ async fn serve_doors(args: &ServeArgs, engine: Arc<QueryEngine>, compute: &Handl
             let pg = PgListener::bind(address, engine, recording(), compute, limits).await?;
             let address = pg.local_address()?;
             let (host, port) = (address.ip(), address.port());
-            eprintln!("answers clients of PostgreSQL on {address}: psql -h {host} -p {port}");
+            aside!("answers clients of PostgreSQL on {address}: psql -h {host} -p {port}");
             Some(pg)
         }
         None => None,
@@ -79,7 +79,7 @@ async fn serve_doors(args: &ServeArgs, engine: Arc<QueryEngine>, compute: &Handl
             let flight =
                 FlightListener::bind(address, engine, recording(), compute, limits).await?;
             let address = flight.local_address()?;
-            eprintln!("answers clients of Flight SQL on {address}: grpc://{address}");
+            aside!("answers clients of Flight SQL on {address}: grpc://{address}");
             Some(flight)
         }
         None => None,

@@ -1,8 +1,8 @@
 //! The frame of a program of evenfall: its arguments, its output, its exit code.
 //!
-//! A program writes `#[macro_use] extern crate evenfall_runtime;`, so that its `println!` and
-//! `eprintln!` are those of this module. Text for standard error that cannot be written is dropped.
-//! When standard output is closed, the command ends.
+//! A program writes `#[macro_use] extern crate evenfall_runtime;`, and [`say!`] and [`aside!`]
+//! where others write `println!` and `eprintln!`. Text for standard error that cannot be written is
+//! dropped. When standard output is closed, [`say!`] ends the command.
 
 use std::fmt::{self, Arguments};
 use std::io::{ErrorKind, Result, Write, stderr, stdout};
@@ -14,26 +14,27 @@ use evenfall_host::interrupt;
 
 use crate::causes::with_causes;
 
-/// Prints a text beside the result. A text that cannot be written is dropped.
+/// Prints a part of a line beside the result. A text that cannot be written is dropped.
 #[macro_export]
-macro_rules! eprint {
+macro_rules! aside_part {
     ($($words:tt)*) => { $crate::program::aside(format_args!($($words)*)) };
 }
-/// [`eprint!`] with the end of a line.
+/// Prints a line beside the result: notes, warnings, progress. One that cannot be written is
+/// dropped.
 #[macro_export]
-macro_rules! eprintln {
+macro_rules! aside {
     ($($words:tt)*) => {
         $crate::program::aside(format_args!("{}\n", format_args!($($words)*)))
     };
 }
-/// Prints a part of the result. The command ends when standard output is closed.
+/// Prints a part of a line of the result. The command ends when standard output is closed.
 #[macro_export]
-macro_rules! print {
+macro_rules! say_part {
     ($($words:tt)*) => { $crate::program::out(format_args!($($words)*)) };
 }
-/// [`print!`] with the end of a line.
+/// Prints a line of the result. The command ends when standard output is closed.
 #[macro_export]
-macro_rules! println {
+macro_rules! say {
     ($($words:tt)*) => {
         $crate::program::out(format_args!("{}\n", format_args!($($words)*)))
     };

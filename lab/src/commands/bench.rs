@@ -178,7 +178,7 @@ fn several(
     for run in 0..runs {
         let value = one(run)?;
         if runs > 1 {
-            eprintln!("run {} of {runs}: {value}", run + 1);
+            aside!("run {} of {runs}: {value}", run + 1);
         }
         all.push(value);
     }
@@ -204,7 +204,7 @@ fn fanout(args: &Fanout) -> Outcome {
     let (mut slow_ns, mut full_ns, mut rates, mut lost) = (vec![], vec![], vec![], 0);
     for round in 0..args.rounds.max(1) {
         if !args.json {
-            eprintln!("round {} of {}", round + 1, args.rounds.max(1));
+            aside!("round {} of {}", round + 1, args.rounds.max(1));
         }
         let paced = once(&slow, args.key)?;
         let flat_out = once(&full, args.key)?;
@@ -222,12 +222,12 @@ fn fanout(args: &Fanout) -> Outcome {
             "cpu_ns_per_copy": full_ns, "messages_per_s": rate,
             "cpu_ns_per_copy_10k": slow_ns, "messages_per_datagram": pack, "lost_copies": lost,
         });
-        println!("{result}");
+        say!("{result}");
     } else {
-        println!("{fanout} receivers, {size}-byte messages, medians of {}", args.rounds.max(1));
-        println!("  at 10,000 msg/s, one a datagram: {slow_ns:.0} ns of CPU per copy");
-        println!("  flat out, {pack} a datagram:      {full_ns:.1} ns of CPU per copy");
-        println!("  highest loss-free rate:          {rate:.0} msg/s");
+        say!("{fanout} receivers, {size}-byte messages, medians of {}", args.rounds.max(1));
+        say!("  at 10,000 msg/s, one a datagram: {slow_ns:.0} ns of CPU per copy");
+        say!("  flat out, {pack} a datagram:      {full_ns:.1} ns of CPU per copy");
+        say!("  highest loss-free rate:          {rate:.0} msg/s");
     }
     Ok(())
 }

@@ -215,7 +215,7 @@ fn hosts(args: &Lab) -> Result<Option<lab::Lab>, Error> {
     match lab::Lab::new(args.hosts as usize) {
         Ok(lab) => Ok(Some(lab)),
         Err(error @ Error::Lab { .. }) => {
-            eprintln!("{error}\nThe nodes are threads on loopback instead of processes.");
+            aside!("{error}\nThe nodes are threads on loopback instead of processes.");
             Ok(None)
         }
         Err(error) => Err(error),
@@ -281,32 +281,32 @@ fn run(args: &Lab) -> Outcome {
         (results.between_us, results.between_coverage) = (Some(spread), Some(coverage));
     }
     if args.json {
-        println!("{}", serde_json::to_value(&results)?);
+        say!("{}", serde_json::to_value(&results)?);
         return Ok(());
     }
-    println!("{} nodes, which are {nodes} on this machine", args.hosts);
-    println!("{:<16} {:>10} {:>10} {:>10}", "us", "p50", "p99", "max");
+    say!("{} nodes, which are {nodes} on this machine", args.hosts);
+    say!("{:<16} {:>10} {:>10} {:>10}", "us", "p50", "p99", "max");
     for (name, spread) in [
         ("error", results.error_us),
         ("assumed bound", results.assumed_us),
         ("proven bound", results.proven_us),
     ] {
-        println!("{name:<16} {:>10.3} {:>10.3} {:>10.3}", spread.p50, spread.p99, spread.max);
+        say!("{name:<16} {:>10.3} {:>10.3} {:>10.3}", spread.p50, spread.p99, spread.max);
     }
-    println!(
+    say!(
         "{} samples: {:.3} % within the assumed bound, {:.3} % within the proven bound",
         results.samples,
         100.0 * results.coverage,
         100.0 * results.proven_coverage
     );
-    println!(
+    say!(
         "a node took {:.2} % of a core and sent {:.0} kbit/s at most, {:.0} pairs/s at least",
         100.0 * results.core_share,
         results.sent_kbit_s,
         results.pairs_per_s
     );
     if let Some((spread, coverage)) = results.between_us.zip(results.between_coverage) {
-        println!(
+        say!(
             "two meshes differ by {:.3} us (p50), {:.3} us (p99), {:.3} us (max); {:.3} % of the \
              differences are within the sum of both assumed bounds",
             spread.p50,

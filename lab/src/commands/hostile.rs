@@ -24,9 +24,9 @@ pub struct Args {
 pub fn main(args: &Args) -> Outcome {
     for result in play_attacks().into_iter().chain(play_proxy_lies()) {
         if args.json {
-            println!("{}", serde_json::to_string(&result)?);
+            say!("{}", serde_json::to_string(&result)?);
         } else {
-            println!("{} (checked: {}): {}", result.attack, result.checked, result.got);
+            say!("{} (checked: {}): {}", result.attack, result.checked, result.got);
         }
     }
     let others = [
@@ -38,9 +38,9 @@ pub fn main(args: &Args) -> Outcome {
     ];
     for result in others.into_iter().flatten() {
         if args.json {
-            println!("{}", serde_json::to_string(&result)?);
+            say!("{}", serde_json::to_string(&result)?);
         } else {
-            println!("{} (keys: {}): {}", result.attack, result.keys, result.got);
+            say!("{} (keys: {}): {}", result.attack, result.keys, result.got);
         }
     }
     Ok(())

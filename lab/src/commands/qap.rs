@@ -150,15 +150,15 @@ fn print(args: &Args, solution: &Solution, seconds: f64, known: Option<&KnownPer
             out["known_cost"] = number(known.cost);
             out["gap"] = gap.into();
         }
-        println!("{out}");
+        say!("{out}");
         return;
     }
     let hosts: Vec<String> = permutation.iter().map(usize::to_string).collect();
-    println!("cost         {}", solution.cost);
-    println!("permutation  {}", hosts.join(" "));
-    println!("seconds      {seconds:.6}");
+    say!("cost         {}", solution.cost);
+    say!("permutation  {}", hosts.join(" "));
+    say!("seconds      {seconds:.6}");
     if let Some(gap) = gap {
-        println!("gap          {:.3} %", gap * 100.0);
+        say!("gap          {:.3} %", gap * 100.0);
     }
 }
 

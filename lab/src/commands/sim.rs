@@ -373,7 +373,7 @@ fn study(args: &Study) -> Outcome {
     if matches!(args.name, Name::Figures) {
         let text = figures::text(&args.figures, &effort, args.json, progress)?;
         shown.end();
-        print!("{text}");
+        say_part!("{text}");
         return Ok(());
     }
     let table: Table = match args.name {
@@ -492,9 +492,9 @@ fn rivals_tables(
 fn show(tables: &[Table], json: bool) -> Outcome {
     for table in tables {
         if json {
-            println!("{}", serde_json::to_string(table)?);
+            say!("{}", serde_json::to_string(table)?);
         } else {
-            println!("{}", table.markdown());
+            say!("{}", table.markdown());
         }
     }
     Ok(())
@@ -588,10 +588,10 @@ fn multicast(args: &Multicast) -> Outcome {
         let mut json = object(&done)?;
         json["seed"] = args.seed.into();
         json["hops_per_s"] = (done.hops as f64 / took).round().into();
-        println!("{json}");
+        say!("{json}");
     } else {
-        print!("{}", text::table(&done.results));
-        println!(
+        say_part!("{}", text::table(&done.results));
+        say!(
             "{} hops in {took:.1} s, {:.1} M a second; seed {}, digest {:016x}",
             done.hops,
             done.hops as f64 / took / 1e6,

@@ -367,7 +367,7 @@ mod tests {
         let fabric = small();
         let lab = match NetworkLab::with_fabric(fabric) {
             Ok(lab) => lab,
-            Err(error) => return println!("skipped: {error}"),
+            Err(error) => return say!("skipped: {error}"),
         };
         for (from, to) in [(0, 1), (0, 2), (3, 0), (2, 1)] {
             let address = fabric.address(from, None);

@@ -366,7 +366,7 @@ mod tests {
         let fabric = small();
         let lab = match NetworkLab::with_switches(fabric) {
             Ok(lab) => lab,
-            Err(error) => return println!("skipped: {error}"),
+            Err(error) => return say!("skipped: {error}"),
         };
         for (from, to) in [(0, 1), (0, 2), (5, 0), (2, 7)] {
             let address = fabric.address(from, None);

@@ -20,7 +20,7 @@ fn spec() -> ThreeTier {
 }
 
 fn sockets(switches: Switches) -> Option<Sockets> {
-    Sockets::new(&spec(), switches).inspect_err(|error| println!("skipped: {error}")).ok()
+    Sockets::new(&spec(), switches).inspect_err(|error| say!("skipped: {error}")).ok()
 }
 
 #[test]

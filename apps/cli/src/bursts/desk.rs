@@ -181,7 +181,7 @@ fn answer_as(args: &BurstArgs, word: DeskWord, number: usize) -> Outcome {
     let settings = unlimited_settings(options.packet_bytes(any, any)?);
     let socket = GroupSocket::bind(any, options)?;
     let plan = DeskWorkerPlan::new(SharedRows::new(recent), own.positions);
-    println!("{}", socket.address());
+    say!("{}", socket.address());
     answer_questions(socket, BurstWorker::new(plan, settings), &mut |_, _| {
         ControlFlow::Continue(())
     })?;

@@ -109,7 +109,7 @@ pub fn tell_answer(asked: &AskedDesk, is_plain: Option<bool>, is_json: bool) -> 
             "attempts": answer.attempts, "rows": output.rows, "bytes_moved": output.bytes_moved,
             "window_ns": output.window_ns, "answer_equals_plain": is_plain, "answer": rows,
         });
-        println!("{result}");
+        say!("{result}");
     } else {
         tell_people(asked, &venues);
     }
@@ -126,31 +126,28 @@ fn tell_people(asked: &AskedDesk, venues: &[SocketAddr]) {
         Some(DeskAnswer::Nbbo(nbbo)) => tell_nbbo(nbbo, venues),
         None => {}
     }
-    println!(
+    say!(
         "  {} rows of {} workers, {} bytes moved",
         output.rows,
         answer.workers.len(),
         output.bytes_moved
     );
     if let (Some(p50), Some(p99)) = (asked.times.at_us(0.5), asked.times.at_us(0.99)) {
-        println!("  answered in {p50:.0} us in the median, {p99:.0} us at the 99th percentile");
+        say!("  answered in {p50:.0} us in the median, {p99:.0} us at the 99th percentile");
     }
     for missing in &answer.missing {
-        println!("  missing: worker {} at {}: {}", missing.worker, missing.address, missing.why);
+        say!("  missing: worker {} at {}: {}", missing.worker, missing.address, missing.why);
     }
 }
 
 fn tell_reprice(answer: &RepriceAnswer) {
     let change = answer.change as f64 / CHANGE_UNITS;
-    println!(
-        "{} accounts with {} positions: {change:+.2} dollars",
-        answer.accounts, answer.positions
-    );
+    say!("{} accounts with {} positions: {change:+.2} dollars", answer.accounts, answer.positions);
     if answer.unpriced > 0 {
-        println!("  {} positions have no price on both sides", answer.unpriced);
+        say!("  {} positions have no price on both sides", answer.unpriced);
     }
     for row in answer.worst.iter().take(ROWS_SHOWN) {
-        println!("  {:<16} {:>+16.2}", text(&row.account), row.change as f64 / CHANGE_UNITS);
+        say!("  {:<16} {:>+16.2}", text(&row.account), row.change as f64 / CHANGE_UNITS);
     }
 }
 
@@ -158,7 +155,7 @@ fn tell_nbbo(answer: &NbboAnswer, venues: &[SocketAddr]) {
     let sum = |of: fn(&SymbolNbbo) -> u32| -> u64 {
         answer.symbols.iter().map(|row| u64::from(of(row))).sum()
     };
-    println!(
+    say!(
         "{} symbols: {} changes of the best bid and offer, {} of {} trades traded through",
         answer.symbols.len(),
         sum(|row| row.changes),
@@ -167,7 +164,7 @@ fn tell_nbbo(answer: &NbboAnswer, venues: &[SocketAddr]) {
     );
     let through = answer.fills.iter().filter(|fill| fill.through == Some(true)).count();
     if !answer.fills.is_empty() {
-        println!("  {through} of {} fills traded through", answer.fills.len());
+        say!("  {through} of {} fills traded through", answer.fills.len());
     }
     let side = |side: Option<BestSide>| match side {
         Some(BestSide { price, shares, venue }) => {
@@ -178,6 +175,6 @@ fn tell_nbbo(answer: &NbboAnswer, venues: &[SocketAddr]) {
         None => "none".to_owned(),
     };
     for row in answer.symbols.iter().take(ROWS_SHOWN) {
-        println!("  {:<8} bid {:<36} ask {}", text(&row.symbol), side(row.bid), side(row.ask));
+        say!("  {:<8} bid {:<36} ask {}", text(&row.symbol), side(row.bid), side(row.ask));
     }
 }

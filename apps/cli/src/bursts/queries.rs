@@ -289,20 +289,20 @@ fn tell_answer(
             "duplicates": args.duplicates().name(), "answer_equals_plain": is_plain,
             "answer": answer.iter().map(|row| row_json(query, row)).collect::<Vec<_>>(),
         });
-        println!("{result}");
+        say!("{result}");
     } else {
-        println!("{rows} rows from {records} rows of {} ranks", reports.len());
-        println!("  answered in {:.0} us", completion_us);
-        println!("  the fullest rank has {:.3} times the mean", part_imbalance(reports));
+        say!("{rows} rows from {records} rows of {} ranks", reports.len());
+        say!("  answered in {:.0} us", completion_us);
+        say!("  the fullest rank has {:.3} times the mean", part_imbalance(reports));
         print_phases(&phases, &QUERY_PHASES);
         let mut top: Vec<&SumRow> = answer.iter().collect();
         top.sort_by_key(|row| std::cmp::Reverse(row.sum));
         for row in top.into_iter().take(ROWS_SHOWN) {
             let (name, counts) = name_row(query, row);
-            println!("  {name:<32} {:>14} {counts}", row.sum);
+            say!("  {name:<32} {:>14} {counts}", row.sum);
         }
         if rows > ROWS_SHOWN {
-            println!("  and {} more rows, which --json prints", rows - ROWS_SHOWN);
+            say!("  and {} more rows, which --json prints", rows - ROWS_SHOWN);
         }
     }
     if !is_plain {

@@ -150,7 +150,7 @@ impl HostArgs {
     pub fn leave(&self, member: GroupMember) {
         for rank in member.leave_within(self.silence()) {
             let silence = humantime::format_duration(self.silence());
-            eprintln!(
+            aside!(
                 "evenfall: rank {rank} has done its part, did not end within {silence}, and was \
                  killed"
             );
@@ -311,6 +311,6 @@ pub fn print_phases(phases: &Value, names: &[&str]) {
         else {
             continue;
         };
-        println!("  {name:<14} {mean:>9.0} us in the mean, {most:>9.0} at most");
+        say!("  {name:<14} {mean:>9.0} us in the mean, {most:>9.0} at most");
     }
 }

@@ -47,7 +47,7 @@ pub fn hold_recent(
     let notes = RefCell::new(EventNotes { name: name.clone(), ..EventNotes::default() });
     let note = move |event: &WorkerEvent| notes.borrow_mut().note(event, Instant::now());
     let thread = StandingThread::start(socket, worker, rows.clone(), note);
-    eprintln!("{name}: questions at {}, {count} positions", thread.address());
+    aside!("{name}: questions at {}, {count} positions", thread.address());
     Ok(Box::new(HeldRecent { rows, thread }))
 }
 

@@ -316,15 +316,15 @@ impl SortResult {
                 "same_records": self.verdict.same_records,
                 "stable": self.stable, "equals_plain_sort": self.is_plain,
             });
-            println!("{result}");
+            say!("{result}");
             return;
         }
-        println!("{records} records in order, by {ranks} ranks in {:.1} ms", took * 1e3);
-        println!("  {rate:.0} records/ms on each of {cores} cores");
-        println!("  the largest part is {:.3} times the mean", part_imbalance(reports));
+        say!("{records} records in order, by {ranks} ranks in {:.1} ms", took * 1e3);
+        say!("  {rate:.0} records/ms on each of {cores} cores");
+        say!("  the largest part is {:.3} times the mean", part_imbalance(reports));
         print_phases(&phases, &PHASES);
         if let Some(dir) = &args.output {
-            println!("  parts in {}", dir.display());
+            say!("  parts in {}", dir.display());
         }
     }
 }

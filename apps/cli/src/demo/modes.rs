@@ -42,22 +42,22 @@ pub fn compare(args: &Args, progress: &Progress) -> Outcome {
         for (name, outcome) in &traded {
             json["trading"][name] = outcome.to_json();
         }
-        println!("{json}");
+        say!("{json}");
         return Ok(());
     }
     show(&comparison);
     for (name, outcome) in &traded {
-        println!("  profit, {name:<8} {}", outcome.say_shares());
+        say!("  profit, {name:<8} {}", outcome.say_shares());
     }
     if !args.lab {
-        println!(
+        say!(
             "  The paths to two of five receivers were made 100 us and 300 us longer. The windows \
              without a hold show that. What is left with a hold is the scheduler of this \
              machine: `evenfall sim multicast --receivers 100 --duration 200ms` has 100 \
              machines of their own."
         );
     }
-    println!("page: {}", page.display());
+    say!("page: {}", page.display());
     Ok(())
 }
 
@@ -67,14 +67,21 @@ fn shown(us: f64) -> String {
 }
 
 fn show(comparison: &Comparison) {
-    println!("{}", comparison.sentence());
-    println!(
+    say!("{}", comparison.sentence());
+    say!(
         "  {:<9}{:>12}{:>12}{:>12}{:>12}{:>12}{:>10}{:>7}",
-        "us", "window p50", "p99", "OML p50", "p99", "handed on", "P(F)", "lost"
+        "us",
+        "window p50",
+        "p99",
+        "OML p50",
+        "p99",
+        "handed on",
+        "P(F)",
+        "lost"
     );
     for run in &comparison.runs {
         let r = &run.results;
-        println!(
+        say!(
             "  {:<9}{:>12}{:>12}{:>12}{:>12}{:>12}{:>8.2} %{:>7}",
             run.mode,
             shown(r.window_us.p50),
@@ -86,7 +93,7 @@ fn show(comparison: &Comparison) {
             r.lost
         );
     }
-    println!(
+    say!(
         "  P(F): share of messages that reached every receiver within {:.0} us, the mean \
          hold of the last mode",
         comparison.allowance_us

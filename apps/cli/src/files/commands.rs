@@ -275,7 +275,7 @@ fn rebuild(
         (None, None) => return Err("give --config FILE, or --names DIR and --from ADDRESS".into()),
     };
     let rebuilt = evenfall_files_service::rebuild(&options, &from, is_forced)?;
-    println!("rebuilt {} bytes of names from the copy of {}", rebuilt.bytes, rebuilt.from);
+    say!("rebuilt {} bytes of names from the copy of {}", rebuilt.bytes, rebuilt.from);
     Ok(())
 }
 
@@ -383,7 +383,7 @@ fn get(client: &FilesClient, path: &str, local: &Path, json: bool) -> Outcome {
     // The bar ends before the line.
     drop(bar.take());
     if json {
-        println!("{}", json_of_fetched(&fetched));
+        say!("{}", json_of_fetched(&fetched));
     }
     Ok(())
 }
@@ -410,7 +410,7 @@ fn stream(client: &FilesClient, path: &str, out: &mut dyn io::Write) -> Outcome 
 
 fn print_entry(one: &Value, path: &str, json: bool) {
     if json {
-        return println!("{one}");
+        return say!("{one}");
     }
     let word = |name: &str| one[name].as_str().unwrap_or_default();
     let number = |name: &str| one[name].as_u64().unwrap_or_default();
@@ -424,25 +424,25 @@ fn print_entry(one: &Value, path: &str, json: bool) {
     let (rights, owner) = (word("permission"), word("owner"));
     let (copies, length) = (number("replication"), number("length"));
     let (owner, path) = (printable(owner), printable(&path));
-    println!("{kind}{rights:>4} {copies:>2} {owner:<10} {length:>14} {path}{end}");
+    say!("{kind}{rights:>4} {copies:>2} {owner:<10} {length:>14} {path}{end}");
 }
 
 fn fsck(report: &Value, json: bool) -> Outcome {
     let wrong = report["wrong"].as_array().map_or(&[][..], Vec::as_slice);
     if json {
-        println!("{report}");
+        say!("{report}");
     } else {
         for one in wrong {
             let (copies, wanted) = (&one["copies"], &one["wanted"]);
             let path = printable(one["path"].as_str().unwrap_or_default());
             match one["lost"].as_object() {
-                Some(lost) => println!("{path}: bytes {} to {} are lost", lost["from"], lost["to"]),
-                None => println!("{path}: {copies} of {wanted} copies"),
+                Some(lost) => say!("{path}: bytes {} to {} are lost", lost["from"], lost["to"]),
+                None => say!("{path}: {copies} of {wanted} copies"),
             }
         }
-        println!("{} files, {} of them not in order", report["files"], wrong.len());
+        say!("{} files, {} of them not in order", report["files"], wrong.len());
         if let Some(unnamed @ 1..) = report["unnamed"].as_u64() {
-            println!(
+            say!(
                 "{unnamed} files on dataservers have no name: the nameserver's log is older than \
                  these files"
             );
@@ -457,36 +457,41 @@ fn fsck(report: &Value, json: bool) -> Outcome {
 /// Prints a line for each file that has a writer.
 fn print_leases(report: &Value, json: bool) {
     if json {
-        return println!("{report}");
+        return say!("{report}");
     }
     let all = report["leases"].as_array().map_or(&[][..], Vec::as_slice);
     for one in all {
         let word = |name: &str| printable(one[name].as_str().unwrap_or_default());
         let end = if one["state"] == "ending" { "; it ends now" } else { "" };
-        println!("{}: {}{end}", word("path"), word("words"));
+        say!("{}: {}{end}", word("path"), word("words"));
     }
-    println!("{} files have a writer", all.len());
+    say!("{} files have a writer", all.len());
 }
 
 fn print_status(report: &Value, json: bool) {
     if json {
-        return println!("{report}");
+        return say!("{report}");
     }
-    println!(
+    say!(
         "{:<22}{:<14}{:<10}{:>8}{:>18}{:>18}",
-        "dataserver", "name", "rack", "state", "bytes used", "bytes free"
+        "dataserver",
+        "name",
+        "rack",
+        "state",
+        "bytes used",
+        "bytes free"
     );
     for one in report["dataservers"].as_array().into_iter().flatten() {
         let word = |name: &str| printable(one[name].as_str().unwrap_or_default());
         let (used, free) = (one["used"].to_string(), one["free"].to_string());
         let (http, name, rack, state) = (word("http"), word("name"), word("rack"), word("state"));
-        println!("{http:<22}{name:<14}{rack:<10}{state:>8}{used:>18}{free:>18}");
+        say!("{http:<22}{name:<14}{rack:<10}{state:>8}{used:>18}{free:>18}");
     }
     if report["balancing"] == true {
-        println!("copies move for balance; {} have begun to move", report["balanced"]);
+        say!("copies move for balance; {} have begun to move", report["balanced"]);
     }
-    println!("{} files and directories", report["names"]);
+    say!("{} files and directories", report["names"]);
     if let Some(why) = report["refused"].as_str() {
-        println!("changes are refused: {why}");
+        say!("changes are refused: {why}");
     }
 }

@@ -31,7 +31,7 @@ pub fn run(local: &LocalArgs, args: &ServersArgs) -> Outcome {
     let own = if node == 0 { "names".to_owned() } else { format!("data-{node}") };
     let mut options = Options::local(listen, args.webhdfs, directory.join(&own));
     options.name = own;
-    let started = || println!("{} takes clients at {listen}", name(node));
+    let started = || say!("{} takes clients at {listen}", name(node));
     match node {
         0 => run_nameserver(&options, started)?,
         _ => run_dataserver(&options, started)?,

@@ -131,9 +131,9 @@ pub fn kv(args: &KvArgs) -> Outcome {
                 true => {
                     let mut all = stat_json(&one.stat);
                     all["key"] = (&*one.key).into();
-                    println!("{all}");
+                    say!("{all}");
                 }
-                false => println!("{} has version {}", one.key, one.stat.version),
+                false => say!("{} has version {}", one.key, one.stat.version),
             }
         }
     };
@@ -157,8 +157,8 @@ pub fn kv(args: &KvArgs) -> Outcome {
         KvCommand::Get { key, prefix: false } => {
             let found = client.get(key)?.ok_or_else(|| format!("there is no key {key:?}"))?;
             match args.json {
-                true => println!("{}", found_json(&found)),
-                false => println!("{}", String::from_utf8_lossy(&found.value)),
+                true => say!("{}", found_json(&found)),
+                false => say!("{}", String::from_utf8_lossy(&found.value)),
             }
         }
         KvCommand::Watch { key, below } => return watch(args, client, key, *below),
@@ -180,7 +180,7 @@ fn retire(args: &KvArgs, client: &mut KeysClient, rack: u8) -> Outcome {
     };
     while begun.elapsed() < args.patience {
         if args.servers.iter().any(|server| status(*server).is_ok_and(|rows| is_out(&rows))) {
-            println!("rack {rack} is out: its replicas may be stopped");
+            say!("rack {rack} is out: its replicas may be stopped");
             return Ok(());
         }
         std::thread::sleep(LOOK);
@@ -199,10 +199,10 @@ fn print_range(client: &mut KeysClient, prefix: &str, json: bool) -> Outcome {
         let (all, more) = client.range(prefix, &first, 1_000)?;
         for found in &all {
             match json {
-                true => println!("{}", found_json(found)),
+                true => say!("{}", found_json(found)),
                 false => {
                     let value = String::from_utf8_lossy(&found.value);
-                    println!("{}\t{}", printable(&found.key), printable(&value));
+                    say!("{}\t{}", printable(&found.key), printable(&value));
                 }
             }
         }
@@ -224,15 +224,15 @@ fn watch(args: &KvArgs, client: KeysClient, key: &str, below: bool) -> Outcome {
             Ok(None) => continue,
             Err(_) if interrupt::raised() => break,
             Err(error) => {
-                eprintln!("{error}: changes may be missing, watches again");
+                aside!("{error}: changes may be missing, watches again");
                 watching =
                     KeysClient::new(args.servers.clone(), args.patience).watch(key, below)?;
                 continue;
             }
         };
         match json {
-            true => println!("{}", json!({ "told": next.told, "key": next.key })),
-            false => println!("{} {}", next.told, printable(&next.key)),
+            true => say!("{}", json!({ "told": next.told, "key": next.key })),
+            false => say!("{} {}", next.told, printable(&next.key)),
         }
     }
     Ok(())
@@ -256,7 +256,7 @@ fn print_status(args: &KvArgs) -> Outcome {
     let mut answered = 0;
     if !args.json {
         let heads: String = SHOWN.iter().map(|(head, _)| format!("{head:>14}")).collect();
-        println!("{:<22}{heads}", "replica");
+        say!("{:<22}{heads}", "replica");
     }
     for replica in &args.servers {
         let rows = match status(*replica) {
@@ -264,9 +264,9 @@ fn print_status(args: &KvArgs) -> Outcome {
             Err(error) => {
                 match args.json {
                     true => {
-                        println!("{}", json!({ "replica": replica, "error": error.to_string() }))
+                        say!("{}", json!({ "replica": replica, "error": error.to_string() }))
                     }
-                    false => println!("{:<22}{error}", replica.to_string()),
+                    false => say!("{:<22}{error}", replica.to_string()),
                 }
                 continue;
             }
@@ -280,12 +280,12 @@ fn print_status(args: &KvArgs) -> Outcome {
                     let text = value(name);
                     all[head] = text.parse::<u64>().map_or_else(|_| json!(text), |n| json!(n));
                 }
-                println!("{all}");
+                say!("{all}");
             }
             false => {
                 let cells: String =
                     SHOWN.iter().map(|(_, name)| format!("{:>14}", value(name))).collect();
-                println!("{:<22}{cells}", replica.to_string());
+                say!("{:<22}{cells}", replica.to_string());
             }
         }
     }

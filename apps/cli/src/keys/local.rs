@@ -58,7 +58,7 @@ pub fn run(local: &LocalArgs, args: &RunArgs) -> Outcome {
     let document = settings_of(args, of, &directory)?;
     let nodes: Vec<Node> = document.list("node")?;
     let (keys, role) = service::find_role(SERVICES, KEYS)?;
-    let say = |line: &str| println!("{line}");
+    let say = |line: &str| say!("{line}");
     let start = Start { document: &document, role, node: &nodes[number], say: &say };
     keys.run(&start).map(drop)
 }

@@ -253,6 +253,6 @@ pub fn main(args: &Args) -> Outcome {
         });
         save(dir, "terraform.tfvars.json", &serde_json::to_string_pretty(&values)?)?;
     }
-    println!("{} machines: settings and values are in {}", all.len(), dir.display());
+    say!("{} machines: settings and values are in {}", all.len(), dir.display());
     Ok(())
 }

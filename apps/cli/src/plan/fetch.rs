@@ -76,7 +76,7 @@ pub fn main(args: &Args) -> Outcome {
     if args.json {
         let (runs, missing, bytes) = (fetched.runs, fetched.missing, fetched.bytes);
         let from = address.to_string();
-        println!(
+        say!(
             "{}",
             json!({
                 "dir": args.dir, "from": from, "runs": runs, "missing": missing, "bytes": bytes
@@ -85,12 +85,9 @@ pub fn main(args: &Args) -> Outcome {
         return Ok(());
     }
     let dir = args.dir.display();
-    println!(
-        "{} runs from {address} in {dir}; evenfall plan report {dir} draws them",
-        fetched.runs
-    );
+    say!("{} runs from {address} in {dir}; evenfall plan report {dir} draws them", fetched.runs);
     if fetched.missing > 0 {
-        println!(
+        say!(
             "{} runs are missing: the manager goes on; the same command fetches them later",
             fetched.missing
         );

@@ -215,7 +215,7 @@ impl State {
         for line in &lines[self.written.min(lines.len())..] {
             let text = serde_json::to_string(line).unwrap_or_default() + "\n";
             if let Err(error) = file.write_all(text.as_bytes()) {
-                eprintln!("--state: {error}; further measurements are not kept");
+                aside!("--state: {error}; further measurements are not kept");
                 self.file = None;
                 return;
             }
@@ -228,32 +228,32 @@ impl State {
 fn progress(names: &[String], event: &SurveyorEvent) {
     let list = |failures: &[(usize, evenfall_placement_machine::HostFailure)]| {
         for (host, reason) in failures {
-            eprintln!("  {}: {reason}", names[*host]);
+            aside!("  {}: {reason}", names[*host]);
         }
     };
     match event {
         SurveyorEvent::Greeted { usable, failures } => {
-            eprintln!("{usable} of {} agents answered", names.len());
+            aside!("{usable} of {} agents answered", names.len());
             list(failures);
         }
         SurveyorEvent::Ordered { job, kind, leader, hosts, .. } => {
             let others = hosts - 1;
             match kind {
                 MeasurementKind::Parent => {
-                    eprintln!("job {job}: {} to {others} candidates", names[*leader])
+                    aside!("job {job}: {} to {others} candidates", names[*leader])
                 }
                 MeasurementKind::BothWays => {
-                    eprintln!("job {job}: {} to {others} candidates and back", names[*leader]);
+                    aside!("job {job}: {} to {others} candidates and back", names[*leader]);
                 }
                 MeasurementKind::Multicast => {
-                    eprintln!("job {job}: multicast over the tree, {hosts} hosts")
+                    aside!("job {job}: multicast over the tree, {hosts} hosts")
                 }
-                MeasurementKind::AllToAll => eprintln!("job {job}: all to all, {hosts} hosts"),
+                MeasurementKind::AllToAll => aside!("job {job}: all to all, {hosts} hosts"),
             }
         }
         SurveyorEvent::Finished(outcome) => {
             let JobOutcome { job, failures, took, pairs, .. } = &**outcome;
-            eprintln!("job {job}: {} delays in {:.2} s", pairs.len(), took.as_secs_f64());
+            aside!("job {job}: {} delays in {:.2} s", pairs.len(), took.as_secs_f64());
             list(failures);
         }
         SurveyorEvent::Over => {}
@@ -301,7 +301,7 @@ pub fn main(args: &Args) -> Outcome {
     let asked = wanted.survey(&pool.names, feed.as_ref().map(Feed::receivers))?;
     let pace = asked.pace;
     if let Some(note) = wanted.note_of_large(pool.names.len()) {
-        eprintln!("{note}");
+        aside!("{note}");
     }
     let mut state = State::open(args.state.as_deref())?;
     let survey = selection.survey(asked, pool.names.clone());
@@ -338,7 +338,7 @@ pub fn main(args: &Args) -> Outcome {
             let model = written.as_ref().and_then(|written| written.as_ref().ok().copied());
             let report = Report { survey: &survey, plan, names, jobs, seconds, applied, model };
             if args.json {
-                println!("{}", report.json())
+                say!("{}", report.json())
             } else {
                 report.print()
             }
@@ -453,14 +453,19 @@ impl Report<'_> {
         for level in 0..=shape.depth {
             let names: Vec<&str> =
                 shape.level(level).map(|place| self.names[hosts[place]].as_str()).collect();
-            println!("{}{}", "  ".repeat(level as usize), names.join("  "));
+            say!("{}{}", "  ".repeat(level as usize), names.join("  "));
         }
-        println!(
+        say!(
             "{:<24}{:>9}{:>9}{:>9}{:>9}{:>8}  error of p90",
-            "leaf, us", "p50", "p90", "p99", "stddev", "loss"
+            "leaf, us",
+            "p50",
+            "p90",
+            "p99",
+            "stddev",
+            "loss"
         );
         for (host, loss, f) in &self.plan.evaluation.leaves {
-            println!(
+            say!(
                 "{:<24}{:>9.1}{:>9.1}{:>9.1}{:>9.1}{:>7.2}%  {}",
                 self.names[*host],
                 f.p50_us,
@@ -472,15 +477,15 @@ impl Report<'_> {
             );
         }
         if let Some((host, us)) = self.plan.evaluation.worst_leaf {
-            println!("worst leaf: {}, p90 {us:.1} us", self.names[host]);
+            say!("worst leaf: {}, p90 {us:.1} us", self.names[host]);
         }
         if let Some((plan, error)) = self.plan.planned.as_ref().zip(self.planned_error()) {
             let (us, parts) = (plan.worst_leaf_us, super::error_parts(error));
-            println!("planned worst leaf: p90 {us:.1} us; error: {parts}");
+            say!("planned worst leaf: p90 {us:.1} us; error: {parts}");
         }
         for cost in self.survey.shape_costs() {
             let mark = if cost.shape == shape { ", chosen" } else { "" };
-            println!(
+            say!(
                 "depth {}, fan-out {}: planned {:.1} us + sending {:.1} us = {:.1} us{mark}",
                 cost.shape.depth,
                 cost.shape.fanout,
@@ -492,24 +497,21 @@ impl Report<'_> {
         let errors = self.plan.evaluation.leaves.iter().map(|(_, _, f)| f.clock_error_us);
         match errors.collect::<Option<Vec<f64>>>() {
             Some(all) => {
-                println!(
-                    "clock error: {:.1} us at most",
-                    all.iter().fold(0.0, |a, b| f64::max(a, *b))
-                );
+                say!("clock error: {:.1} us at most", all.iter().fold(0.0, |a, b| f64::max(a, *b)));
             }
-            None => println!("clock error: unknown, because no clock states a bound"),
+            None => say!("clock error: unknown, because no clock states a bound"),
         }
         for (host, reason) in self.survey.dropped() {
-            println!("left out: {}: {reason}", self.names[*host]);
+            say!("left out: {}: {reason}", self.names[*host]);
         }
-        println!("{} jobs, {} probes, {:.1} s", self.jobs, self.survey.probes(), self.seconds);
+        say!("{} jobs, {} probes, {:.1} s", self.jobs, self.survey.probes(), self.seconds);
         match &self.applied {
-            Some(changes) if changes.is_empty() => println!("applied: the feed has this plan"),
-            Some(changes) => changes.iter().for_each(|change| println!("applied: {change}")),
+            Some(changes) if changes.is_empty() => say!("applied: the feed has this plan"),
+            Some(changes) => changes.iter().for_each(|change| say!("applied: {change}")),
             None => {}
         }
         if let Some(path) = self.model {
-            println!("model of the pool: {}", path.display());
+            say!("model of the pool: {}", path.display());
         }
     }
 }

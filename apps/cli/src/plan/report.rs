@@ -26,16 +26,21 @@ pub fn main(args: &Args) -> Outcome {
     let path = args.html.clone().unwrap_or_else(|| args.dir.join("report.html"));
     page.write_html(&path)?;
     if args.json {
-        println!("{}", serde_json::to_string(&page)?);
+        say!("{}", serde_json::to_string(&page)?);
         return Ok(());
     }
-    println!(
+    say!(
         "{:<28}{:>6}{:>10}{:>10}{:>10}{:>10}",
-        "worst leaf, us", "runs", "p50", "p90", "mean", "stddev"
+        "worst leaf, us",
+        "runs",
+        "p50",
+        "p90",
+        "mean",
+        "stddev"
     );
     for group in &page.groups {
         let Some(worst) = &group.worst else { continue };
-        println!(
+        say!(
             "{:<28}{:>6}{:>10.1}{:>10.1}{:>10.1}{:>10.1}",
             group.name,
             group.runs.len(),
@@ -46,8 +51,8 @@ pub fn main(args: &Args) -> Outcome {
         );
     }
     for failure in &page.failures {
-        println!("note: {failure}");
+        say!("note: {failure}");
     }
-    println!("page: {}", path.display());
+    say!("page: {}", path.display());
     Ok(())
 }

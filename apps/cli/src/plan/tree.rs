@@ -81,7 +81,7 @@ pub fn main(args: &Args) -> Outcome {
     let started = Instant::now();
     let planner = planner(args, root)?;
     if !args.json && delays.hosts() > 300 {
-        eprintln!("planning for {} hosts; this may take half a minute", delays.hosts());
+        aside!("planning for {} hosts; this may take half a minute", delays.hosts());
     }
     let plan = planner.assess_tree(&delays, args.correct_clocks).map_err(|error| match error {
         PlanError::Lacks(field) => {
@@ -97,7 +97,7 @@ pub fn main(args: &Args) -> Outcome {
         json["method"] = args.method.as_str().into();
         json["seed"] = args.seed.into();
         json["seconds"] = seconds.into();
-        println!("{json}");
+        say!("{json}");
         return Ok(());
     }
     print_tree(planner.shape, &plan.tree);
@@ -118,11 +118,11 @@ fn print_length(args: &Args, plan: &AssessedPlan) {
         }
         None => "; the distance to the best possible tree is not known".into(),
     };
-    println!("worst leaf{host}: p{} {worst:.1} us{bound}", args.percentile);
+    say!("worst leaf{host}: p{} {worst:.1} us{bound}", args.percentile);
     let share = plan.gap_error.filter(|share| share.is_finite());
     let share = share.map(|share| format!("; error of the gap: {:.2} %", share * 100.0));
     let error = super::error_parts(plan.error);
-    println!("error of that length: {error}{}", share.unwrap_or_default());
+    say!("error of that length: {error}{}", share.unwrap_or_default());
 }
 
 fn planner(args: &Args, root: Option<usize>) -> Result<Planner> {
@@ -149,7 +149,7 @@ fn read(args: &Args) -> Result<DelayMatrix> {
     let text = String::from_utf8(bytes).map_err(|_| format!("{path}: not a text file; {form}"))?;
     let loaded = DelayMatrix::parse(&text).map_err(|error| format!("{path}: {error}"))?;
     if let Some(summary) = loaded.skipped_summary() {
-        eprintln!("{path}: {summary}");
+        aside!("{path}: {summary}");
     }
     let mut delays = loaded.delays;
     if args.correct_clocks {
@@ -170,6 +170,6 @@ fn print_tree(shape: TreeShape, names: &[String]) {
         // Names of hosts come from the file of delays, and may hold control characters.
         let children = names[shape.children(place)].iter().map(|name| printable(name));
         let children = children.collect::<Vec<_>>().join(" ");
-        println!("{}{} -> {children}", "  ".repeat(level as usize), printable(&names[place]));
+        say!("{}{} -> {children}", "  ".repeat(level as usize), printable(&names[place]));
     }
 }

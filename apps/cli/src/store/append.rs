@@ -201,7 +201,7 @@ fn record(
     // The advice is printed as after any other stop, and the exit code is that of the signal.
     let taken = taken.map_err(|error| match Stopped::by_signal() {
         Some(signal) => {
-            eprintln!("evenfall: {error}");
+            aside!("evenfall: {error}");
             signal.into()
         }
         None => error,
@@ -210,13 +210,13 @@ fn record(
     let mut windows: Outcome = Ok(());
     for (name, import) in names.iter().zip(&mut imports) {
         import.finish().map_err(|error| unfinished(args, name, &*error))?;
-        println!("{} messages recorded as {name}", import.recorder.messages());
+        say!("{} messages recorded as {name}", import.recorder.messages());
         let finish = |window| finish_window(name, window);
         windows = windows.and(import.window.as_ref().map_or(Ok(()), finish));
     }
-    messages.remarks().iter().for_each(|remark| println!("{remark}"));
+    messages.remarks().iter().for_each(|remark| say!("{remark}"));
     if is_unnamed && arrival.symbol.is_empty() {
-        println!("{}", without_symbol(catalog.recording(&names[0]).is_some()));
+        say!("{}", without_symbol(catalog.recording(&names[0]).is_some()));
     }
     taken.and(windows)
 }
@@ -294,9 +294,12 @@ fn arrival_of_both(
 /// When records were refused, or numbers were used again with other values.
 fn finish_window(of: &str, window: &LateWindow) -> Outcome {
     let counts = window.counts();
-    println!(
+    say!(
         "{} came out of order, {} copies, {} refused, {} given out early",
-        counts.reordered, counts.duplicates, counts.too_late, counts.early
+        counts.reordered,
+        counts.duplicates,
+        counts.too_late,
+        counts.early
     );
     Ok(window.judge().map_err(|error| format!("{of}: {error}"))?)
 }
@@ -322,7 +325,7 @@ impl<'a> StreamImport<'a> {
         let remark =
             window.offer(&format_args!("message {sequence}"), sequence, time_ns, held.into());
         if let Some(remark) = remark {
-            eprintln!("{remark}");
+            aside!("{remark}");
         }
         while let Some(held) = self.window.as_mut().and_then(LateWindow::poll_record) {
             self.push_held(&held)?;

@@ -60,13 +60,13 @@ pub fn create(args: &Create) -> Outcome {
             schema.arrival = arrival;
             catalog.expect_free(&args.name, &schema)?;
             store.create(&args.name, &schema)?;
-            println!("{}: a file of {}-byte records", args.name, schema.record_bytes);
+            say!("{}: a file of {}-byte records", args.name, schema.record_bytes);
             return Ok(());
         }
         for name in ArrivalArgs::names(&args.name, &arrival) {
             catalog.expect_no_recording(&name)?;
             RecordingWriter::with_arrival(&store, &name, 1, StoreAckLevel::Local, arrival.clone())?;
-            println!("{name}: a recording");
+            say!("{name}: a recording");
         }
         Ok(())
     })();

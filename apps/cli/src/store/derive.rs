@@ -110,7 +110,7 @@ mod tables {
                 .into());
             }
             let (trades, quotes) = writer.records();
-            println!("{trades} trades and {quotes} changes of best prices of {}", printable(name));
+            say!("{trades} trades and {quotes} changes of best prices of {}", printable(name));
             Ok(())
         })
     }

@@ -67,16 +67,14 @@ impl RecordingLine {
             let line = json!({"kind": "recording", "name": name, "messages": messages,
                 "streams": streams, "bytes": bytes, "first_ns": first, "last_ns": last,
                 "format": format});
-            println!("{line}");
+            say!("{line}");
             return;
         }
         let (from, to) = span.map_or(("-".into(), "-".into()), |(a, b)| (words(a), words(b)));
         let streams = if *streams == 1 { String::new() } else { format!("  {streams} streams") };
         let format = format.map_or_else(String::new, |one| format!("  {}", codec::name(one)));
         let name = printable(name);
-        println!(
-            "{messages:>12} messages {bytes:>14} bytes  {name}  {from} to {to}{streams}{format}"
-        );
+        say!("{messages:>12} messages {bytes:>14} bytes  {name}  {from} to {to}{streams}{format}");
     }
 }
 
@@ -85,9 +83,9 @@ fn print_file(file: &FileListing, is_json: bool) {
     if is_json {
         let line = json!({"kind": "file", "name": file.name, "records": file.records,
             "bytes": bytes, "schema": file.schema});
-        println!("{line}");
+        say!("{line}");
     } else {
-        println!("{:>12} records  {bytes:>14} bytes  {}", file.records, printable(&file.name));
+        say!("{:>12} records  {bytes:>14} bytes  {}", file.records, printable(&file.name));
     }
 }
 

@@ -196,7 +196,7 @@ impl Question {
         for name in names {
             if let Some(end) = self.source.published_end(&name)? {
                 let name = printable(&name);
-                eprintln!(
+                aside!(
                     "note: {name} is read up to record {end} (excluded), as its primary has \
                      published it; --fresh asks the primary for newer ones"
                 );
@@ -269,7 +269,7 @@ impl Question {
     /// mistake of the program.
     fn say_if_nothing(&self, choice: &Choice, count: u64) -> Outcome {
         if count == 0 && self.is_cut(choice) {
-            eprintln!("note: no message between these times{}", self.reach()?);
+            aside!("note: no message between these times{}", self.reach()?);
         }
         Ok(())
     }
@@ -336,7 +336,7 @@ fn say_retention(recording: &RecordingSnapshot) {
         let (number, first) = (stream.stream(), stream.numbers().start);
         if stream.is_shortened() {
             let name = recording.name();
-            eprintln!("note: stream {number} of {name} begins with message {first}: retention");
+            aside!("note: stream {number} of {name} begins with message {first}: retention");
         }
     }
 }
@@ -345,9 +345,7 @@ fn say_retention(recording: &RecordingSnapshot) {
 /// order that it executes does.
 fn say_cost(symbol: &str, rows: &evenfall_store_recording::RowSelection) {
     let messages: u64 = rows.ranges.iter().map(|range| range.end - range.start).sum();
-    eprintln!(
-        "note: symbols have no index: {messages} messages are read to find those of {symbol}"
-    );
+    aside!("note: symbols have no index: {messages} messages are read to find those of {symbol}");
 }
 
 /// Writes records of a user's file as text.
@@ -420,7 +418,7 @@ fn say_own_columns(question: &Question) {
         let codec = recording.stated_format().and_then(codec::of);
         if let Some(codec) = codec.filter(|codec| codec.has_own_columns()) {
             let (name, format) = (printable(recording.name()), codec.name());
-            eprintln!(
+            aside!(
                 "note: {name} has packets of {format}, a line each; --table messages has their \
                  fields"
             );
@@ -474,7 +472,7 @@ pub fn export(args: &Export) -> Outcome {
     let format = args.format.map_or_else(|| TableFormat::of_name(&args.out), Ok)?;
     let target = TableTarget { format, time_unit, path };
     let count = write(&args.choice, args.table.as_deref(), target)?;
-    println!("{count} rows in {}", args.out.display());
+    say!("{count} rows in {}", args.out.display());
     Ok(())
 }
 

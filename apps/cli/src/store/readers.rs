@@ -51,7 +51,7 @@ pub fn assign_readers(args: &Readers) -> Outcome {
     }
     for (name, entry) in files {
         let (name, readers) = (printable(name), of_nodes(&entry.readers));
-        println!("{name}: node {} is the primary; read at {readers}", entry.primary);
+        say!("{name}: node {} is the primary; read at {readers}", entry.primary);
     }
     Ok(())
 }

@@ -138,7 +138,7 @@ pub fn serve(args: &Serve) -> Outcome {
     let voice = ServeOutput {
         say: &|line| offer!("{line}"),
         tell: &|loss| tell(std::slice::from_ref(loss)),
-        note: &|line| eprintln!("{line}"),
+        note: &|line| aside!("{line}"),
     };
     let (served, every) = (Arc::new(ServedStore::default()), args.occupancy_every);
     let settings = args.settings()?;

@@ -122,10 +122,7 @@ fn add_user(args: &NewUser) -> Outcome {
         let _ = std::fs::remove_file(&args.out);
     })?;
     let (out, list) = (args.out.display(), args.users.display());
-    println!(
-        "{out} is written; copy it to the machine of {} alone. {list} has the user",
-        args.name
-    );
+    say!("{out} is written; copy it to the machine of {} alone. {list} has the user", args.name);
     Ok(())
 }
 
@@ -142,7 +139,7 @@ fn list_users(args: &UserList) -> Outcome {
             let line = json!({"name": key.name(), "read": read, "append": append,
                 "create": create, "admin": admin, "connections": connections, "files": files,
                 "bytes_per_second": bytes_per_second});
-            println!("{line}");
+            say!("{line}");
             continue;
         }
         let mut line = key.name().to_owned();
@@ -153,7 +150,7 @@ fn list_users(args: &UserList) -> Outcome {
                 line.push_str(&format!("  {word} {}", shown_prefixes(&prefixes)));
             }
         }
-        println!("{line}");
+        say!("{line}");
     }
     Ok(())
 }
@@ -167,6 +164,6 @@ fn remove_user(args: &RemovedUser) -> Outcome {
         return Err(format!("{shown} has no user {}", printable(&args.name)).into());
     }
     write_users(list, &users)?;
-    println!("{} is taken out of {shown}", args.name);
+    say!("{} is taken out of {shown}", args.name);
     Ok(())
 }

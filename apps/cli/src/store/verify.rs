@@ -60,16 +60,16 @@ pub fn verify(args: &Verify) -> Outcome {
         return Err(format!("{}: no object is there to verify", args.dir.display()).into());
     }
     let commits = if seen.commits == 1 { "commit" } else { "commits" };
-    println!("{} segments, {} {commits}, {} bytes", seen.segments, seen.commits, seen.bytes);
+    say!("{} segments, {} {commits}, {} bytes", seen.segments, seen.commits, seen.bytes);
     let mut damaged = 0;
     for finding in &seen.findings {
         let is_excused = finding.is_torn_end && args.partial;
         damaged += u64::from(!is_excused);
         let kind = if is_excused { "note: torn by the crash: " } else { "" };
-        println!("  {kind}{}: {}", finding.place, finding.what);
+        say!("  {kind}{}: {}", finding.place, finding.what);
     }
     for other in &seen.others {
-        println!("  note: {other} is not a file of the store; its bytes prove nothing");
+        say!("  note: {other} is not a file of the store; its bytes prove nothing");
     }
     if damaged > 0 {
         let torn = seen.findings.iter().filter(|finding| finding.is_torn_end).count();
@@ -116,7 +116,7 @@ fn judge(seen: &FeedComparison, args: &Verify) -> Outcome {
         return Err(words.into());
     }
     if seen.missing == 0 {
-        println!("recording {name} equals the feed: {equal} messages, blake3 {}", seen.hash);
+        say!("recording {name} equals the feed: {equal} messages, blake3 {}", seen.hash);
         return Ok(());
     }
     let of = equal + seen.missing;
@@ -127,6 +127,6 @@ fn judge(seen: &FeedComparison, args: &Verify) -> Outcome {
     if !args.partial {
         return Err(format!("{words}; --partial accepts this after a crash").into());
     }
-    println!("{words}");
+    say!("{words}");
     Ok(())
 }

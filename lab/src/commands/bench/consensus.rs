@@ -112,7 +112,7 @@ pub fn main(args: &Args) -> Outcome {
     }
     let value = several(args.runs, "writes_per_s", |_| one(args))?;
     match args.json {
-        true => println!("{value}"),
+        true => say!("{value}"),
         false => print(args, &value),
     }
     Ok(())
@@ -205,21 +205,21 @@ fn times_us(measured: &Measured) -> Value {
 fn print(args: &Args, value: &Value) {
     let number = |path: &str| value.pointer(path).and_then(Value::as_f64).unwrap_or(f64::NAN);
     let log = if args.durable { "synced logs" } else { "no log" };
-    println!(
+    say!(
         "{} replicas of {}, each a process, {log}; {} writes under way; medians of {}",
         args.replicas,
         args.protocol,
         number("/outstanding"),
         number("/runs")
     );
-    println!(
+    say!(
         "  {:.0} writes/s ({:.0} to {:.0}), {:.2} us of CPU per write in all replicas",
         number("/writes_per_s"),
         number("/writes_per_s_least"),
         number("/writes_per_s_greatest"),
         number("/cpu_us_per_write")
     );
-    println!(
+    say!(
         "  the generator took {:.2} us of CPU per write, {:.2} of a core; the host was busy with \
          {:.2} cores",
         number("/load_cpu_us_per_write"),
@@ -228,7 +228,7 @@ fn print(args: &Args, value: &Value) {
     );
     let row = |name: &str, path: &str| {
         let at = |part: &str| number(&format!("{path}/commit_us/{part}")) / 1e3;
-        println!(
+        say!(
             "  {name}: commit p50 {:.2}, p90 {:.2}, p99 {:.2} ms",
             at("p50"),
             at("p90"),

@@ -311,25 +311,25 @@ pub fn main(args: &Args) -> Outcome {
         (rates["put_share"], rates["get_share"]) = (json!(put), json!(get));
         (rates["copies"], rates["bytes"]) = (json!(args.copies), json!(args.bytes));
         rates["rounds"] = json!(args.rounds.max(1));
-        println!("{rates}");
+        say!("{rates}");
         return Ok(());
     }
-    println!("files of {} bytes in {} copies, medians of {}", args.bytes, args.copies, args.rounds);
+    say!("files of {} bytes in {} copies, medians of {}", args.bytes, args.copies, args.rounds);
     for (name, raw) in [("get", "raw_get"), ("put", "raw_put")] {
         let (rate, most) = (of(&format!("{name}_mb_s")), of(&format!("{raw}_mb_s")));
         let (cpu, least) =
             (of(&format!("{name}_cpu_s_per_gb")), of(&format!("{raw}_cpu_s_per_gb")));
-        println!(
+        say!(
             "  {name}: {rate:.0} MB/s, {:.0} % of sendfile's {most:.0}; {cpu:.2} CPU seconds a GB, \
              sendfile {least:.2}",
             100.0 * rate / most
         );
     }
-    println!("  sendfile into a file without a sync: {:.0} MB/s", of("raw_put_unsynced_mb_s"));
+    say!("  sendfile into a file without a sync: {:.0} MB/s", of("raw_put_unsynced_mb_s"));
     for (name, what) in [("small_writes", "written"), ("small_reads", "read")] {
         let rate = of(&format!("{name}_per_s"));
         if !rate.is_nan() {
-            println!("  files of 1,000 bytes: {rate:.0} {what} per second");
+            say!("  files of 1,000 bytes: {rate:.0} {what} per second");
         }
     }
     Ok(())
@@ -345,7 +345,7 @@ fn measure(args: &Args, directory: &Path) -> Result<Value, Failure> {
     let mut rounds = Vec::new();
     for number in 0..args.rounds.max(1) {
         if !args.json {
-            eprintln!("round {} of {}", number + 1, args.rounds.max(1));
+            aside!("round {} of {}", number + 1, args.rounds.max(1));
         }
         rounds.push(Value::Object(round(args, &servers, &local, &scratch)?));
     }

@@ -78,15 +78,17 @@ pub fn main(args: &Args) -> Outcome {
         is_chosen: kind == choice.kind,
     }));
     if args.json {
-        println!("{}", to_json(args, &rows, &choice));
+        say!("{}", to_json(args, &rows, &choice));
         return Ok(());
     }
-    println!(
+    say!(
         "{}-byte messages to {} sockets, one a datagram, medians of {} rounds",
-        args.size, args.fanout, args.rounds
+        args.size,
+        args.fanout,
+        args.rounds
     );
-    rows.iter().for_each(|row| println!("  {}", describe_row(row, cost_of(&rows[0].outcome))));
-    println!("io.port = \"auto\" takes {} here", choice.kind.settings_name());
+    rows.iter().for_each(|row| say!("  {}", describe_row(row, cost_of(&rows[0].outcome))));
+    say!("io.port = \"auto\" takes {} here", choice.kind.settings_name());
     Ok(())
 }
 

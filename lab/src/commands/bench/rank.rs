@@ -157,7 +157,7 @@ pub enum Line {
 }
 
 fn say(line: &Line) -> Outcome {
-    println!("{}", serde_json::to_string(line)?);
+    say!("{}", serde_json::to_string(line)?);
     Ok(())
 }
 

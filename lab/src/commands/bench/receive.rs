@@ -86,7 +86,7 @@ pub fn main(args: &Args) -> Outcome {
     let rounds = args.rounds.max(1);
     for round in 0..rounds {
         if !args.json {
-            eprintln!("round {} of {rounds}", round + 1);
+            aside!("round {} of {rounds}", round + 1);
         }
         for row in &mut rows {
             row.costs.push(measure_receiver(&row.bench)?);
@@ -94,16 +94,16 @@ pub fn main(args: &Args) -> Outcome {
     }
     if args.json {
         let all: Vec<Value> = rows.iter().map(Row::as_json).collect();
-        println!(
+        say!(
             "{}",
             json!({ "size_bytes": size, "datagrams_per_s": rate, "rounds": rounds, "feeds": all })
         );
         return Ok(());
     }
-    println!("{size}-byte messages, {rate} datagrams/s, medians of {rounds}");
-    println!("  a datagram  sealed  ns a message  allocations  hand-over, us    p99  lost");
+    say!("{size}-byte messages, {rate} datagrams/s, medians of {rounds}");
+    say!("  a datagram  sealed  ns a message  allocations  hand-over, us    p99  lost");
     for row in &rows {
-        println!(
+        say!(
             "  {:>10}  {:>6}  {:>12.0}  {:>11.3}  {:>13.1}  {:>5.1}  {:>4}",
             row.bench.pack,
             if row.bench.is_sealed { "yes" } else { "no" },

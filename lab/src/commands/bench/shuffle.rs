@@ -440,7 +440,7 @@ fn watch(args: &Args, ranks: &Ranks, lab: Option<&NetworkLab>) -> Result<Heard, 
             shown = Instant::now();
             let over =
                 heard.rounds.iter().filter(|round| round.iter().all(Option::is_some)).count();
-            eprintln!("round {over} of {total}");
+            aside!("round {over} of {total}");
         }
     }
     Ok(heard)
@@ -589,26 +589,22 @@ fn report(args: &Args, matrix: &Matrix, packet: u32, heard: &Heard, peers: &[sup
             "injected_losses": sum(|t| t.injected_losses), "latency_us": us(|t| t.latency),
             "per_message_us": us(|t| t.per_message), "peers": peers,
         });
-        println!("{result}");
+        say!("{result}");
         return;
     }
-    println!(
-        "{nodes} ranks, message skewness {:.3}, medians of {}",
-        matrix.skewness(),
-        args.rounds
-    );
-    println!("  completed in   {completion_us:.0} us (slowest round {worst_us:.0})");
+    say!("{nodes} ranks, message skewness {:.3}, medians of {}", matrix.skewness(), args.rounds);
+    say!("  completed in   {completion_us:.0} us (slowest round {worst_us:.0})");
     match (bound_us, efficiency) {
         (Some(bound), Some(efficiency)) => {
-            println!("  at least       {bound:.0} us: efficiency {:.1} %", efficiency * 100.0);
+            say!("  at least       {bound:.0} us: efficiency {:.1} %", efficiency * 100.0);
         }
-        _ => println!("  at least       unknown: the links have no limit"),
+        _ => say!("  at least       unknown: the links have no limit"),
     }
-    println!("  throughput     {:.2} Gb/s per rank", gbps(completion_us));
-    println!("  processor      {cpu_us_per_message:.1} us per message");
-    println!("  largest buffer {buffer_bytes_max} bytes; {again} packets sent again");
+    say!("  throughput     {:.2} Gb/s per rank", gbps(completion_us));
+    say!("  processor      {cpu_us_per_message:.1} us per message");
+    say!("  largest buffer {buffer_bytes_max} bytes; {again} packets sent again");
     for peer in peers {
-        println!(
+        say!(
             "  {:<14} {:.0} us, {:.2} Gb/s per rank",
             peer.name,
             peer.completion_us,

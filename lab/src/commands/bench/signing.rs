@@ -28,15 +28,11 @@ pub fn main(args: &Args) -> Outcome {
     }
     let cost = measure(args.rounds, args.frames, args.size);
     if args.json {
-        println!("{}", serde_json::to_string(&cost)?);
+        say!("{}", serde_json::to_string(&cost)?);
         return Ok(());
     }
     let SigningCost { plain, signed, .. } = cost;
-    println!(
-        "{}-byte messages, one a frame, 10,000/s, medians of {}",
-        args.size,
-        args.rounds.max(1)
-    );
+    say!("{}-byte messages, one a frame, 10,000/s, medians of {}", args.size, args.rounds.max(1));
     for (name, plain, signed, ratio, share) in [
         ("root", plain.root_ns, signed.root_ns, cost.root_ratio, cost.root_core_share),
         (
@@ -47,7 +43,7 @@ pub fn main(args: &Args) -> Outcome {
             cost.receiver_core_share,
         ),
     ] {
-        println!(
+        say!(
             "  {name}: {plain:.0} ns a frame, signed {signed:.0} ns (x {ratio:.2}): {:.1} % of a \
              core more",
             share * 100.0

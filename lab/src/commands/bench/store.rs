@@ -171,7 +171,7 @@ pub fn main(args: &Args) -> Outcome {
     (0..args.runs.max(1)).try_for_each(|run| remove_run(&args.fresh(run)))?;
     let value = measured?;
     match args.json {
-        true => println!("{value}"),
+        true => say!("{value}"),
         false => print(&value, ""),
     }
     Ok(())
@@ -222,11 +222,11 @@ fn print(value: &Value, prefix: &str) {
             Value::Number(number) => {
                 let number = number.as_f64().unwrap_or(f64::NAN);
                 match number.abs() >= 1e5 {
-                    true => println!("{prefix}{key}: {:.2} M", number / 1e6),
-                    false => println!("{prefix}{key}: {number:.4}"),
+                    true => say!("{prefix}{key}: {:.2} M", number / 1e6),
+                    false => say!("{prefix}{key}: {number:.4}"),
                 }
             }
-            other => println!("{prefix}{key}: {other}"),
+            other => say!("{prefix}{key}: {other}"),
         }
     }
 }

@@ -55,10 +55,10 @@ pub fn main(args: &Args) -> Outcome {
 fn list(campaigns: &[&dyn AnyCampaign], json: bool) {
     if json {
         let names: Vec<_> = campaigns.iter().map(|one| one.name()).collect();
-        return println!("{}", json!({ "campaigns": names }));
+        return say!("{}", json!({ "campaigns": names }));
     }
     for campaign in campaigns {
-        println!("{}", campaign.describe());
+        say!("{}", campaign.describe());
     }
 }
 
@@ -74,9 +74,9 @@ fn run(campaign: &dyn AnyCampaign, first: u64, seeds: Option<u64>, json: bool) -
     if json {
         let digest = format!("{:016x}", coverage.digest);
         let counts = counts(coverage.counts().map(|(name, sum, _)| (name, sum)));
-        println!("{}", json!({ "seeds": coverage.runs, "digest": digest, "counts": counts }));
+        say!("{}", json!({ "seeds": coverage.runs, "digest": digest, "counts": counts }));
     } else {
-        println!("{coverage}campaign {}: seeds {first}..{end} pass", campaign.name());
+        say!("{coverage}campaign {}: seeds {first}..{end} pass", campaign.name());
     }
     Ok(())
 }
@@ -85,10 +85,10 @@ fn mutants(campaign: &dyn AnyCampaign, json: bool) -> Outcome {
     let all = campaign.catch()?;
     if json {
         let seeds = counts(all.iter().map(|one| (&*one.mutant, one.seed)));
-        println!("{}", json!({ "caught_by_seed": seeds }));
+        say!("{}", json!({ "caught_by_seed": seeds }));
     } else {
         for one in all {
-            println!("{} is caught by {} under seed {}", one.mutant, one.check, one.seed);
+            say!("{} is caught by {} under seed {}", one.mutant, one.check, one.seed);
         }
     }
     Ok(())
@@ -105,17 +105,17 @@ pub fn seed(campaign: &dyn AnyCampaign, seed: u64, mutant: Option<&str>, json: b
             "seed": seed, "digest": digest, "counts": counts, "violations": violations,
             "faults_that_suffice": replay.suffices,
         });
-        println!("{told}");
+        say!("{told}");
     } else {
-        println!("{}", replay.story);
+        say!("{}", replay.story);
         for (name, count) in replay.counts {
-            println!("{count} {name}");
+            say!("{count} {name}");
         }
-        replay.violations.iter().for_each(|violation| println!("VIOLATION {violation}"));
+        replay.violations.iter().for_each(|violation| say!("VIOLATION {violation}"));
         if failed > 0 {
-            println!("The seed still fails with these faults alone:\n{}", replay.suffices);
+            say!("The seed still fails with these faults alone:\n{}", replay.suffices);
         }
-        println!("seed {seed}: {failed} violations, digest {digest}");
+        say!("seed {seed}: {failed} violations, digest {digest}");
     }
     match failed {
         0 => Ok(()),

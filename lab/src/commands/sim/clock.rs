@@ -93,7 +93,7 @@ pub fn main(args: &Args) -> Outcome {
     if args.json {
         let mut json = serde_json::to_value(&results)?;
         json["seed"] = args.seed.into();
-        println!("{json}");
+        say!("{json}");
     } else {
         table(&results);
     }
@@ -110,9 +110,9 @@ fn several(args: &Args, params: &Params) -> Outcome {
 }
 
 fn table(results: &ClockResults) {
-    println!("{:<28} {:>10} {:>10} {:>10}", "us", "p50", "p99", "max");
+    say!("{:<28} {:>10} {:>10} {:>10}", "us", "p50", "p99", "max");
     let row = |name: &str, spread: ClockSpread| {
-        println!("{name:<28} {:>10.3} {:>10.3} {:>10.3}", spread.p50, spread.p99, spread.max);
+        say!("{name:<28} {:>10.3} {:>10.3} {:>10.3}", spread.p50, spread.p99, spread.max);
     };
     row("error", results.error_us);
     row("error with asymmetry", results.whole_error_us);
@@ -123,7 +123,7 @@ fn table(results: &ClockResults) {
     for (parts, errors) in &results.without_us {
         row(&format!("whole error without {parts}"), *errors);
     }
-    println!(
+    say!(
         "{} readings: {:.3} % within the assumed bound, {:.3} % within the proven bound",
         results.readings,
         100.0 * results.coverage,

@@ -150,7 +150,7 @@ pub fn main(args: &Args) -> Outcome {
     value["seed"] = json!(args.seed);
     value["seeds"] = json!(args.seeds);
     match args.json {
-        true => println!("{value}"),
+        true => say!("{value}"),
         false => print(&value),
     }
     Ok(())
@@ -215,7 +215,7 @@ fn told(outcome: &wide::WideOutcome) -> Value {
 
 fn print(value: &Value) {
     let number = |path: &str| value.pointer(path).and_then(Value::as_f64).unwrap_or(f64::NAN);
-    println!(
+    say!(
         "{}: {} replicas in {} super-leaves, {} % writes: {:.2} M requests/s, of which {:.2} M \
          writes",
         value["protocol"].as_str().unwrap_or_default(),
@@ -227,7 +227,7 @@ fn print(value: &Value) {
     );
     let row = |name: &str, path: &str| {
         let ms = |part: &str| number(&format!("{path}/{part}")) / 1e3;
-        println!(
+        say!(
             "  {name}: writes p50 {:.1}, p99 {:.1} ms; reads p50 {:.1}, p99 {:.1} ms",
             ms("commit_us/p50"),
             ms("commit_us/p99"),
@@ -243,14 +243,14 @@ fn print(value: &Value) {
     }
     let halves = number("/requests_per_s_half_width") / 1e6;
     if !halves.is_nan() {
-        println!(
+        say!(
             "  means of {} seeds; 95 %: +- {halves:.2} M requests/s, +- {:.2} ms at the median \
              write",
             number("/seeds"),
             number("/commit_us_half_width/p50") / 1e3
         );
     }
-    println!(
+    say!(
         "  {:.0} bytes between super-leaves for a write; the farthest round trip takes {:.1} ms",
         number("/wan_bytes_per_write"),
         number("/farthest_round_trip_us") / 1e3

@@ -88,7 +88,7 @@ fn read(directory: &Path) -> Result<Option<PublishedSeries>, String> {
     let file = match File::open(&path) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            eprintln!("skipped: {} is not there; published columns stay empty", path.display());
+            aside!("skipped: {} is not there; published columns stay empty", path.display());
             return Ok(None);
         }
         Err(error) => return Err(named(&error)),
@@ -112,7 +112,7 @@ pub fn text(
     let published = match &args.data {
         Some(directory) => read(directory)?,
         None => {
-            eprintln!("skipped: no --data, published columns stay empty");
+            aside!("skipped: no --data, published columns stay empty");
             None
         }
     };

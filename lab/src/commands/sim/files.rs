@@ -120,9 +120,9 @@ pub fn main(args: &Args) -> Outcome {
         shown["seed"] = args.seed.into();
         shown["seeds"] = args.seeds.into();
         shown["reads"] = args.reads.into();
-        println!("{shown}");
+        say!("{shown}");
     } else {
-        println!("{} at {} reads/s and host, {} seeds", args.policy.name(), args.rate, args.seeds);
+        say!("{} at {} reads/s and host, {} seeds", args.policy.name(), args.rate, args.seeds);
         seeds::print(&shown);
     }
     Ok(())

@@ -30,9 +30,9 @@ pub fn several<T: Send>(
     if json {
         all["seed"] = first.into();
         all["seeds"] = count.into();
-        println!("{all}");
+        say!("{all}");
     } else {
-        println!("{count} seeds from {first} on");
+        say!("{count} seeds from {first} on");
         print(&all);
     }
     Ok(runs)
@@ -74,9 +74,9 @@ fn print_each(name: &str, means: &Value, halves: &Value) {
         Value::Number(mean) => {
             let mean = mean.as_f64().unwrap_or(f64::NAN);
             let half = halves.as_f64().map_or(String::new(), |half| format!(" +- {half:.4}"));
-            println!("{name:<28} {mean:>12.4}{half}");
+            say!("{name:<28} {mean:>12.4}{half}");
         }
-        Value::Null => println!("{name:<28} {:>12}", "-"),
+        Value::Null => say!("{name:<28} {:>12}", "-"),
         _ => {}
     }
 }

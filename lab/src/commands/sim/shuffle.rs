@@ -137,20 +137,20 @@ pub fn main(args: &Args) -> Outcome {
         if args.timeline.is_some() {
             json["timeline"] = serde_json::to_value(samples)?;
         }
-        println!("{json}");
+        say!("{json}");
         return Ok(());
     }
     let nodes = params.matrix.nodes();
-    println!("{} on {nodes} nodes, message skewness {:.3}", args.policy, done.skewness);
-    println!("  completed in   {:.1} us; at least {:.1} us", done.completion_us, done.bound_us);
-    println!("  efficiency     {:.2} %", done.efficiency * 100.0);
-    println!("  throughput     {:.2} Gb/s per node", done.throughput_gbps);
-    println!("  largest buffer {} bytes", done.buffer_bytes_max);
-    println!("  {} packets in {took:.2} s; seed {}", done.hops, args.seed);
+    say!("{} on {nodes} nodes, message skewness {:.3}", args.policy, done.skewness);
+    say!("  completed in   {:.1} us; at least {:.1} us", done.completion_us, done.bound_us);
+    say!("  efficiency     {:.2} %", done.efficiency * 100.0);
+    say!("  throughput     {:.2} Gb/s per node", done.throughput_gbps);
+    say!("  largest buffer {} bytes", done.buffer_bytes_max);
+    say!("  {} packets in {took:.2} s; seed {}", done.hops, args.seed);
     for s in samples {
         let (at, busy) = (s.at_us, s.downlinks * 100.0);
         let (begun, done) = (s.started * 100.0, s.completed * 100.0);
-        println!("  {at:>8.0} us: links {busy:.1} % busy, {begun:.1} % begun, {done:.1} % here");
+        say!("  {at:>8.0} us: links {busy:.1} % busy, {begun:.1} % begun, {done:.1} % here");
     }
     Ok(())
 }

@@ -225,16 +225,16 @@ fn tell_outcome(outcome: &BurstOutcome, more: Value, as_json: bool, verb: &str) 
             json[key] = value.clone();
         }
         json["digest"] = format!("{:016x}", outcome.digest).into();
-        println!("{json}");
+        say!("{json}");
         return Ok(());
     }
     let (records, us) = (outcome.records, outcome.completion_us);
-    println!("{records} records of {} servers {verb} in {us:.1} us", more["servers"]);
-    println!("  the largest part is {:.3} times the mean", outcome.imbalance);
+    say!("{records} records of {} servers {verb} in {us:.1} us", more["servers"]);
+    say!("  the largest part is {:.3} times the mean", outcome.imbalance);
     for (name, times) in &outcome.phases_us {
-        println!("  {name:<14} {:>9.1} us in the mean, {:>9.1} at most", times.mean, times.max);
+        say!("  {name:<14} {:>9.1} us in the mean, {:>9.1} at most", times.mean, times.max);
     }
-    println!("  {} datagrams; seed {}", outcome.hops, more["seed"]);
+    say!("  {} datagrams; seed {}", outcome.hops, more["seed"]);
     Ok(())
 }
 
@@ -245,19 +245,14 @@ fn print_balance(args: &SimSortArgs) -> Outcome {
     let rows = table_2_2(args.runs, |done| shown.at(done, all));
     shown.end();
     if args.json {
-        println!("{}", json!({"runs": args.runs, "rows": rows}));
+        say!("{}", json!({"runs": args.runs, "rows": rows}));
         return Ok(());
     }
-    println!(
-        "by how many percent the largest of 120 partitions exceeds the mean, {} runs",
-        args.runs
-    );
-    println!(
-        "keys      pivots  naive P50 (thesis)  P90 (thesis)  weighted P50 (thesis)  P90 (thesis)"
-    );
+    say!("by how many percent the largest of 120 partitions exceeds the mean, {} runs", args.runs);
+    say!("keys      pivots  naive P50 (thesis)  P90 (thesis)  weighted P50 (thesis)  P90 (thesis)");
     for row in rows {
         let pair = |at: usize| format!("{:.1} ({:.1})", row.ours[at], row.published[at]);
-        println!(
+        say!(
             "{:<9} {:>6}  {:>18}  {:>12}  {:>21}  {:>12}",
             row.keys,
             row.pivots,
@@ -281,14 +276,14 @@ fn print_rows(
     let rows = rows?;
     if args.json {
         let shuffle = SimShuffle::from(args.shuffle);
-        println!("{}", json!({"shuffle": shuffle.name(), "rows": rows}));
+        say!("{}", json!({"shuffle": shuffle.name(), "rows": rows}));
         return Ok(());
     }
     for ThesisNumber { what, ours, published, unit } in rows {
         let thesis = published.map_or_else(String::new, |published| {
             format!("  (thesis {published}: {:+.0} %)", 100.0 * (ours / published - 1.0))
         });
-        println!("{what:<44} {ours:>12.3} {unit}{thesis}");
+        say!("{what:<44} {ours:>12.3} {unit}{thesis}");
     }
     Ok(())
 }
@@ -296,15 +291,15 @@ fn print_rows(
 fn print_phases(args: &SimSortArgs) -> Outcome {
     let rows = table_2_5(args.runs, args.shuffle.into())?;
     if args.json {
-        println!("{}", json!({"runs": args.runs, "rows": rows}));
+        say!("{}", json!({"runs": args.runs, "rows": rows}));
         return Ok(());
     }
-    println!("7,000 records a server, medians of {} runs, us", args.runs);
-    println!("servers  phase           mean (thesis)       max (thesis)        max differs by");
+    say!("7,000 records a server, medians of {} runs, us", args.runs);
+    say!("servers  phase           mean (thesis)       max (thesis)        max differs by");
     for row in rows {
         let pair = |at: usize| format!("{:.1} ({:.1})", row.ours[at], row.published[at]);
         let differs = row.differs_percent;
-        println!(
+        say!(
             "{:>7}  {:<14}  {:<18}  {:<18}  {differs:+.0} %",
             row.servers,
             row.phase,

@@ -153,12 +153,12 @@ pub fn main(args: &SimTradingArgs) -> Outcome {
         let mut json = object(&market)?;
         json["mode"] = mode;
         json["seed"] = args.seed.into();
-        println!("{json}");
+        say!("{json}");
         return Ok(());
     }
-    println!("participant   profit   orders filled   refused");
+    say!("participant   profit   orders filled   refused");
     for seat in 0..PARTICIPANTS {
-        println!(
+        say!(
             "P{}          {:>7.2} % {:>14} {:>9}",
             seat + 1,
             market.profit_share[seat],
@@ -166,7 +166,7 @@ pub fn main(args: &SimTradingArgs) -> Outcome {
             market.refused[seat]
         );
     }
-    println!(
+    say!(
         "{} orders; last release minus first {:.1} us at the median{}",
         market.orders,
         market.window_p50_us,

@@ -72,7 +72,7 @@ fn take_all(mut appender: RecordAppender<'_>, name: &str, table: CsvTable<'_>) -
     let columns = columns.with_unit(table.unit);
     if let [first, others @ ..] = columns.ignored_columns() {
         let all = others.iter().fold(printable(first), |all, name| all + ", " + &printable(name));
-        eprintln!("note: {place}: columns that {name} lacks are left out: {all}");
+        aside!("note: {place}: columns that {name} lacks are left out: {all}");
     }
     let refused = |error: RecordAppendError| -> Box<dyn std::error::Error> {
         match error {
@@ -91,13 +91,13 @@ fn take_all(mut appender: RecordAppender<'_>, name: &str, table: CsvTable<'_>) -
         }
         .map_err(Into::into)
         .and_then(|record| appender.push(line, &record).map_err(refused));
-        appender.take_remarks().iter().for_each(|remark| eprintln!("{remark}"));
+        appender.take_remarks().iter().for_each(|remark| aside!("{remark}"));
         if taken.is_err() {
             break;
         }
     }
     let finished = appender.finish().map_err(refused);
-    println!("{} records appended to {name}", appender.records_appended());
+    say!("{} records appended to {name}", appender.records_appended());
     let window = appender.window().map_or(Ok(()), |window| finish_window(name, window));
     taken.and(finished).and(window)
 }

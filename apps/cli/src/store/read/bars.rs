@@ -159,7 +159,7 @@ pub fn print_bars(args: &Bars) -> Outcome {
     question.say_published()?;
     let times = question.times(&args.choice)?;
     if fields.is_empty() {
-        eprintln!(
+        aside!(
             "note: no field of the file's schema has \"aggregate\": true, so its bars are counts"
         );
     }

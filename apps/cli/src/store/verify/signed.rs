@@ -45,13 +45,13 @@ fn judge_signed(seen: &SignedRecording, args: &Verify) -> Outcome {
     if counts.signatures == 0 {
         return Err(format!("recording {name} keeps no signatures: nothing was checked").into());
     }
-    println!("recording {name}: {signed} are signed, by {} signatures", counts.signatures);
+    say!("recording {name}: {signed} are signed, by {} signatures", counts.signatures);
     if counts.unsigned_before > 0 {
-        println!("  note: {} frames before the first signature are not", counts.unsigned_before);
+        say!("  note: {} frames before the first signature are not", counts.unsigned_before);
     }
     if counts.missing_before > 0 {
         let missing = counts.missing_before;
-        println!("  note: {missing} frames that the first signature covers were sent before");
+        say!("  note: {missing} frames that the first signature covers were sent before");
     }
     let behind = [
         (counts.unsigned_behind, "frames behind the last signature are not signed"),
@@ -62,7 +62,7 @@ fn judge_signed(seen: &SignedRecording, args: &Verify) -> Outcome {
             let why = format!("recording {name}: {count} {what}");
             return Err(format!("{why}; --partial accepts this after a crash").into());
         }
-        println!("  note: {count} {what}");
+        say!("  note: {count} {what}");
     }
     Ok(())
 }

@@ -57,7 +57,7 @@ pub fn main(args: &Args) -> Outcome {
     let settings = Settings { replica, listen, bytes_max: None, zookeeper: Options::default() };
     let open = |start| open_consensus(args.protocol, start);
     let replica = Replica::open_with(&settings.replica, None, open)?;
-    evenfall_keys_zookeeper::run_replica(&settings, replica, || println!("serving {listen}"))?;
+    evenfall_keys_zookeeper::run_replica(&settings, replica, || say!("serving {listen}"))?;
     Ok(())
 }
 

@@ -150,7 +150,7 @@ impl Owner {
             Event::Stopped(error) | Event::DiskFull(error) => {
                 self.failure = Some(error.to_string());
             }
-            Event::Expelled => eprintln!("replica {} was suspected and expelled", self.node),
+            Event::Expelled => aside!("replica {} was suspected and expelled", self.node),
             _ => {}
         }
     }
@@ -225,7 +225,7 @@ pub fn main(args: &Args) -> Outcome {
     };
     let reading = ClockReading::default();
     turns.adopt_clock(reading, &mut machines, port.as_mut(), &mut |_, _, e| owner.take(e))?;
-    println!("serving {address}");
+    say!("serving {address}");
     let frame_bytes = SEQUENCE_BYTES + KEY_BYTES + args.value_bytes;
     while !interrupt::raised() {
         turns.turn(&mut machines, port.as_mut(), None, &mut |_, _, event| owner.take(event))?;
@@ -249,7 +249,7 @@ pub fn main(args: &Args) -> Outcome {
         }
     }
     owner.end.dropped = machines[0].dropped();
-    println!("{}", serde_json::to_string(&owner.end)?);
+    say!("{}", serde_json::to_string(&owner.end)?);
     Ok(())
 }
 
@@ -308,7 +308,7 @@ impl Door {
             let door = Arc::clone(&door);
             std::thread::spawn(move || {
                 if let Err(error) = door.read(number << 32 | u64::from(door.node), stream) {
-                    eprintln!("a connection of the generator: {error}");
+                    aside!("a connection of the generator: {error}");
                 }
             });
         }

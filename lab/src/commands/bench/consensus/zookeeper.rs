@@ -105,8 +105,8 @@ pub fn main(args: &Args) -> Outcome {
         "host_busy_share": cost.host_us / peak.seconds / 1e6,
     });
     match args.json {
-        true => println!("{value}"),
-        false => println!(
+        true => say!("{value}"),
+        false => say!(
             "{:.0} operations/s, {:.2} us of CPU each in the servers, {:.2} in the generator",
             peak.per_s(),
             cost.servers_us / peak.done as f64,

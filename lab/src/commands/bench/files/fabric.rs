@@ -188,7 +188,7 @@ impl Row {
         self.wake_p99_ms.push(wake_p99_ms);
         self.setup_ms.push(mean(&sockets.setups_s()).map_or(f64::NAN, |s| s * 1e3));
         let (name, mean) = (self.params.steering.name(), self.real.mean_s.last());
-        eprintln!("seed {seed}, {name}: mean {:.2} s", mean.copied().unwrap_or(f64::NAN));
+        aside!("seed {seed}, {name}: mean {:.2} s", mean.copied().unwrap_or(f64::NAN));
         Ok(())
     }
 
@@ -247,12 +247,12 @@ pub fn main(args: &Args, is_json: bool) -> Outcome {
     for row in &rows {
         let shown = row.shown(args);
         if is_json {
-            println!("{shown}");
+            say!("{shown}");
             continue;
         }
         let is_void = shown["void"] == true;
         let busy = if is_void { "; void, the machine was busy" } else { "" };
-        println!("{} at {} reads/s and host{busy}", row.params.steering.name(), args.rate);
+        say!("{} at {} reads/s and host{busy}", row.params.steering.name(), args.rate);
         seeds::print(&shown);
     }
     Ok(())

@@ -81,21 +81,23 @@ pub fn main(args: &Args) -> Outcome {
     }
     let choice = choose_way(&all);
     if args.json {
-        println!("{}", to_json(args, load, &all, &choice));
+        say!("{}", to_json(args, load, &all, &choice));
         return Ok(());
     }
-    println!(
+    say!(
         "{}-byte messages to {} members, one a datagram, bursts of {BURST}, medians of {} rounds, \
          load {load:.1}",
-        args.size, args.fanout, args.rounds
+        args.size,
+        args.fanout,
+        args.rounds
     );
     if load > LOAD_MAX {
-        println!("void: other work took the cores");
+        say!("void: other work took the cores");
     }
     for (way, measured) in WAYS.iter().zip(&all) {
-        println!("  {}", describe_way(way.0, measured, &all[0]));
+        say!("  {}", describe_way(way.0, measured, &all[0]));
     }
-    println!("io.port = \"auto\" takes {} here: {}", choice.kind.settings_name(), choice.why);
+    say!("io.port = \"auto\" takes {} here: {}", choice.kind.settings_name(), choice.why);
     Ok(())
 }
 
@@ -355,7 +357,7 @@ mod tests {
         let args = args(3, 2 * BURST);
         let bench = match Bench::open(&args) {
             Ok(bench) => bench,
-            Err(error) => return println!("skipped: hosts: {error}"),
+            Err(error) => return say!("skipped: hosts: {error}"),
         };
         for (name, path) in WAYS {
             let mut measured = Measured::default();
@@ -363,7 +365,7 @@ mod tests {
                 Ok(()) => assert_eq!((measured.lost, measured.by_hand), (0, 0), "{name}"),
                 Err(why) => {
                     assert!(why.starts_with("needs "), "{name}: {why}");
-                    println!("skipped: {name}: {why}");
+                    say!("skipped: {name}: {why}");
                 }
             }
         }

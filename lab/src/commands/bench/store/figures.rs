@@ -98,8 +98,8 @@ fn median_of(runs: &[Value], path: &str) -> f64 {
 }
 
 fn batch(args: &Args) -> Outcome {
-    println!("| batch | M records/s | append p50 at 70 % of it, us | p99, us |");
-    println!("|---|---|---|---|");
+    say!("| batch | M records/s | append p50 at 70 % of it, us | p99, us |");
+    say!("|---|---|---|---|");
     for batch in BATCHES {
         let free = Args { batch, rate: None, ..args.clone() };
         let rate = median_of(&runs(&free)?, "/records_per_s");
@@ -107,7 +107,7 @@ fn batch(args: &Args) -> Outcome {
         let loaded = Args { rate: Some(LOAD * rate), ..free };
         let at = runs(&loaded)?;
         let (p50, p99) = (median_of(&at, "/append_us/p50"), median_of(&at, "/append_us/p99"));
-        println!("| {batch} | {:.1} | {p50:.0} | {p99:.0} |", rate / 1e6);
+        say!("| {batch} | {:.1} | {p50:.0} | {p99:.0} |", rate / 1e6);
     }
     Ok(())
 }
@@ -116,16 +116,16 @@ fn burst(args: &Args) -> Outcome {
     let rate = args.rate.unwrap_or(1e6);
     let loaded = Args { burst: true, rate: Some(rate), ..args.clone() };
     let all = runs(&loaded)?;
-    println!("{:.2} M records/s in the mean, twice that in one second of five", rate / 1e6);
+    say!("{:.2} M records/s in the mean, twice that in one second of five", rate / 1e6);
     let taken = median_of(&all, "/records_per_s") / 1e6;
     let refused = median_of(&all, "/flush_lag/refused_and_tried_again");
-    println!("{taken:.2} M taken; {refused:.0} appends refused and tried again\n");
-    println!(
+    say!("{taken:.2} M taken; {refused:.0} appends refused and tried again\n");
+    say!(
         "| s | memory MiB | cache MiB | local disk MiB | chunks to upload |\n|---|---|---|---|---|"
     );
     for row in all[0]["curve"].as_array().into_iter().flatten() {
         let of = |name: &str| row[name].as_f64().unwrap_or(0.0);
-        println!(
+        say!(
             "| {} | {:.1} | {:.0} | {:.0} | {} |",
             of("s"),
             of("memory_mib"),
@@ -149,29 +149,29 @@ struct Column {
 
 fn print_table(columns: &[Column], rows: &[Value]) {
     let heads: Vec<&str> = columns.iter().map(|column| column.head).collect();
-    println!("| {} |\n|{}", heads.join(" | "), "---|".repeat(columns.len()));
+    say!("| {} |\n|{}", heads.join(" | "), "---|".repeat(columns.len()));
     for row in rows {
         let cell = |column: &Column| match row.pointer(column.path).and_then(Value::as_f64) {
             Some(number) => format!("{:.*}", column.digits, number / column.unit),
             None => "-".to_owned(),
         };
         let cells: Vec<String> = columns.iter().map(cell).collect();
-        println!("| {} |", cells.join(" | "));
+        say!("| {} |", cells.join(" | "));
     }
 }
 
 fn nodes(args: &Args) -> Outcome {
     let offered = args.rate.unwrap_or(1e6);
-    println!(
+    say!(
         "| nodes | M records/s, all they take | M records/s, {:.1} M offered to each |",
         offered / 1e6
     );
-    println!("|---|---|---|");
+    say!("|---|---|---|");
     for nodes in NODES {
         let free = Args { rate: None, ..args.clone() };
         let paced = Args { rate: Some(offered), ..args.clone() };
         let (free, paced) = (together(&free, nodes)?, together(&paced, nodes)?);
-        println!("| {nodes} | {:.1} | {:.2} |", free / 1e6, paced / 1e6);
+        say!("| {nodes} | {:.1} | {:.2} |", free / 1e6, paced / 1e6);
     }
     Ok(())
 }

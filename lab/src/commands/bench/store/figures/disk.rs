@@ -50,10 +50,10 @@ pub(super) fn main(args: &Args) -> Outcome {
     let version = group_version();
     if args.json {
         let limits = json!({"disk_bytes_per_s": limit, "control_groups": version, "rows": rows});
-        println!("{limits}");
+        say!("{limits}");
         return Ok(());
     }
-    println!("{:.0} MB/s by control groups, version {version}\n", limit as f64 / 1e6);
+    say!("{:.0} MB/s by control groups, version {version}\n", limit as f64 / 1e6);
     print_table(&COLUMNS, &rows);
     Ok(())
 }

@@ -86,13 +86,13 @@ fn measure(args: &Args, dir: &Path) -> Outcome {
     let mut client = primary.connect()?;
     client.create("s0", &Schema::opaque(args.record_bytes))?;
     fill(args, &mut client)?;
-    println!(
+    say!(
         "{:.2} M records/s appended in batches of {}, {READERS} readers\n",
         args.rate.unwrap_or(RATE) / 1e6,
         args.batch
     );
-    println!("| history is read | append p50, p99 us | M records/s | objects, cache, primary |");
-    println!("|---|---|---|---|");
+    say!("| history is read | append p50, p99 us | M records/s | objects, cache, primary |");
+    say!("|---|---|---|---|");
     for run in 0..args.runs.max(1) {
         let places = [
             ("not at all", None),
@@ -146,7 +146,7 @@ fn row(
         (of(&after) - of(&before)) / 1_000_000
     };
     let places = ["others_object_bytes", "others_cache_bytes", "others_primary_bytes"].map(more);
-    println!(
+    say!(
         "| {who} | {:.0}, {:.0} | {:.1} | {}, {}, {} MB |",
         percentile(&times, 0.5),
         percentile(&times, 0.99),

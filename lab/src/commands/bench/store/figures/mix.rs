@@ -56,9 +56,9 @@ pub(super) fn main(args: &Args) -> Outcome {
         WRITES.iter().map(|writes| measure_share(args, connections, *writes)).collect();
     let rows = rows?;
     match args.json {
-        true => println!("{}", json!({"connections": connections, "rows": rows})),
+        true => say!("{}", json!({"connections": connections, "rows": rows})),
         false => {
-            println!("{connections} connections\n");
+            say!("{connections} connections\n");
             print_table(&COLUMNS, &rows);
         }
     }

@@ -32,8 +32,8 @@ fn measure(args: &Args, dir: &std::path::Path) -> Outcome {
     fill(args, &mut client)?;
     // Synced chunks then have all records, which have passed through the cache.
     served.wait_for_empty(&["memory_bytes"])?;
-    println!("| scan of {RECORDS} records | M records/s | bytes from the primary | evictions |");
-    println!("|---|---|---|---|");
+    say!("| scan of {RECORDS} records | M records/s | bytes from the primary | evictions |");
+    say!("|---|---|---|---|");
     let objects = dir.join("objects").display().to_string();
     for _ in 0..args.runs.max(1) {
         row("a second node", &served, || second_node(&objects))?;
@@ -72,7 +72,7 @@ fn row(who: &str, served: &Served, scan: impl FnOnce() -> Result<u64, Failure>) 
         let of = |sample: &Value| sample[name].as_u64().unwrap_or(0);
         of(&after) - of(&before)
     };
-    println!(
+    say!(
         "| {who} | {:.1} | {} | {} |",
         records as f64 / elapsed / 1e6,
         more("sent_bytes"),

@@ -78,7 +78,7 @@ pub(super) fn main(args: &Args, cause: Cause) -> Outcome {
     std::fs::remove_dir_all(&dir)?;
     let value = measured?;
     match args.json {
-        true => println!("{value}"),
+        true => say!("{value}"),
         false => print_stages(&value),
     }
     Ok(())
@@ -242,12 +242,12 @@ fn print_stages(value: &Value) {
         Some(number) => format!("{number:.1}"),
         None => "-".to_owned(),
     };
-    println!(
+    say!(
         "{:.2} M records/s offered in the mean, twice that in one second of five\n",
         value["offered_per_s"].as_f64().unwrap_or(0.0) / 1e6
     );
     print_table(&COLUMNS, value["curve"].as_array().map_or(&[][..], Vec::as_slice));
-    println!(
+    say!(
         "\nbucket full at {} s, with room again at {} s\nappends refused from second {} to {}, {} \
          given up\nall records are objects {} s after the appends, which end at {} s",
         of("bucket_full_at_s"),
