@@ -3,7 +3,6 @@
 # a feed. Names each skipped test in a line. No process is left running.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-export RUSTFLAGS="-C target-feature=+crt-static"
 failed=0
 say() { echo "deploy: $*"; }
 fail() { say "FAILED: $*"; failed=1; }
@@ -33,12 +32,16 @@ else
   say "skipped: no systemd-analyze (Debian's package systemd), units unchecked"
 fi
 
-# The containers need only the feature `agents`, and the image below is made from the same build. All features of a
-# published image (full) would be compiled for these tests alone.
-export FEATURES=agents
-cargo build -q --profile lean --target x86_64-unknown-linux-gnu --package evenfall-cli \
-  --features "$FEATURES"
-evenfall=target/x86_64-unknown-linux-gnu/lean/evenfall
+# The containers need only the feature `agents`: all features of a published image (full) would be compiled for these
+# tests alone. Only the program itself is told to be static, so that its crates are those of `make demo`, whose program
+# it must not stay in the place of.
+cargo rustc -q --profile lean --package evenfall-cli --bin evenfall --features agents -- -C target-feature=+crt-static
+built=${CARGO_TARGET_DIR:-target}
+mkdir -p "$built/deploy"
+mv "$built/lean/evenfall" "$built/deploy/evenfall"
+export PROGRAM=$built/deploy/evenfall
+evenfall=$PROGRAM
+ldd "$evenfall" >/dev/null 2>&1 && fail "the program is not static"
 
 booted=$(deploy/systemd/boot.sh "$evenfall") || fail "the units under systemd"
 say "the units under a systemd of their own: $booted"

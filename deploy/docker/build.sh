@@ -4,17 +4,22 @@
 #
 #   deploy/docker/build.sh [TAG]          default evenfall:local
 #   FEATURES=agents deploy/docker/build.sh    less than everything, of which the default is full
+#   PROGRAM=FILE deploy/docker/build.sh       a static program that is built already
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 tag=${1:-evenfall:local}
-target=$(uname -m)-unknown-linux-gnu
-# A static binary with glibc. glibc loads some of its parts by name at run time, and the program uses none of them. The
-# named target keeps build scripts and macros dynamic.
-RUSTFLAGS="-C target-feature=+crt-static" \
-  cargo build --profile lean --target "$target" --package evenfall-cli --features "${FEATURES:-full}"
+program=${PROGRAM:-}
+if [[ -z $program ]]; then
+  target=$(uname -m)-unknown-linux-gnu
+  # A static binary with glibc. glibc loads some of its parts by name at run time, and the program uses none of them. The
+  # named target keeps build scripts and macros dynamic.
+  RUSTFLAGS="-C target-feature=+crt-static" \
+    cargo build --profile lean --target "$target" --package evenfall-cli --features "${FEATURES:-full}"
+  program=target/$target/lean/evenfall
+fi
 context=$(mktemp -d)
 trap 'rm -rf "$context"' EXIT
-cp "target/$target/lean/evenfall" "$context/evenfall"
+cp "$program" "$context/evenfall"
 # Root certificates for a store on S3 over HTTPS. When this host has none, the image has none.
 mkdir -p "$context/certs"
 cp /etc/ssl/certs/ca-certificates.crt "$context/certs/" 2>/dev/null \
