@@ -379,34 +379,6 @@ fn a_file_can_be_deleted_on_a_full_disk_while_appends_wait_for_its_room() {
 }
 
 #[test]
-fn a_full_disk_opens_after_a_crash_and_a_file_can_be_deleted_on_it() {
-    let Some(small) = Small::mounted() else { return };
-    let config = StoreConfig { chunks: ChunkForm::Raw, ..small.config() };
-    let store = open(config.clone());
-    let [file, _] = ["a", "b"].map(|name| store.create(name, &Schema::opaque(16)).unwrap());
-    store.append(&file, &records(0..100_000), StoreAckLevel::Local).unwrap();
-    drop((file, store));
-    // No chunk was written before the crash, and now nothing can be.
-    for entry in std::fs::read_dir(&config.directory).unwrap() {
-        let path = entry.unwrap().path();
-        let is_chunk = path.file_name().is_some_and(|name| {
-            name.to_str().is_some_and(|name| name.starts_with("D-") || name.starts_with("I-"))
-        });
-        if is_chunk {
-            std::fs::remove_file(path).unwrap();
-        }
-    }
-    let _ = std::fs::write(small.ballast(), vec![0; 12 << 20]);
-    let store = open(config);
-    assert!(all_of(&store, "a") == records(0..100_000));
-    store.delete("a").unwrap();
-    let other = store.file("b").unwrap();
-    eventually("room", || {
-        store.append(&other, &records(0..1), StoreAckLevel::Local).is_ok() || other.records() > 0
-    });
-}
-
-#[test]
 fn a_restart_asks_no_objects_when_the_disk_is_whole() {
     let (path, objects) = directories();
     let elsewhere = tempfile::tempdir().unwrap();
