@@ -633,15 +633,21 @@ impl<D: Disk> ColumnDisk<D> {
         let (name, raw) = (columnar_name(chunk), chunk.raw_name());
         let stored = self.disk.read(&name, 0, CHUNK_BYTES)?;
         let codec = self.codec.ok_or_else(|| without_codec(&name))?;
-        let mut is_whole = true;
+        let (mut is_whole, mut has_raw) = (true, false);
         for group in 0..GROUPS_PER_CHUNK {
             let offset = u64::from(group) * GROUP_BYTES as u64;
             match codec.decode(&stored, group, &name) {
-                Ok(bytes) => self.disk.write(&raw, offset, &bytes)?,
+                Ok(bytes) => {
+                    self.disk.write(&raw, offset, &bytes)?;
+                    has_raw = true;
+                }
                 Err(_) => is_whole = false,
             }
         }
-        self.disk.sync(&raw)?;
+        // Without a group that is whole, there is no raw chunk yet.
+        if has_raw {
+            self.disk.sync(&raw)?;
+        }
         match is_whole {
             true => self.disk.remove(&name)?,
             false => self
