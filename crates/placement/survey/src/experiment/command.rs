@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use evenfall_host::interrupt;
 use evenfall_runtime::program::Outcome;
-use evenfall_runtime::{eprintln, println};
+use evenfall_runtime::{aside, say};
 use serde_json::json;
 
 use super::execute::execute;
@@ -42,9 +42,7 @@ pub struct Args {
 /// lab.
 pub fn field(experiment: &Experiment) -> Result<Box<dyn RunField>, ExperimentError> {
     Ok(match &experiment.on {
-        On::Recorded { owd } => {
-            Box::new(Recorded::read(owd, &mut |skipped| eprintln!("{skipped}"))?)
-        }
+        On::Recorded { owd } => Box::new(Recorded::read(owd, &mut |skipped| aside!("{skipped}"))?),
         On::Live { settings } => Box::new(Live::load(settings)?),
         On::Simulated(_) => {
             let why = "a simulated pool is an instrument of evenfall-lab";
@@ -74,7 +72,7 @@ pub fn main(
     let experiment = args.experiment()?;
     if args.list {
         for plan in experiment.plans() {
-            println!("{:<32} seed {:<6} {}", plan.id, plan.seed, plan.group);
+            say!("{:<32} seed {:<6} {}", plan.id, plan.seed, plan.group);
         }
         return Ok(());
     }
@@ -86,7 +84,7 @@ pub fn main(
         .unwrap_or_else(|| PathBuf::from(args.file.file_stem().unwrap_or("experiment".as_ref())));
     let directory = RunsDirectory::create(&path)?;
     directory.describe(&experiment)?;
-    let mut say = |line: &str| eprintln!("{line}");
+    let mut say = |line: &str| aside!("{line}");
     let outcome = execute(&experiment, &directory, &mut *field, args.force, &mut say)?;
     if args.json {
         let json = json!({
@@ -96,7 +94,7 @@ pub fn main(
             "failed": outcome.failed,
             "missing": outcome.missing,
         });
-        println!("{json}");
+        say!("{json}");
     }
     let again = "the same command goes on with what is missing";
     if outcome.missing > 0 {
@@ -107,7 +105,7 @@ pub fn main(
     }
     if !args.json {
         let (runs, dir) = (outcome.kept + outcome.done, path.display());
-        println!("{runs} runs in {dir}; evenfall plan report {dir} draws them");
+        say!("{runs} runs in {dir}; evenfall plan report {dir} draws them");
     }
     Ok(())
 }
