@@ -13,12 +13,12 @@
 //!
 //! | feature | face | at most crates |
 //! |---|---|---|
-//! | `subscriber` (default) | [`Subscriber`]: the messages of a feed, each at its deadline | 38 |
-//! | `publisher` | [`EmbeddedRoot`]: the root of a run, which sends what the program publishes; [`Publisher`]: a publisher that outlives the root | 45 |
-//! | `store` | [`Store`]: records on a disk; [`Client`](store::Client): records of a store on a port | 39 |
-//! | `recording` | [`Recordings`](recording::Recordings): recordings of feeds, listed, read and followed | 46 |
-//! | `collectives` | [`GroupMember`]: shuffle, broadcast and reduction in a group of processes | 31 |
-//! | `sort` | [`SortMember`]: the records of all processes of a group in order | 34 |
+//! | `subscriber` (default) | [`Subscriber`]: the messages of a feed, each at its deadline | 40 |
+//! | `publisher` | [`EmbeddedRoot`]: the root of a run, which sends what the program publishes; [`Publisher`]: a publisher that outlives the root | 47 |
+//! | `store` | [`Store`]: records on a disk; [`Client`](store::Client): records of a store on a port | 41 |
+//! | `recording` | [`Recordings`](recording::Recordings): recordings of feeds, listed, read and followed | 43 |
+//! | `collectives` | [`GroupMember`]: shuffle, broadcast and reduction in a group of processes | 33 |
+//! | `sort` | [`SortMember`]: the records of all processes of a group in order | 36 |
 //!
 //! The last column counts the crates that a build with this feature alone compiles, with this
 //! crate, with build scripts' dependencies and with procedural macros. A test of this crate counts
