@@ -225,6 +225,7 @@ impl Uplink {
             self.refusals.forged += 1;
             return Err(error);
         }
+        self.check_business(&datagram, arrival.from)?;
         let from = datagram.hop.from;
         if datagram.fixed.kind.is_frame() {
             self.has_turned |= self.out.seal.turn_to(datagram.fixed.key_id);
@@ -267,12 +268,7 @@ impl Uplink {
         if self.run.is_some_and(|mine| mine.1 != run.1) {
             return Err(Malformed { what: "another run of the root", offset: EPOCH_OFFSET });
         }
-        if self.knows(datagram.hop.from, from, fixed.kind) {
-            Ok(())
-        } else {
-            let what = "sender has no business with this node";
-            Err(Malformed { what, offset: wire::SENDER_OFFSET })
-        }
+        Ok(())
     }
 
     /// Handles the datagrams that proxies and receivers treat alike.

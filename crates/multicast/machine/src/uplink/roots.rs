@@ -37,9 +37,30 @@ impl Uplink {
         }
     }
 
+    /// Whether the place of this node lets the sender of an authentic datagram send it.
+    pub(super) fn check_business(
+        &mut self,
+        datagram: &Datagram,
+        from: SocketAddr,
+    ) -> Result<(), Malformed> {
+        use DatagramKind::{Assign, Challenge, Evict, Nack, Probe, Report};
+        let (sender, kind) = (datagram.hop.from, datagram.fixed.kind);
+        // An order is authentic only if it comes from a root.
+        let is_order = matches!(kind, Assign | Evict | Probe | Challenge);
+        if is_order || self.knows(sender, from, kind) {
+            return Ok(());
+        }
+        // A root may tell a child of its parent before it tells the parent of the child.
+        let is_early = matches!(kind, Report | Nack) && !self.has_below(sender);
+        self.refusals.unplaced += u64::from(is_early);
+        self.refusals.forged += u64::from(!is_early);
+        let what = "sender has no business with this node";
+        Err(Malformed { what, offset: SENDER_OFFSET })
+    }
+
     /// Whether a node at an address may send this kind of datagram, by the present or the last
     /// place.
-    pub(super) fn knows(&self, id: NodeId, addr: SocketAddr, kind: DatagramKind) -> bool {
+    fn knows(&self, id: NodeId, addr: SocketAddr, kind: DatagramKind) -> bool {
         let listed = |peers: &[Peer]| peers.iter().any(|p| p.id == id && p.addr == addr);
         let by = |place: &TreePosition| match kind {
             DatagramKind::Data | DatagramKind::Signature | DatagramKind::Beacon => {
@@ -57,6 +78,14 @@ impl Uplink {
             || self.place.as_ref().is_some_and(by)
             || self.previous.as_ref().is_some_and(by)
             || (addr == self.who.root && self.root_id == Some(id))
+    }
+
+    /// Whether a node is below this one, by the present or the last place, at whatever address.
+    fn has_below(&self, id: NodeId) -> bool {
+        let by = |place: &TreePosition| {
+            place.children.iter().chain(&place.nieces).any(|peer| peer.id == id)
+        };
+        self.place.as_ref().is_some_and(by) || self.previous.as_ref().is_some_and(by)
     }
 
     /// Another root goes on with the run. This node keeps all that it has.
