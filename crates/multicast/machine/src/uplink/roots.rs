@@ -8,7 +8,7 @@ use evenfall_core::{Malformed, NodeId, Timestamp};
 
 use super::Uplink;
 use crate::control::{Peer, Role, TreePosition};
-use crate::wire::{DatagramKind, EPOCH_OFFSET, SENDER_OFFSET};
+use crate::wire::{Datagram, DatagramKind, EPOCH_OFFSET, SENDER_OFFSET};
 
 impl Uplink {
     /// Whether a node at an address may give orders in this run.
