@@ -37,7 +37,8 @@ fi
 # it must not stay in the place of.
 cargo rustc -q --profile lean --package evenfall-cli --bin evenfall --features agents -- -C target-feature=+crt-static
 built=${CARGO_TARGET_DIR:-target}
-mkdir -p "$built/deploy"
+rm -rf "$built/deploy"
+mkdir "$built/deploy"
 mv "$built/lean/evenfall" "$built/deploy/evenfall"
 export PROGRAM=$built/deploy/evenfall
 evenfall=$PROGRAM
