@@ -1,8 +1,8 @@
 //! The frame of a program of evenfall: its arguments, its output, its exit code.
 //!
-//! A program writes `#[macro_use] extern crate evenfall_runtime;`, and [`say!`] and [`aside!`]
-//! where others write `println!` and `eprintln!`. Text for standard error that cannot be written is
-//! dropped. When standard output is closed, [`say!`] ends the command.
+//! A program writes `#[macro_use] extern crate evenfall_runtime;`, and [`crate::say!`] and
+//! [`crate::aside!`] where others write `println!` and `eprintln!`. Text for standard error that
+//! cannot be written is dropped. When standard output is closed, [`crate::say!`] ends the command.
 
 use std::fmt::{self, Arguments};
 use std::io::{ErrorKind, Result, Write, stderr, stdout};
