@@ -38,10 +38,10 @@ pub struct Args {
     #[arg(long)]
     feed: Option<PathBuf>,
     /// Port of each node. On one machine, the port of the root, and the next ports for the others.
-    #[arg(long, default_value_t = 9_000)]
+    #[arg(long, default_value_t = 9_000, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
     /// Port of metrics and pages, chosen in the same way.
-    #[arg(long, default_value_t = 9_180)]
+    #[arg(long, default_value_t = 9_180, value_parser = clap::value_parser!(u16).range(1..))]
     http: u16,
     /// The key file. With `--hosts` one is made if it is missing; it goes to every host.
     #[arg(long, default_value = "evenfall.key")]

@@ -150,6 +150,13 @@ pub fn main(args: &Args) -> Outcome {
                    the feed as MoldUDP64";
         return Err(why.into());
     }
+    if args.address.port() == 0 {
+        let why = format!(
+            "{}: nobody can send to port 0; name the port that the feed goes to",
+            args.address
+        );
+        return Err(why.into());
+    }
     if args.lifeline {
         process::end_with_stdin()?;
     }

@@ -280,6 +280,9 @@ fn a_mesh_whose_nodes_cannot_find_each_other_is_refused_by_name() {
     let settings = parse(&cast(lost, "[run]\nclock = \"mesh\"\nkey_file = \"k\"\n"), &[]).unwrap();
     let mistake = settings.check_run().unwrap_err().why;
     assert!(mistake.contains("node receiver") && mistake.contains("mesh"), "{mistake}");
+    let lost = ["127.0.0.1:1", "127.0.0.1:0", "127.0.0.1:2"];
+    let mistake = parse(&cast(lost, ""), &[]).unwrap().check_run().unwrap_err().why;
+    assert!(mistake.contains("node root: address = 127.0.0.1:0"), "{mistake}");
     let planted = "[run]\nclock = \"host\"\nkey_file = \"k\"\n[clock]\nplant = \"1ms,5ppm\"\n";
     let hosts = ["10.0.0.1:9000", "10.0.0.2:9000", "10.0.0.3:9000"];
     let mistake = parse(&cast(hosts, planted), &[]).unwrap().check_run().unwrap_err().why;

@@ -198,6 +198,8 @@ fn wrong_arguments_are_refused_with_what_is_right() {
         (&["feed", "make", "x.itch50", "--messages", "0"], &["--messages", "1.."]),
         (&["feed", "info", &empty], &["this is a directory: give a file"]),
         (&["feed", "play", &owd, "--mold", "127.0.0.1:0"], &["127.0.0.1:0", "port 0"]),
+        (&["tap", "127.0.0.1:0"], &["127.0.0.1:0", "port 0"]),
+        (&["init", "nowhere.toml", "--port", "0"], &["--port", "1.."]),
         (&["feed", "play", &owd, "--mold", "127.0.0.1:9", "--fit", "0s"], &["feed.fit = 0s"]),
         (
             &["plan", "tree", "--owd", &noise, "--depth", "1", "--fanout", "1"],

@@ -87,7 +87,7 @@ pub struct MulticastNode {
     /// Role of the node.
     pub role: RoleName,
     /// Where the node listens, and where other nodes reach it. Other nodes need only the root's
-    /// address. Port 0 takes any free port.
+    /// address. Port 0 takes any free port, except at a root.
     #[serde(deserialize_with = "address::deserialize")]
     pub address: SocketAddr,
     /// Where the node serves `/metrics`, `/healthz` and `/status`. By default it serves none of
@@ -331,11 +331,24 @@ impl Settings {
             return Err(SettingsMistake::new("", why));
         }
         check_addresses(&self.plain_nodes())?;
+        self.check_root_ports()?;
         self.check_mesh()?;
         let keyed = self.run.is_keyed();
         #[cfg(feature = "roles")]
         self.feed.check_closed(keyed)?;
         check_closed(&self.plain_nodes(), keyed)
+    }
+
+    /// Every node begins at a root's address, so a port that the system picks would be found by
+    /// nobody.
+    fn check_root_ports(&self) -> Result<(), SettingsMistake> {
+        let is_root = |role| matches!(role, RoleName::Root | RoleName::Standby);
+        let lost = |node: &MulticastNode| is_root(node.role) && node.address.port() == 0;
+        let Some(at) = self.nodes.iter().position(lost) else { return Ok(()) };
+        let MulticastNode { name, address, .. } = &self.nodes[at];
+        let why =
+            format!("node {name}: address = {address}: nobody finds a root on port 0; give a port");
+        Err(SettingsMistake::new(format!("node.{at}.address"), why))
     }
 
     /// Checks the parts of this machine that a run needs.
