@@ -28,6 +28,16 @@ struct ClusterHost {
     address: IpAddr,
 }
 
+/// Whether Kubernetes takes this as the size of a volume: a number, and a unit.
+fn is_size(text: &str) -> bool {
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let units = ["", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+    let number = digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    number
+        && digits.parse::<f64>().is_ok_and(|size| size > 0.0)
+        && units.contains(&&text[digits.len()..])
+}
+
 /// Where the nodes run.
 pub struct ClusterPlan {
     hosts: Vec<ClusterHost>,
@@ -39,7 +49,8 @@ pub struct ClusterPlan {
 
 impl ClusterPlan {
     /// # Errors
-    /// A host that is no `NAME=ADDRESS`, and a name that no host of a cluster has.
+    /// A host that is no `NAME=ADDRESS`, and a name of a host, an image, a namespace or a size that
+    /// a cluster would not take.
     pub fn new(
         hosts: &[String],
         image: &str,
@@ -55,6 +66,18 @@ impl ClusterPlan {
             Ok(host)
         };
         let hosts = hosts.iter().map(parse).collect::<Result<_, String>>()?;
+        if image.is_empty() || image.contains(char::is_whitespace) {
+            return Err(format!("--image {image:?}: must be a name such as evenfall:local"));
+        }
+        if !pod::is_label(namespace) {
+            return Err(format!(
+                "--namespace {namespace:?}: a namespace has 1 to 63 bytes of a-z, 0-9 and '-', \
+                 and no '-' at its ends"
+            ));
+        }
+        if let Some(size) = storage.filter(|size| !is_size(size)) {
+            return Err(format!("--storage {size:?}: must be a size such as 100Gi"));
+        }
         let (image, namespace) = (image.to_owned(), namespace.to_owned());
         Ok(Self { hosts, image, namespace, storage: storage.map(str::to_owned) })
     }

@@ -34,14 +34,22 @@ const STATE: &str = "/var/lib/evenfall";
 /// The user of every container. The image has no other.
 const USER: u32 = 65_534;
 
+/// Whether a name is one of 1 to 63 bytes as a namespace has it.
+pub fn is_label(name: &str) -> bool {
+    name.len() <= LABEL_BYTES_MAX && is_part(name)
+}
+
+/// Whether the name has a-z, 0-9 and '-', and no '-' at its ends.
+fn is_part(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let mut ends = name.bytes().next().into_iter().chain(name.bytes().last());
+    !name.is_empty()
+        && name.bytes().all(|byte| is_plain(byte) || byte == b'-')
+        && ends.all(is_plain)
+}
+
 /// Refuses a name that no node of Kubernetes has.
 pub fn check_host_name(name: &str) -> Result<(), String> {
-    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let is_part = |part: &str| {
-        let ends = part.bytes().next().into_iter().chain(part.bytes().last());
-        !part.is_empty() && part.bytes().all(|byte| is_plain(byte) || byte == b'-') && { ends }
-            .all(is_plain)
-    };
     match name.len() <= OBJECT_NAME_BYTES_MAX && name.split('.').all(is_part) {
         true => Ok(()),
         false => Err(format!(

@@ -109,6 +109,24 @@ fn a_node_on_no_host_of_the_cluster_is_named() {
 }
 
 #[test]
+fn names_that_no_cluster_takes_are_refused_by_their_option() {
+    let refused = |image, namespace, storage| {
+        let hosts = ["a=10.0.0.1".to_owned()];
+        kubernetes::ClusterPlan::new(&hosts, image, namespace, storage).err().unwrap_or_default()
+    };
+    assert_eq!(refused("image", "feed-1", Some("1.5Gi")), "");
+    for namespace in ["", "Feed", "feed_1", "-feed", "a.b", &"n".repeat(64)] {
+        assert!(refused("image", namespace, None).starts_with("--namespace"), "{namespace}");
+    }
+    for image in ["", "an image"] {
+        assert!(refused(image, "feed", None).starts_with("--image"), "{image}");
+    }
+    for size in ["", "0", "Gi", "-1Gi", "5 Gi", "5GB", "1.2.3Gi"] {
+        assert!(refused("image", "feed", Some(size)).starts_with("--storage"), "{size}");
+    }
+}
+
+#[test]
 fn a_host_starts_its_own_nodes_alone() {
     let text = systemd::unit_script(&inventory());
     let (_, second) = text.split_once("10.0.0.2)").expect("the second host");
