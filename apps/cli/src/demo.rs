@@ -180,7 +180,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR", conflicts_with = "lab")]
     record: Option<PathBuf>,
     /// Add a gateway, which hands each message on at its release to a participant without the key:
-    /// as MoldUDP64 or as plain datagrams. The participant is an `evenfall tap`; that of MoldUDP64
+    /// as MoldUDP64, as plain datagrams, or sealed for it. The participant is an `evenfall tap`; that of MoldUDP64
     /// loses 1 % of its datagrams on purpose, and asks for them again. The gateway counts as one
     /// more receiver.
     #[arg(long, value_enum, value_name = "PROTOCOL", conflicts_with_all = ["trees", "compare"])]
@@ -369,7 +369,7 @@ fn prepare(
         signed::make_keys(&args.dir, &mut settings)?;
     }
     let mut table = settings.to_table();
-    doors.into_iter().for_each(|doors| doors.put(&mut table));
+    doors.map_or(Ok(()), |doors| doors.put(&mut table, &args.dir))?;
     write_file(&path, &toml::to_string(&table)?)?;
     // The settings are read as the processes will read them, so that a mistake in --set is reported
     // once and before the run.

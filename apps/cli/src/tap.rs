@@ -1,4 +1,4 @@
-//! `evenfall tap`: takes a feed as a participant does, without a key.
+//! `evenfall tap`: takes a feed as a participant does, without the key of the run.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -11,10 +11,10 @@ use evenfall_core::{Format, Timestamp};
 use evenfall_feed_formats::codec;
 use evenfall_feed_formats::framed::{write_end, write_frame};
 use evenfall_feed_formats::sharding::ContentHash;
-use evenfall_feed_service::tap::{Tap, TapEvent, TapSettings, TapStatus};
+use evenfall_feed_service::tap::{Tap, TapEvent, TapProtocol, TapSettings, TapStatus};
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::{interrupt, process};
-use evenfall_runtime::settings::Io;
+use evenfall_runtime::settings::{Io, read_key};
 use humantime::parse_duration;
 use serde::Serialize;
 
@@ -27,6 +27,8 @@ enum Protocol {
     Mold,
     /// Plain datagrams of a gateway, a message each.
     Plain,
+    /// The same, sealed for this participant alone, who has a key (`--key-file`).
+    Sealed,
 }
 
 /// Arguments of `evenfall tap`.
@@ -38,6 +40,9 @@ pub struct Args {
     /// How the feed comes.
     #[arg(long, value_enum, default_value = "mold")]
     protocol: Protocol,
+    /// The key of this participant, for `--protocol sealed`: the file that the venue gave it.
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
     /// Ask this address for messages that are missing (MoldUDP64).
     #[arg(long, value_name = "ADDRESS", value_parser = evenfall_runtime::address::look_up)]
     request: Option<SocketAddr>,
@@ -145,11 +150,22 @@ fn words_of(format: Format, message: &[u8]) -> String {
 }
 
 pub fn main(args: &Args) -> Outcome {
-    if args.protocol == Protocol::Plain && (args.request.is_some() || args.from.is_some()) {
+    if args.protocol != Protocol::Mold && (args.request.is_some() || args.from.is_some()) {
         let why = "--request and --from: plain datagrams have no requests; leave both out, or take \
                    the feed as MoldUDP64";
         return Err(why.into());
     }
+    let protocol = match (args.protocol, &args.key_file) {
+        (Protocol::Mold, None) => TapProtocol::Mold,
+        (Protocol::Plain, None) => TapProtocol::Plain,
+        (Protocol::Sealed, Some(file)) => TapProtocol::Sealed(read_key(file)?),
+        (Protocol::Sealed, None) => {
+            return Err("--protocol sealed needs --key-file: the key of this participant".into());
+        }
+        (Protocol::Mold | Protocol::Plain, Some(_)) => {
+            return Err("--key-file: only datagrams of --protocol sealed have a key".into());
+        }
+    };
     if args.address.port() == 0 {
         let why = format!(
             "{}: nobody can send to port 0; name the port that the feed goes to",
@@ -162,7 +178,7 @@ pub fn main(args: &Args) -> Outcome {
     }
     interrupt::install()?;
     let settings = TapSettings {
-        is_plain: args.protocol == Protocol::Plain,
+        protocol,
         request: args.request,
         interface: args.interface,
         from: args.from,

@@ -114,6 +114,7 @@ impl GatewayScene {
         let node = GatewayNode {
             name: "gateway".into(),
             participants: vec![at],
+            participant_keys: Vec::new(),
             rerequest: Some(loopback),
             requesters: vec!["127.0.0.1".parse().expect("an address")],
             interface: None,

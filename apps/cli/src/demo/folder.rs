@@ -15,6 +15,8 @@ use crate::services::CONFIG;
 const LOCK_FILE: &str = "demo.lock";
 /// Name of the key of a run.
 pub const KEY_FILE: &str = "evenfall.key";
+/// Name of the key of the participant behind a gateway.
+pub const PARTICIPANT_KEY: &str = "participant.key";
 /// Name of the settings of a run.
 pub const SETTINGS_FILE: &str = CONFIG;
 
@@ -42,6 +44,7 @@ fn is_ours(name: &str) -> bool {
             PIPED_FEED,
             TRADES_FILE,
             KEY_FILE,
+            PARTICIPANT_KEY,
             SETTINGS_FILE,
             DELAYS_FILE,
         ]

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use super::Args;
 use super::content::Sent;
+use super::folder::{PARTICIPANT_KEY, write_key};
 
 /// Name of the gateway's node.
 pub const GATEWAY: &str = "gateway";
@@ -40,6 +41,8 @@ pub enum GatewayWord {
     Mold,
     /// A datagram a message.
     Plain,
+    /// A datagram a message, sealed for the participant.
+    Sealed,
 }
 
 impl GatewayWord {
@@ -47,6 +50,7 @@ impl GatewayWord {
         match self {
             Self::Mold => HandoffProtocol::Mold,
             Self::Plain => HandoffProtocol::Plain,
+            Self::Sealed => HandoffProtocol::Sealed,
         }
     }
 }
@@ -72,8 +76,9 @@ impl Doors {
         Ok(Some(Self { word, participant: address(7500)?, rerequest: address(7400)? }))
     }
 
-    /// Puts the gateway's keys into the settings of the run.
-    pub fn put(&self, settings: &mut toml::Table) {
+    /// Puts what the gateway needs into the settings of the run, and the key of its participant
+    /// into the directory.
+    pub fn put(&self, settings: &mut toml::Table, dir: &Path) -> Result<(), String> {
         let nodes = settings.get_mut("node").and_then(toml::Value::as_array_mut);
         let named = |node: &&mut toml::Value| {
             node.get("name").and_then(toml::Value::as_str) == Some(GATEWAY)
@@ -86,10 +91,16 @@ impl Doors {
             if self.word == GatewayWord::Mold {
                 node.insert("rerequest".into(), self.rerequest.to_string().into());
             }
+            if self.word == GatewayWord::Sealed {
+                write_key(&dir.join(PARTICIPANT_KEY))?;
+                let keys = vec![toml::Value::from(PARTICIPANT_KEY)];
+                node.insert("participant_keys".into(), keys.into());
+            }
         }
         let mut table = toml::Table::new();
         table.insert("protocol".into(), self.word.to_protocol().to_string().into());
         settings.insert("gateway".into(), table.into());
+        Ok(())
     }
 }
 
@@ -121,6 +132,10 @@ impl Participant {
                 command.args(["--seed", &args.seed.to_string()]);
             }
             GatewayWord::Plain => drop(command.args(["--protocol", "plain"])),
+            GatewayWord::Sealed => {
+                command.args(["--protocol", "sealed", "--key-file"]);
+                command.arg(args.dir.join(PARTICIPANT_KEY));
+            }
         }
         command.stdout(File::create(&file)?).stderr(File::create(&stderr)?);
         command.stdin(Stdio::null());

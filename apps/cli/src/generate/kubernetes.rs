@@ -186,7 +186,15 @@ fn refuse_own_secrets(inventory: &Inventory) -> Outcome {
             .into());
         }
     }
-    Ok(())
+    let protocol = inventory.setting(&["gateway", "protocol"])?;
+    match protocol.as_ref().and_then(toml::Value::as_str) {
+        Some("sealed") => {
+            let why = "gateway.protocol = \"sealed\": the objects have one secret for all pods, and \
+                       no keys of participants; hand on as mold or plain";
+            Err(why.into())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A `List` of all objects, as JSON. The key is not among them: it is the file `key` of the secret

@@ -97,6 +97,9 @@ fn a_secret_of_one_node_is_refused_by_name() {
     let sets = ["run.master_key_file=master.key", "run.node_key_file=keys/{name}.key"];
     let error = kubernetes::objects(&inventory_with(&sets), &cluster, false).expect_err("keys");
     assert!(error.to_string().starts_with("run.master_key_file: "), "{error}");
+    let sealed = inventory_with(&["gateway.protocol=sealed"]);
+    let error = kubernetes::objects(&sealed, &cluster, false).expect_err("no keys");
+    assert!(error.to_string().starts_with("gateway.protocol = "), "{error}");
 }
 
 #[test]

@@ -54,6 +54,14 @@ fn plain_datagrams_have_the_whole_feed_too() {
     assert_eq!((&gateway["requests"], &gateway["datagrams"]), (&0.into(), &1_500.into()));
 }
 
+#[test]
+fn sealed_datagrams_have_the_whole_feed_for_the_participant_with_the_key() {
+    let gateway = demo_behind("sealed", &[]);
+    let participant = &gateway["participant"];
+    assert_eq!((&participant["messages"], &participant["lost"]), (&1_500.into(), &0.into()));
+    assert_eq!((&participant["refused"], &gateway["protocol"]), (&0.into(), &"sealed".into()));
+}
+
 /// The client of the crate `moldudp`, which `scripts/deps.sh` builds.
 fn foreign_client() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench-peers/moldudp");

@@ -22,6 +22,8 @@
 
 use evenfall_core::Format;
 
+#[cfg(feature = "sealed")]
+pub mod sealed;
 #[cfg(test)]
 mod tests;
 

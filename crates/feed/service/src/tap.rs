@@ -1,5 +1,5 @@
-//! A participant: takes a feed as MoldUDP64 or as plain datagrams, asks again for what is missing,
-//! and says what is lost. It holds no key, and takes what anybody on its network can read.
+//! A participant: takes a feed as MoldUDP64, as plain datagrams or as datagrams sealed for it, asks
+//! again for what is missing, and says what is lost. It holds no key of the run.
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use evenfall_core::prng::Prng;
-use evenfall_core::{Arrival, Format, Timestamp};
+use evenfall_core::{Arrival, Format, SharedKey, Timestamp};
+use evenfall_feed_formats::plain::sealed::PlainOpener;
 use evenfall_feed_formats::plain::{HEAD_BYTES, PlainHead, PlainKind};
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::interrupt;
@@ -28,13 +29,25 @@ mod tests;
 /// else count billions as lost.
 const JUMP_MAX: u64 = 1 << 22;
 
+/// How a participant gets its feed.
+#[derive(Clone, Debug, Default)]
+pub enum TapProtocol {
+    /// As MoldUDP64.
+    #[default]
+    Mold,
+    /// As plain datagrams.
+    Plain,
+    /// As plain datagrams that are sealed under the key of this participant.
+    Sealed(SharedKey),
+}
+
 /// What a participant wants.
 #[derive(Clone, Debug)]
 pub struct TapSettings {
     /// Where the feed comes to: an address of this host, or a multicast group.
     pub address: SocketAddr,
-    /// Whether the feed comes as plain datagrams, in place of MoldUDP64.
-    pub is_plain: bool,
+    /// How the feed comes.
+    pub protocol: TapProtocol,
     /// Where MoldUDP64 requests go; `None` asks nobody.
     pub request: Option<SocketAddr>,
     /// The interface on which a group is joined.
@@ -57,7 +70,7 @@ impl TapSettings {
         let feed = Feed::default();
         Self {
             address,
-            is_plain: false,
+            protocol: TapProtocol::default(),
             request: None,
             interface: None,
             from: None,
@@ -140,8 +153,13 @@ impl Tap {
             dropped: 0,
         });
         let io = Io { receive_buffer_bytes: settings.receive_buffer_bytes, ..Io::default() };
-        let (source, signals) = if settings.is_plain {
-            let source = PlainSource::open(settings, &io, losses)?;
+        let opener = match &settings.protocol {
+            TapProtocol::Mold => None,
+            TapProtocol::Plain => Some(None),
+            TapProtocol::Sealed(key) => Some(Some(PlainOpener::new(key.clone()))),
+        };
+        let (source, signals) = if let Some(opener) = opener {
+            let source = PlainSource::open(settings, opener, &io, losses)?;
             let signals = interrupt::watch(source.port.waker())?;
             (Source::Plain(Box::new(source)), signals)
         } else {
@@ -241,6 +259,8 @@ fn next_of_mold(
 /// Plain datagrams of one tree.
 struct PlainSource {
     port: Box<dyn Port>,
+    /// Opens the datagrams, where they are sealed.
+    opener: Option<PlainOpener>,
     arrivals: Vec<Arrival>,
     losses: Option<PlannedLosses>,
     /// Run and tree of the first datagram, which this source follows, and the next number.
@@ -251,6 +271,7 @@ struct PlainSource {
 impl PlainSource {
     fn open(
         settings: &TapSettings,
+        opener: Option<PlainOpener>,
         io: &Io,
         losses: Option<PlannedLosses>,
     ) -> Result<Self, IntakeError> {
@@ -267,7 +288,7 @@ impl PlainSource {
             tracing::warn!("{note}");
         }
         let (arrivals, status) = (Vec::new(), TapStatus::default());
-        Ok(Self { port, arrivals, losses, at: None, status })
+        Ok(Self { port, opener, arrivals, losses, at: None, status })
     }
 
     /// Queues what has come. Returns when to look again.
@@ -281,7 +302,14 @@ impl PlainSource {
             self.status.dropped = losses.dropped;
         }
         for arrival in arrivals.drain(..) {
-            self.take_datagram(&arrival.datagram, events);
+            let plain = match &mut self.opener {
+                Some(opener) => opener.open(&arrival.datagram),
+                None => Some(arrival.datagram),
+            };
+            match plain {
+                Some(plain) => self.take_datagram(&plain, events),
+                None => self.status.refused += 1,
+            }
         }
         self.arrivals = arrivals;
         Timestamp::MAX

@@ -87,7 +87,7 @@ fn a_gap_is_asked_for_and_what_nobody_has_is_said() {
 
 #[test]
 fn plain_datagrams_are_counted_and_gaps_are_said() {
-    let settings = TapSettings { is_plain: true, ..TapSettings::new(free_address()) };
+    let settings = TapSettings { protocol: TapProtocol::Plain, ..TapSettings::new(free_address()) };
     let mut tap = Tap::open(&settings).unwrap();
     let side = socket();
     let format = Format(3);

@@ -21,6 +21,7 @@ use evenfall_core::{
 };
 use evenfall_feed_formats::mold::replay::ReplayRing;
 use evenfall_feed_formats::mold::{PacketBuilder, SessionId, end_of_session, heartbeat};
+use evenfall_feed_formats::plain::sealed::{PlainSealer, SEAL_BYTES};
 use evenfall_feed_formats::plain::{self, PlainHead, PlainKind};
 use evenfall_host::clock::MonotonicClock;
 use evenfall_multicast_machine::Release;
@@ -88,7 +89,8 @@ struct DepartingRelease {
 
 /// The messages of one tree on their way to participants.
 struct HandoffChannel {
-    group: GroupId,
+    /// All participants, or each by itself where messages are sealed.
+    groups: Vec<GroupId>,
     /// Run of the root; `None` before the gateway has a place.
     run: Option<u32>,
     /// Number of the next message.
@@ -104,6 +106,10 @@ struct HandoffChannel {
 pub struct Handoff {
     settings: GatewaySettings,
     port: Box<dyn Port>,
+    /// One a participant, where messages are sealed.
+    sealers: Vec<PlainSealer>,
+    /// The participant that is served first, where messages are sealed.
+    first_served: usize,
     channels: Vec<HandoffChannel>,
     rings: Option<Rings>,
     departing: VecDeque<DepartingRelease>,
@@ -134,7 +140,7 @@ impl Handoff {
             let group = GroupId(tree);
             port.install(0, &Install::Group(group, node.participants_of(tree).into()))?;
             channels.push(HandoffChannel {
-                group,
+                groups: vec![group],
                 run: None,
                 next: 0,
                 spoke: Timestamp::ZERO,
@@ -145,6 +151,8 @@ impl Handoff {
         Ok(Self {
             settings: settings.clone(),
             port,
+            sealers: Vec::new(),
+            first_served: 0,
             channels,
             rings,
             departing: VecDeque::new(),
@@ -155,6 +163,30 @@ impl Handoff {
             counts: HandoffCounts::default(),
             latency: Fine::new(LATENCY_DIGITS),
         })
+    }
+
+    /// Seals each participant's copies for it alone, in the order of the participants.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn seal_for(
+        &mut self,
+        node: &GatewayNode,
+        sealers: Vec<PlainSealer>,
+    ) -> Result<(), RoleError> {
+        // The groups of all participants have the first numbers.
+        let mut number = self.channels.len() as u32;
+        for (tree, channel) in (0..).zip(&mut self.channels) {
+            channel.groups.clear();
+            for participant in node.participants_of(tree) {
+                let group = GroupId(number);
+                self.port.install(0, &Install::Group(group, [participant].into()))?;
+                channel.groups.push(group);
+                number += 1;
+            }
+        }
+        self.sealers = sealers;
+        Ok(())
     }
 
     /// The counts so far.
@@ -239,11 +271,11 @@ impl Handoff {
 
     /// Sends a datagram without a message.
     fn announce(&mut self, tree: usize, kind: PlainKind) {
-        let HandoffChannel { group, run, next, .. } = self.channels[tree];
+        let HandoffChannel { run, next, .. } = self.channels[tree];
         let run = run.unwrap_or_default();
-        let (tree, number) = (tree as u32, next);
+        let (stream, tree, number) = (tree, tree as u32, next);
         let (head, body) = match (self.settings.protocol, kind) {
-            (HandoffProtocol::Plain, _) => {
+            (HandoffProtocol::Plain | HandoffProtocol::Sealed, _) => {
                 let head = PlainHead { kind, ..plain_head(tree, run, number) };
                 (Head::new(&head.encode()), head.encode_body().into())
             }
@@ -255,9 +287,37 @@ impl Handoff {
                 (Head::new(&heartbeat(session_of(run, tree), number + 1)), Bytes::new())
             }
         };
-        let transmit = Transmit::new(TrafficClass::Control, Destination::Group(group), head, body);
         // An announcement that finds no room is made again.
-        self.port.send(0, transmit).ok();
+        self.for_participants(stream, head, &body, |handoff, group, head, body| {
+            let to = Destination::Group(group);
+            handoff.port.send(0, Transmit::new(TrafficClass::Control, to, head, body)).is_ok()
+        });
+    }
+
+    /// Sends a datagram to the participants: once for all, or sealed for each. Returns whether the
+    /// last of them was queued, and the number of those that were not.
+    fn for_participants(
+        &mut self,
+        stream: usize,
+        head: Head,
+        body: &Bytes,
+        mut send: impl FnMut(&mut Self, GroupId, Head, Bytes) -> bool,
+    ) -> (bool, u64) {
+        let count = self.channels[stream].groups.len();
+        let (mut is_queued, mut refused) = (false, 0);
+        for place in 0..count {
+            let at = (self.first_served + place) % count;
+            let group = self.channels[stream].groups[at];
+            is_queued = match self.sealers.get_mut(at) {
+                Some(sealer) => {
+                    let sealed = sealer.seal(head.as_slice(), body);
+                    send(self, group, Head::new(&[]), sealed)
+                }
+                None => send(self, group, head, body.clone()),
+            };
+            refused += u64::from(!is_queued);
+        }
+        (is_queued, refused)
     }
 
     /// Sends what the network did not take before, and keeps what the ring had no time for.
@@ -303,7 +363,9 @@ impl Handoff {
     fn make_plain(&mut self, release: &Release, at: SyncTime) -> u16 {
         let mut too_large = 0;
         for (number, message) in (release.first_message..).zip(release.messages.clone()) {
-            if plain::HEAD_BYTES + message.len() > evenfall_port::DATAGRAM_BYTES_MAX {
+            let sealed = if self.sealers.is_empty() { 0 } else { SEAL_BYTES };
+            let bytes = plain::HEAD_BYTES + message.len() + sealed;
+            if bytes > evenfall_port::DATAGRAM_BYTES_MAX {
                 too_large += 1;
                 continue;
             }
@@ -329,22 +391,31 @@ impl Handoff {
             is_queued = self.send(stream, head, body, token);
         }
         self.datagrams = datagrams;
+        self.first_served = self.first_served.wrapping_add(1);
         self.port.flush();
         is_queued
     }
 
     fn send(&mut self, stream: u32, head: Head, body: Bytes, token: Option<Token>) -> bool {
-        let to = Destination::Group(self.channels[stream as usize].group);
-        let transmit = Transmit { token, ..Transmit::new(TrafficClass::Live, to, head, body) };
-        let mut sent = self.port.send(0, transmit.clone());
-        if sent.is_err() {
-            // A release with more datagrams than the queue holds leaves in several steps.
-            self.port.flush();
-            sent = self.port.send(0, transmit);
-        }
+        let mut left = self.channels[stream as usize].groups.len();
+        let (is_queued, refused) =
+            self.for_participants(stream as usize, head, &body, |handoff, group, head, body| {
+                left -= 1;
+                // The last copy tells when all have left.
+                let token = token.filter(|_| left == 0);
+                let to = Destination::Group(group);
+                let transmit =
+                    Transmit { token, ..Transmit::new(TrafficClass::Live, to, head, body) };
+                if handoff.port.send(0, transmit.clone()).is_ok() {
+                    return true;
+                }
+                // A release with more datagrams than the queue holds leaves in several steps.
+                handoff.port.flush();
+                handoff.port.send(0, transmit).is_ok()
+            });
         self.counts.datagrams += 1;
-        self.counts.dropped += u64::from(sent.is_err());
-        sent.is_ok()
+        self.counts.dropped += refused;
+        is_queued
     }
 
     /// Notes the releases whose last datagram has left.
@@ -406,7 +477,7 @@ impl Sink for Handoff {
         self.next_token += 1;
         let too_large = match self.settings.protocol {
             HandoffProtocol::Mold => self.make_packets(release),
-            HandoffProtocol::Plain => self.make_plain(release, at),
+            HandoffProtocol::Plain | HandoffProtocol::Sealed => self.make_plain(release, at),
         };
         self.counts.too_large += u64::from(too_large);
         // Without a datagram there is no departure to wait for.
@@ -435,7 +506,7 @@ impl Sink for Handoff {
         let (Some(first), Some(count)) = (first, messages) else { return };
         let tree = stream as usize;
         self.channels[tree].next = first;
-        if self.settings.protocol == HandoffProtocol::Plain {
+        if self.settings.protocol != HandoffProtocol::Mold {
             self.announce(tree, PlainKind::Lost(count));
             self.port.flush();
         }

@@ -1,23 +1,26 @@
 //! A gateway as a process: a receiver whose messages go on to participants.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use evenfall_core::{Clock, Summary, Timestamp};
+use evenfall_core::{Clock, SharedKey, Summary, Timestamp};
 use evenfall_feed_formats::mold::replay::RequestCounts;
+use evenfall_feed_formats::plain::sealed::PlainSealer;
 use evenfall_host::clock::MonotonicClock;
 use evenfall_multicast_machine::{Receiver, ReceiverEvent, ReceiverStatus};
 use evenfall_port::{Options, Port};
+use evenfall_runtime::settings::{SettingsError, read_key};
 use evenfall_runtime::telemetry::Metrics;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::handoff::{Handoff, HandoffCounts, Rings};
 use super::requests::{RequestDesk, RerequestServer};
-use super::settings::{GatewayNode, GatewaySettings};
+use super::settings::{GatewayNode, GatewaySettings, HandoffProtocol};
 use crate::roles::receiver::{self, Delivery, ReceiverSummary, note_duplicates};
-use crate::roles::{Ended, Part, RoleError, RoleProcess};
+use crate::roles::{Ended, Part, RoleError, RoleProcess, random};
 use crate::settings::{MulticastNode, Settings};
 
 /// Frames that wait in this process while the network takes no more: one release of 512 messages in
@@ -106,6 +109,27 @@ fn open_port(
         tracing::warn!("{}: to participants: {note}", node.name);
     }
     Ok(port)
+}
+
+/// A sealer for each participant, with a salt of this start.
+fn read_sealers(
+    gateway: &GatewayNode,
+    of_run: Option<&SharedKey>,
+) -> Result<Vec<PlainSealer>, RoleError> {
+    let sealer = |file: &PathBuf| {
+        let key = read_key(file)?;
+        if of_run.is_some_and(|run| run.secret() == key.secret()) {
+            let why = format!(
+                "node {}: participant_keys: {} is the key of the run, which opens messages before \
+                 their deadline; give the participant a key of its own, made by `evenfall key new`",
+                gateway.name,
+                file.display()
+            );
+            return Err(SettingsError::new(why).into());
+        }
+        Ok(PlainSealer::new(&key, random()?))
+    };
+    gateway.participant_keys.iter().map(sealer).collect()
 }
 
 /// The gateway's part in the loop of its machines.
@@ -274,6 +298,9 @@ pub fn run(
     let rings = gateway.rerequest.map(|_| rings);
     let port = open_port(node, gateway, keyed)?;
     let mut handoff = Handoff::new(table, gateway, port, trees, rings.clone())?;
+    if table.protocol == HandoffProtocol::Sealed {
+        handoff.seal_for(gateway, read_sealers(gateway, settings.key()?.as_ref())?)?;
+    }
     let server = gateway.rerequest.zip(rings).map(|(address, rings)| {
         let desk = RequestDesk::new(table, gateway, Arc::clone(&rings));
         RerequestServer::start(address, keyed, desk)

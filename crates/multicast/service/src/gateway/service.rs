@@ -17,8 +17,8 @@ const ROLES: &[RoleSpec] = &[RoleSpec {
     aliases: &[],
     nouns: ["gateway", "gateways"],
     help: "Receives like a receiver, and hands each message on at its release to participants who \
-           have neither our code nor our key: by UDP, as MoldUDP64 or plain",
-    keys: &["participants", "rerequest", "requesters", "interface"],
+           have neither our code nor our key: by UDP, as MoldUDP64, plain or sealed for each",
+    keys: &["participants", "participant_keys", "rerequest", "requesters", "interface"],
     keeps_data: false,
 }];
 

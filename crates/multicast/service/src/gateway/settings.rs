@@ -4,6 +4,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -42,6 +43,8 @@ pub enum HandoffProtocol {
     Mold,
     /// A datagram a message, behind a head of 40 bytes (`docs/wire/gateway.md`).
     Plain,
+    /// The same, sealed for each participant under a key of its own.
+    Sealed,
 }
 
 impl fmt::Display for HandoffProtocol {
@@ -49,6 +52,7 @@ impl fmt::Display for HandoffProtocol {
         f.write_str(match self {
             Self::Mold => "mold",
             Self::Plain => "plain",
+            Self::Sealed => "sealed",
         })
     }
 }
@@ -134,7 +138,7 @@ impl TryFrom<String> for AddressRange {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GatewaySettings {
-    /// How messages are handed on: `mold` or `plain`.
+    /// How messages are handed on: `mold`, `plain` or `sealed`.
     pub protocol: HandoffProtocol,
     /// Longest MoldUDP64 packet. A message that fits no packet is counted and not handed on.
     pub packet_bytes: usize,
@@ -227,6 +231,8 @@ struct GatewayNodeKeys {
     role: RoleName,
     #[serde(default)]
     participants: Vec<HostPort>,
+    #[serde(default)]
+    participant_keys: Vec<PathBuf>,
     #[serde(default, deserialize_with = "evenfall_runtime::address::deserialize_optional")]
     rerequest: Option<SocketAddr>,
     #[serde(default)]
@@ -242,6 +248,8 @@ pub struct GatewayNode {
     /// Where the messages of the first tree go: hosts and multicast groups. Those of tree `n` go to
     /// the port `n` above.
     pub participants: Vec<SocketAddr>,
+    /// Files with the keys of the participants, in their order, where messages are sealed.
+    pub participant_keys: Vec<PathBuf>,
     /// Where requests are answered; `None` answers none.
     pub rerequest: Option<SocketAddr>,
     /// Who may ask.
@@ -311,8 +319,11 @@ pub fn all_gateways(document: &SettingsDocument) -> Result<Vec<GatewayNode>, Set
         let participants = found.map_err(|error| {
             refuse("participants", format!("node {name}: participants: {error}"))
         })?;
-        let GatewayNodeKeys { rerequest, requesters, interface, .. } = keys;
-        let mut gateway = GatewayNode { name, participants, rerequest, requesters, interface };
+        let GatewayNodeKeys { participant_keys, rerequest, requesters, interface, .. } = keys;
+        let participant_keys =
+            participant_keys.into_iter().map(|file| document.base().join(file)).collect();
+        let mut gateway =
+            GatewayNode { name, participants, participant_keys, rerequest, requesters, interface };
         gateway
             .check(protocol, trees, keyed)
             .map_err(|SettingsMistake { key, why }| refuse(&key, why))?;
@@ -331,6 +342,7 @@ impl GatewayNode {
     ) -> Result<(), SettingsMistake> {
         let name = &self.name;
         self.check_participants(trees)?;
+        self.check_keys(protocol)?;
         let given = self.participants.iter().map(|address| ("participants", address));
         let given = given.chain(self.rerequest.iter().map(|address| ("rerequest", address)));
         for (key, address) in given {
@@ -344,9 +356,9 @@ impl GatewayNode {
             }
         }
         let Some(rerequest) = self.rerequest else { return Ok(()) };
-        if protocol == HandoffProtocol::Plain {
+        if protocol != HandoffProtocol::Mold {
             let why = format!(
-                "node {name}: rerequest = {rerequest}: plain datagrams have no requests; set \
+                "node {name}: rerequest = {rerequest}: {protocol} datagrams have no requests; set \
                  gateway.protocol = \"mold\", or leave it out"
             );
             return Err(SettingsMistake::new("rerequest", why));
@@ -361,6 +373,25 @@ impl GatewayNode {
             return Err(SettingsMistake::new("rerequest", why));
         }
         Ok(())
+    }
+
+    /// Checks that each participant has a key where messages are sealed, and none elsewhere.
+    fn check_keys(&self, protocol: HandoffProtocol) -> Result<(), SettingsMistake> {
+        let (name, wanted) = (&self.name, self.participants.len());
+        let (found, is_sealed) = (self.participant_keys.len(), protocol == HandoffProtocol::Sealed);
+        let why = match (is_sealed, found) {
+            (true, found) if found == wanted => return Ok(()),
+            (false, 0) => return Ok(()),
+            (true, _) => format!(
+                "node {name}: participant_keys names {found} files, and there are {wanted} \
+                 participants: give each a key of its own, made by `evenfall key new`"
+            ),
+            (false, _) => format!(
+                "node {name}: participant_keys: {protocol} datagrams are not sealed; set \
+                 gateway.protocol = \"sealed\", or leave it out"
+            ),
+        };
+        Err(SettingsMistake::new("participant_keys", why))
     }
 
     fn check_participants(&self, trees: u32) -> Result<(), SettingsMistake> {

@@ -1,8 +1,9 @@
 use std::net::SocketAddr;
 
 use bytes::{BufMut, BytesMut};
-use evenfall_core::{Arrival, Format, NodeId};
+use evenfall_core::{Arrival, Format, NodeId, SharedKey};
 use evenfall_feed_formats::mold::{Body, MoldPacket, MoldRequest};
+use evenfall_feed_formats::plain::sealed::PlainOpener;
 use evenfall_multicast_machine::wire::Messages;
 use evenfall_port::Options;
 
@@ -35,18 +36,23 @@ fn await_stamps(port: &mut dyn Port) {
     }
 }
 
+fn gateway_node(participants: &[Box<dyn Port>]) -> GatewayNode {
+    GatewayNode {
+        name: "gw".into(),
+        participants: participants.iter().map(|port| port.local_addr()).collect(),
+        participant_keys: Vec::new(),
+        rerequest: None,
+        requesters: Vec::new(),
+        interface: None,
+    }
+}
+
 fn handoff(
     settings: &GatewaySettings,
     participants: &[Box<dyn Port>],
     rings: Option<Rings>,
 ) -> Handoff {
-    let node = GatewayNode {
-        name: "gw".into(),
-        participants: participants.iter().map(|port| port.local_addr()).collect(),
-        rerequest: None,
-        requesters: Vec::new(),
-        interface: None,
-    };
+    let node = gateway_node(participants);
     let own: SocketAddr = "127.0.0.1:0".parse().unwrap();
     let port = evenfall_port::open(own, Options::default()).unwrap();
     Handoff::new(settings, &node, port, 1, rings).unwrap()
@@ -134,11 +140,9 @@ fn a_release_comes_whole_to_every_participant_and_its_departure_is_noted() {
     assert_eq!(handoff.sessions(), ["6512000100"]);
 }
 
-#[test]
-fn no_participant_is_always_first() {
+/// Checks who was served first, over many releases.
+fn check_turns(handoff: &mut Handoff, ports: &mut [Box<dyn Port>; 3]) {
     const RELEASES: u64 = 30;
-    let mut ports = [participant(), participant(), participant()];
-    let mut handoff = handoff(&GatewaySettings::default(), &ports, None);
     (0..RELEASES).for_each(|n| handoff.released(&release(n, &[40]), SyncTime::from_nanos(1)));
     let stamps = ports.each_mut().map(|port| {
         let all = taken(port.as_mut(), RELEASES as usize);
@@ -151,6 +155,17 @@ fn no_participant_is_always_first() {
     // clock.
     let least = RELEASES as usize / 6;
     assert!(first.iter().all(|times| *times >= least), "first in {first:?} releases");
+}
+
+#[test]
+fn no_participant_is_always_first() {
+    let mut ports = [participant(), participant(), participant()];
+    check_turns(&mut handoff(&GatewaySettings::default(), &ports, None), &mut ports);
+    let (settings, node) = (sealed_settings(), gateway_node(&ports));
+    let mut handoff = handoff(&settings, &ports, None);
+    let sealers = keys().map(|key| PlainSealer::new(&key, [9; 16])).into();
+    handoff.seal_for(&node, sealers).unwrap();
+    check_turns(&mut handoff, &mut ports);
 }
 
 #[test]
@@ -231,4 +246,46 @@ fn a_server_that_reads_the_ring_delays_no_release() {
     drop(reading);
     handoff.retry();
     assert_eq!(rings[0].lock().unwrap().as_ref().unwrap().next_sequence(), 4);
+}
+
+fn sealed_settings() -> GatewaySettings {
+    GatewaySettings { protocol: HandoffProtocol::Sealed, ..GatewaySettings::default() }
+}
+
+fn keys() -> [SharedKey; 3] {
+    [1, 2, 3].map(|byte| SharedKey::new(1, [byte; 32]))
+}
+
+#[test]
+fn sealed_copies_open_for_their_participant_alone() {
+    let mut ports = [participant(), participant(), participant()];
+    let (settings, node) = (sealed_settings(), gateway_node(&ports));
+    let mut handoff = handoff(&settings, &ports, None);
+    let sealers = keys().map(|key| PlainSealer::new(&key, [9; 16])).into();
+    handoff.seal_for(&node, sealers).unwrap();
+    handoff.released(&release(0, &[40]), SyncTime::from_nanos(7));
+    handoff.released(&release(1, &[40]), SyncTime::from_nanos(8));
+    handoff.lost(0, Some(2), Some(3));
+    handoff.finish(0, MonotonicClock::now());
+    handoff.keep_alive(MonotonicClock::now());
+    let mut openers = keys().map(PlainOpener::new);
+    for (at, port) in ports.iter_mut().enumerate() {
+        let arrivals = taken(port.as_mut(), 4);
+        let of_other = openers[(at + 1) % 3].open(&arrivals[0].datagram);
+        assert_eq!(of_other, None, "the copy of participant {at} is for it alone");
+        let mut kind_of = |arrival: &Arrival| {
+            let plain = openers[at].open(&arrival.datagram).unwrap();
+            let (head, _) = PlainHead::decode(&plain).unwrap();
+            (head.kind, head.number)
+        };
+        let wanted = [
+            (PlainKind::Message, 0),
+            (PlainKind::Message, 1),
+            (PlainKind::Lost(3), 2),
+            (PlainKind::End, 5),
+        ];
+        assert_eq!(arrivals.iter().map(&mut kind_of).collect::<Vec<_>>(), wanted);
+    }
+    let counts = handoff.counts();
+    assert_eq!((counts.handed, counts.datagrams, counts.dropped), (2, 2, 0));
 }

@@ -15,6 +15,7 @@ fn node() -> GatewayNode {
         name: "gw".into(),
         participants: vec!["127.0.0.1:7500".parse().unwrap()],
         rerequest: Some("127.0.0.1:0".parse().unwrap()),
+        participant_keys: Vec::new(),
         requesters: vec!["127.0.0.1".parse().unwrap()],
         interface: None,
     }

@@ -46,6 +46,7 @@ fn a_server_beyond_loopback_answers_the_hosts_that_are_participants() {
 #[test]
 fn mistakes_are_refused_with_their_line_and_what_to_do() {
     let mold = "participants = [\"127.0.0.1:7500\"]";
+    let keyed = "participants = [\"127.0.0.1:7500\"]\nparticipant_keys = [\"a.key\"]";
     let twice = "participants = [\"127.0.0.1:7500\", \"127.0.0.1:7500\"]";
     for (keys, table, words) in [
         ("", "", "to whom shall the gateway hand messages on"),
@@ -56,6 +57,8 @@ fn mistakes_are_refused_with_their_line_and_what_to_do() {
         ("participants = [\"127.0.0.1:65535\"]", "[run]\ntrees = 2", "ports go from 1 to 65535"),
         ("participants = [\"127.0.0.1:7500\", \"[::1]:7500\"]", "", "either IPv4 or IPv6"),
         ("participants = [\"no port\"]", "", "give an IP address or a name"),
+        (mold, "[gateway]\nprotocol = \"sealed\"", "names 0 files, and there are 1"),
+        (keyed, "", "mold datagrams are not sealed"),
         (mold, "[gateway]\npacket_bytes = 50", "gateway.packet_bytes = 50: must be 100 to"),
         (mold, "[gateway]\nring_bytes = 0", "must be above 0"),
         (mold, "[gateway]\nheartbeat = \"0s\"", "gateway.heartbeat"),
