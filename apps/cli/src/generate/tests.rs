@@ -118,7 +118,8 @@ fn names_that_no_cluster_takes_are_refused_by_their_option() {
         kubernetes::ClusterPlan::new(&hosts, image, namespace, storage).err().unwrap_or_default()
     };
     assert_eq!(refused("image", "feed-1", Some("1.5Gi")), "");
-    for namespace in ["", "Feed", "feed_1", "-feed", "a.b", &"n".repeat(64)] {
+    let long = "n".repeat(64);
+    for namespace in ["", "Feed", "feed_1", "-feed", "a.b", &long] {
         assert!(refused("image", namespace, None).starts_with("--namespace"), "{namespace}");
     }
     for image in ["", "an image"] {

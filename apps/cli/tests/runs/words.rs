@@ -140,7 +140,7 @@ fn wrong_arguments_are_refused_with_what_is_right() {
     fs::create_dir(&empty).expect("a directory");
     let empty = empty.display().to_string();
     let absent = scratch.path("absent").display().to_string();
-    let cases: [(&[&str], &[&str]); 67] = [
+    let cases: [(&[&str], &[&str]); 69] = [
         (&["demo", "--fault", "kill:proxy-9@1", "--dir", &nowhere], &["proxy-9", "proxy-1"]),
         (&["demo", "--fault", "stop:root@1"], &["kill:NAME@SECONDS"]),
         (&["demo", "--fault", "kill:root@1e19"], &["1e19", "86400 seconds"]),
