@@ -180,9 +180,9 @@ pub struct Args {
     #[arg(long, value_name = "DIR", conflicts_with = "lab")]
     record: Option<PathBuf>,
     /// Add a gateway, which hands each message on at its release to a participant without the key:
-    /// as MoldUDP64, as plain datagrams, or sealed for it. The participant is an `evenfall tap`; that of MoldUDP64
-    /// loses 1 % of its datagrams on purpose, and asks for them again. The gateway counts as one
-    /// more receiver.
+    /// as MoldUDP64, as plain datagrams, or sealed for it. The participant is an `evenfall tap`;
+    /// that of MoldUDP64 loses 1 % of its datagrams on purpose, and asks for them again. The
+    /// gateway counts as one more receiver.
     #[arg(long, value_enum, value_name = "PROTOCOL", conflicts_with_all = ["trees", "compare"])]
     gateway: Option<GatewayWord>,
     /// Change any setting, such as --set multicast.deadline.target=.999. The option may be given

@@ -189,8 +189,8 @@ fn refuse_own_secrets(inventory: &Inventory) -> Outcome {
     let protocol = inventory.setting(&["gateway", "protocol"])?;
     match protocol.as_ref().and_then(toml::Value::as_str) {
         Some("sealed") => {
-            let why = "gateway.protocol = \"sealed\": the objects have one secret for all pods, and \
-                       no keys of participants; hand on as mold or plain";
+            let why = "gateway.protocol = \"sealed\": the objects have one secret for all pods, \
+                       and no keys of participants; hand on as mold or plain";
             Err(why.into())
         }
         _ => Ok(()),
