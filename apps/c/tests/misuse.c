@@ -1,9 +1,11 @@
 /* Calls that a program should not make: each is refused with a status and a sentence. */
+#include <arpa/inet.h>
 #include <evenfall.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +18,21 @@ static void expect(evenfall_status got, evenfall_status wanted, const char *word
                words ? words : "", evenfall_last_error());
         failures++;
     }
+}
+
+/* An address of this machine on which nobody listens, as "HOST:PORT". */
+static void free_address(char *text, size_t size)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof address;
+    int fd = socket(AF_INET, SOCK_DGRAM, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&address, length) != 0 ||
+        getsockname(fd, (struct sockaddr *)&address, &length) != 0) {
+        perror("a free port");
+        exit(1);
+    }
+    close(fd);
+    snprintf(text, size, "127.0.0.1:%d", ntohs(address.sin_port));
 }
 
 static void *poll_for_a_second(void *feed)
@@ -157,6 +174,10 @@ static void refuse_messages(void)
     options.receivers = &receiver;
     options.receiver_count = 1;
     evenfall_root *root;
+    expect(evenfall_root_start(&options, &root), EVENFALL_WRONG_SETTINGS, "port 0", "a root that nobody finds");
+    char address[32];
+    free_address(address, sizeof address);
+    options.address = address;
     expect(evenfall_root_start(&options, &root), EVENFALL_OK, NULL, "a root");
     unsigned char *long_message = calloc(65001, 1);
     expect(evenfall_root_publish(root, long_message, 65001, 0), EVENFALL_WRONG_ARGUMENT, "65001", "a long message");

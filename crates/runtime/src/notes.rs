@@ -130,6 +130,7 @@ pub enum NotesError {
 #[must_use = "notes are written as long as this is kept"]
 pub struct Notes {
     queue: Queue,
+    farewell: Duration,
 }
 
 /// Writes the notes of this process to standard error from now on.
@@ -166,13 +167,13 @@ impl Notes {
         let queue = Queue { to, dropped: Arc::clone(&dropped) };
         let work = move || write_all(&from, &dropped, out);
         std::thread::Builder::new().name("notes".into()).spawn(work)?;
-        Ok(Self { queue })
+        Ok(Self { queue, farewell: FAREWELL })
     }
 }
 
 impl Drop for Notes {
     fn drop(&mut self) {
-        let until = Instant::now() + FAREWELL;
+        let until = Instant::now() + self.farewell;
         let (done, is_done) = sync_channel(1);
         let mut last = Line::Last(done);
         while let Err(TrySendError::Full(line)) = self.queue.to.try_send(last) {

@@ -43,6 +43,13 @@ impl Write for Reader {
     }
 }
 
+/// Notes that are all written before they end, on however busy a machine.
+fn patient(reader: &Reader) -> Notes {
+    let mut notes = Notes::new(reader.clone()).unwrap();
+    notes.farewell = Duration::from_secs(60);
+    notes
+}
+
 fn say(notes: &Notes, line: &str) {
     (&notes.queue).write_all(line.as_bytes()).unwrap();
 }
@@ -50,7 +57,7 @@ fn say(notes: &Notes, line: &str) {
 #[test]
 fn everything_said_before_the_end_is_written() {
     let reader = Reader::default();
-    let notes = Notes::new(reader.clone()).unwrap();
+    let notes = patient(&reader);
     let lines: String = (0..500).map(|n| format!("note {n}\n")).collect();
     lines.split_inclusive('\n').for_each(|line| say(&notes, line));
     drop(notes);
@@ -61,7 +68,7 @@ fn everything_said_before_the_end_is_written() {
 fn reader_that_stands_still_costs_notes_beyond_the_queue_and_nobody_waits() {
     let reader = Reader::default();
     reader.set(|state| state.stands = true);
-    let notes = Notes::new(reader.clone()).unwrap();
+    let notes = patient(&reader);
     (0..LINES_MAX * 3).for_each(|n| say(&notes, &format!("note {n}\n")));
     assert!(notes.queue.dropped.load(Ordering::Relaxed) >= LINES_MAX as u64);
     reader.set(|state| state.stands = false);
@@ -84,7 +91,7 @@ fn process_ends_though_the_reader_stands_still() {
 fn full_disk_costs_the_notes_that_it_refuses_and_they_are_counted() {
     let reader = Reader::default();
     reader.set(|state| state.ill = true);
-    let notes = Notes::new(reader.clone()).unwrap();
+    let notes = patient(&reader);
     say(&notes, "refused\n");
     while notes.queue.dropped.load(Ordering::Relaxed) == 0 {
         std::thread::yield_now();
