@@ -114,8 +114,8 @@ deploy:
 # Runs with MinIO, when it can be built or found. Without MinIO, its tests print that they are
 # skipped. When there are a JDK and Maven, two drivers of JDBC and all tests of ZooKeeper's clients run, then a part of them
 # again while replicas are killed, and then Hadoop's own tests of file systems. Builds a release and tries it in empty roots, and the wheel of
-# the Python package, and tests it in each Python from 3.11 on. Then come three builds of the
-# scenarios, which must give the same digests, builds of single features, and fuzzing.
+# the Python package, and tests it in each Python from 3.11 on. Apache Spark reads exported Parquet. Then come three
+# builds of the scenarios, which must give the same digests, builds of single features, and fuzzing.
 test-long:
 	if minio=$$(./scripts/minio.sh); then export EVENFALL_MINIO=$$minio; fi; \
 	EVENFALL_SEEDS=$(SEEDS_LONG) $(CARGO) test --workspace --all-features
@@ -127,6 +127,7 @@ test-long:
 	KILL_EVERY=2 ./scripts/zookeeper-suites.sh target/debug/evenfall smoke zookeeper curator
 	./scripts/hadoop-contract.sh target/debug/evenfall
 	./scripts/python.sh --wheel
+	./bench-peers/store/spark.sh target/debug/evenfall
 	$(MAKE) dist
 	./scripts/same-everywhere.sh
 	$(MAKE) features

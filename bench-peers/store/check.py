@@ -229,4 +229,5 @@ def main():
             check(program, pathlib.Path(feed), pathlib.Path(work))
 
 
-main()
+if __name__ == "__main__":
+    main()
