@@ -3,6 +3,7 @@
 mod entrance;
 mod pushes;
 mod replies;
+mod room;
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _};
@@ -20,6 +21,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::pushes::{AwaitedFile, LaterReply, PushTable, PushThread};
 use self::replies::ReplyWriter;
+pub(crate) use self::room::RoomQueue;
 use super::users::{FileRight, StoreUser, UserSession};
 use super::{ConnectionState, Served, connection_thread};
 use evenfall_store_engine::names::membership::ClusterMembership;
@@ -532,7 +534,7 @@ impl Connection {
             let what = format!("an append to {} failed: open it again", known.file.name());
             return Err(StoreError::Remote { what, is_retryable: false });
         }
-        let started = Instant::now();
+        let (started, mut waiter) = (Instant::now(), None);
         loop {
             let begun = begin(&self.served.store, known);
             // Without the second node other levels go on, and wait for nobody.
@@ -542,7 +544,8 @@ impl Connection {
             let is_stopping = self.served.is_stopping.load(Relaxed);
             if is_retryable && started.elapsed() < PATIENCE && !is_stopping {
                 let _ = write_replies(&self.replies, self.pushes.as_ref());
-                std::thread::sleep(Duration::from_millis(1));
+                let waiter = waiter.get_or_insert_with(|| self.served.room.join());
+                std::thread::sleep(waiter.pause());
                 continue;
             }
             known.is_stopped = begun.is_err();

@@ -34,7 +34,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use self::connection::Connection;
+use self::connection::{Connection, RoomQueue};
 use self::users::{StoreUser, StoreUsers, UserSession};
 use evenfall_store_engine::{Store, StoreError, expect_closed, lock};
 
@@ -147,6 +147,8 @@ struct Served {
     is_for_readers: bool,
     /// Who may connect; without users, every program on this machine.
     users: Option<Arc<StoreUsers>>,
+    /// Connections whose append waits until the store has room.
+    room: RoomQueue,
     is_stopping: AtomicBool,
     open: Mutex<BTreeMap<u64, Open>>,
 }
@@ -394,6 +396,7 @@ impl Server {
             },
             is_for_readers,
             users,
+            room: RoomQueue::default(),
             is_stopping: AtomicBool::new(false),
             open: Mutex::default(),
         });

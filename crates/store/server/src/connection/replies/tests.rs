@@ -16,6 +16,7 @@ fn connected(write_timeout: Duration) -> (tempfile::TempDir, ReplyWriter, TcpStr
         limits: Default::default(),
         is_for_readers: false,
         users: None,
+        room: Default::default(),
         is_stopping: AtomicBool::new(false),
         open: Mutex::new(BTreeMap::new()),
     });
