@@ -170,6 +170,10 @@ pub fn main(args: &Args) -> Outcome {
     }
     let file = file.as_deref().unwrap_or("evenfall.key".as_ref());
     make_key_file(file)?;
-    say!("{} is written; copy it to every host of the run, with mode 600", file.display());
+    say!(
+        "{} is written. Copy the key of a run to every host of the run, and the key of a \
+         participant to its gateway and to that participant alone, with mode 600",
+        file.display()
+    );
     Ok(())
 }

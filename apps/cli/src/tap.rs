@@ -158,7 +158,9 @@ pub fn main(args: &Args) -> Outcome {
     let protocol = match (args.protocol, &args.key_file) {
         (Protocol::Mold, None) => TapProtocol::Mold,
         (Protocol::Plain, None) => TapProtocol::Plain,
-        (Protocol::Sealed, Some(file)) => TapProtocol::Sealed(read_key(file)?),
+        (Protocol::Sealed, Some(file)) => {
+            TapProtocol::Sealed(read_key(file).map_err(|error| format!("--key-file: {error}"))?)
+        }
         (Protocol::Sealed, None) => {
             return Err("--protocol sealed needs --key-file: the key of this participant".into());
         }
@@ -204,8 +206,16 @@ pub fn main(args: &Args) -> Outcome {
         ended,
     };
     show(args, &tapped)?;
-    match tapped.status.messages {
-        0 => Err(format!("no message came to {}", args.address).into()),
+    match (tapped.status.messages, tapped.status.refused) {
+        (0, 0) => Err(format!("no message came to {}", args.address).into()),
+        (0, refused) => {
+            let why = format!(
+                "no message came to {}, and {refused} datagrams were refused: is --protocol that \
+                 of the gateway, and --key-file the key of this participant?",
+                args.address
+            );
+            Err(why.into())
+        }
         _ => Ok(()),
     }
 }

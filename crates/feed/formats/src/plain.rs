@@ -44,7 +44,7 @@ pub enum PlainKind {
     /// No message: the feed is over.
     End,
     /// No message: this many messages, from the number on, are lost for everybody behind the
-    /// gateway.
+    /// gateway; one at least.
     Lost(u64),
 }
 
@@ -143,7 +143,7 @@ impl PlainHead {
             (0, ..) => PlainKind::Message,
             (1, _, []) => PlainKind::Heartbeat,
             (2, _, []) => PlainKind::End,
-            (3, Ok(count), _) => PlainKind::Lost(u64::from_le_bytes(count)),
+            (3, Ok(count), _) if count != [0; 8] => PlainKind::Lost(u64::from_le_bytes(count)),
             (found, ..) => return Err(PlainError::Kind { found }),
         };
         let half = |at: usize| head[at..].first_chunk().map_or(0, |word| u32::from_le_bytes(*word));

@@ -308,11 +308,21 @@ impl PlainSource {
             };
             match plain {
                 Some(plain) => self.take_datagram(&plain, events),
-                None => self.status.refused += 1,
+                None => self.refuse_sealed(events),
             }
         }
         self.arrivals = arrivals;
         Timestamp::MAX
+    }
+
+    /// Counts a datagram that did not open, and says so of the first.
+    fn refuse_sealed(&mut self, events: &mut VecDeque<TapEvent>) {
+        if self.status.refused == 0 {
+            let text = "datagrams come that do not open: is this the key of this participant, and \
+                        is gateway.protocol \"sealed\"?";
+            events.push_back(TapEvent::Note(text.into()));
+        }
+        self.status.refused += 1;
     }
 
     fn take_datagram(&mut self, datagram: &Bytes, events: &mut VecDeque<TapEvent>) {
@@ -320,8 +330,16 @@ impl PlainSource {
             self.status.refused += 1;
             return;
         };
+        let is_sealed = self.opener.is_some();
+        // Whoever sealed a datagram of a later run is a gateway, and the first datagram of all may
+        // have been one of yesterday, sent again.
+        let is_later = |(run, tree, _): &(u32, u32, u64)| *tree == head.tree && *run < head.run;
+        if is_sealed && self.at.as_ref().is_some_and(is_later) {
+            self.at = None;
+            self.status.session.clear();
+        }
         let (run, tree, next) = *self.at.get_or_insert((head.run, head.tree, head.number));
-        let is_far = head.number > next.saturating_add(JUMP_MAX);
+        let is_far = !is_sealed && head.number > next.saturating_add(JUMP_MAX);
         if (run, tree) != (head.run, head.tree) || is_far {
             self.status.refused += 1;
             return;
@@ -337,7 +355,7 @@ impl PlainSource {
         }
         if head.number > next {
             self.status.gaps += 1;
-            self.status.lost += head.number - next;
+            self.status.lost = self.status.lost.saturating_add(head.number - next);
             events.push_back(TapEvent::Lost(next..head.number));
         }
         let after = match head.kind {
@@ -348,8 +366,8 @@ impl PlainSource {
                 events.push_back(TapEvent::Message { sequence, format, bytes });
                 head.number.saturating_add(1)
             }
-            PlainKind::Lost(count) if count <= JUMP_MAX => {
-                self.status.lost += count;
+            PlainKind::Lost(count) if is_sealed || count <= JUMP_MAX => {
+                self.status.lost = self.status.lost.saturating_add(count);
                 events.push_back(TapEvent::Lost(head.number..head.number.saturating_add(count)));
                 head.number.saturating_add(count)
             }

@@ -179,7 +179,8 @@ pub fn read_key(path: &Path) -> Result<SharedKey, SettingsError> {
     let (text, shown) = (read_secret(path)?, path.display());
     SharedKey::from_hex(1, &text).map_err(|why| match NodeKey::from_text(&text) {
         Ok(key) => SettingsError(format!(
-            "{shown} is the key of node {}, and here belongs the shared key or the master key",
+            "{shown} is the key of node {}, and here belongs a key of `evenfall key new` without \
+             --nodes",
             key.node().0
         )),
         Err(_) => SettingsError(format!("{shown}: {why}")),

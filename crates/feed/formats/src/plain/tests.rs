@@ -40,6 +40,8 @@ fn other_bytes_are_refused_by_name() {
     assert_eq!(changed(4, 2), Err(PlainError::Version { found: 2 }));
     assert_eq!(changed(5, 4), Err(PlainError::Kind { found: 4 }));
     assert_eq!(changed(5, 3), Err(PlainError::Kind { found: 3 }), "a loss says how many");
+    let nothing = [&head(PlainKind::Lost(0)).encode()[..], &[0; 8]].concat();
+    assert_eq!(PlainHead::decode(&nothing), Err(PlainError::Kind { found: 3 }), "and not none");
 }
 
 proptest! {

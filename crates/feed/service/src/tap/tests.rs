@@ -1,7 +1,9 @@
 use std::net::UdpSocket;
 
+use evenfall_core::SharedKey;
 use evenfall_feed_formats::codec;
 use evenfall_feed_formats::mold::{MoldRequest, PacketBuilder, SessionId, end_of_session};
+use evenfall_feed_formats::plain::sealed::PlainSealer;
 
 use super::*;
 
@@ -116,5 +118,48 @@ fn plain_datagrams_are_counted_and_gaps_are_said() {
     assert_eq!(events(&mut tap), wanted);
     let status = tap.status();
     assert_eq!((status.messages, status.lost, status.ignored), (2, 5, 1), "{status:?}");
+    assert_eq!((status.refused, status.session.as_str()), (3, "0000000700"));
+}
+
+/// Sends plain datagrams of tree 0, sealed under a key and a salt.
+fn seal_to(settings: &TapSettings, key: &SharedKey, run: u32, kinds: &[(PlainKind, u64)]) {
+    let (side, format) = (socket(), Format(3));
+    let mut sealer = PlainSealer::new(key, [run as u8; 16]);
+    for &(kind, number) in kinds {
+        let head = PlainHead { kind, format, tree: 0, run, number, deadline_ns: 0, released_ns: 0 };
+        let sealed = sealer.seal(&head.encode(), &head.encode_body());
+        side.send_to(&sealed, settings.address).unwrap();
+    }
+}
+
+#[test]
+fn sealed_datagrams_of_a_run_before_lock_nobody_out_and_a_wrong_key_is_said() {
+    let [own, other] = [1, 2].map(|byte| SharedKey::new(1, [byte; 32]));
+    let protocol = TapProtocol::Sealed(own.clone());
+    let settings = TapSettings { protocol, ..TapSettings::new(free_address()) };
+    let mut tap = Tap::open(&settings).unwrap();
+    let far = JUMP_MAX * 3;
+    seal_to(&settings, &other, 8, &[(PlainKind::Message, 0), (PlainKind::Message, 1)]);
+    seal_to(&settings, &own, 6, &[(PlainKind::Message, 4)]);
+    seal_to(&settings, &own, 7, &[(PlainKind::Message, 0), (PlainKind::Lost(far), 1)]);
+    seal_to(&settings, &own, 6, &[(PlainKind::End, 5)]);
+    seal_to(&settings, &own, 7, &[(PlainKind::Message, 2 * far), (PlainKind::End, 2 * far + 1)]);
+    let mut notes = Vec::new();
+    let until = MonotonicClock::now() + Duration::from_secs(20);
+    let mut sequences = Vec::new();
+    loop {
+        match tap.next(until).unwrap() {
+            TapEvent::Note(text) => notes.push(text),
+            TapEvent::Message { sequence, .. } => sequences.push(sequence),
+            TapEvent::Lost(_) => {}
+            TapEvent::Quiet => panic!("no end after {sequences:?}"),
+            TapEvent::End => break,
+        }
+    }
+    assert_eq!(sequences, [4, 0, 2 * far]);
+    assert!(notes[0].contains("is this the key of this participant"), "{notes:?}");
+    assert!(notes[2].contains("run 00000007"), "{notes:?}");
+    let status = tap.status();
+    assert_eq!((status.messages, status.lost), (3, 2 * far - 1), "{status:?}");
     assert_eq!((status.refused, status.session.as_str()), (3, "0000000700"));
 }

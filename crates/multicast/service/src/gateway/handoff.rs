@@ -28,6 +28,7 @@ use evenfall_multicast_machine::Release;
 use evenfall_multicast_report::Handed;
 use evenfall_multicast_report::sample::Fine;
 use evenfall_port::{Answer, Port};
+use evenfall_runtime::settings::SettingsError;
 use serde::Serialize;
 
 use super::settings::{GatewayNode, GatewaySettings, HandoffProtocol};
@@ -66,11 +67,12 @@ pub type Rings = Arc<[Mutex<Option<ReplayRing>>]>;
 pub struct HandoffCounts {
     /// Messages whose copies have left for all participants.
     pub handed: u64,
-    /// Datagrams with messages, once for all participants.
+    /// Datagrams with messages, each counted once for all participants.
     pub datagrams: u64,
     /// Messages that fit no packet, and were not handed on.
     pub too_large: u64,
-    /// Datagrams that were dropped because the network took no more for long.
+    /// Copies that were dropped because the network took no more for long: one for all participants,
+    /// or one for each where messages are sealed.
     pub dropped: u64,
 }
 
@@ -91,7 +93,8 @@ struct DepartingRelease {
 struct HandoffChannel {
     /// All participants, or each by itself where messages are sealed.
     groups: Vec<GroupId>,
-    /// Run of the root; `None` before the gateway has a place.
+    /// Run of the root when the gateway got its place, for a successor goes on with the session;
+    /// `None` before.
     run: Option<u32>,
     /// Number of the next message.
     next: u64,
@@ -168,12 +171,17 @@ impl Handoff {
     /// Seals each participant's copies for it alone, in the order of the participants.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// As [`new`](Self::new), and when there is not one sealer for each participant.
     pub fn seal_for(
         &mut self,
         node: &GatewayNode,
         sealers: Vec<PlainSealer>,
     ) -> Result<(), RoleError> {
+        let (found, wanted) = (sealers.len(), node.participants.len());
+        if found != wanted {
+            let why = format!("node {}: {found} keys for {wanted} participants", node.name);
+            return Err(SettingsError::new(why).into());
+        }
         // The groups of all participants have the first numbers.
         let mut number = self.channels.len() as u32;
         for (tree, channel) in (0..).zip(&mut self.channels) {
@@ -294,30 +302,32 @@ impl Handoff {
         });
     }
 
-    /// Sends a datagram to the participants: once for all, or sealed for each. Returns whether the
-    /// last of them was queued, and the number of those that were not.
+    /// Sends a datagram to the participants: once for all, or sealed for each. Returns the number of
+    /// copies that were not queued.
     fn for_participants(
         &mut self,
         stream: usize,
         head: Head,
         body: &Bytes,
         mut send: impl FnMut(&mut Self, GroupId, Head, Bytes) -> bool,
-    ) -> (bool, u64) {
+    ) -> u64 {
         let count = self.channels[stream].groups.len();
-        let (mut is_queued, mut refused) = (false, 0);
+        let mut refused = 0;
         for place in 0..count {
             let at = (self.first_served + place) % count;
             let group = self.channels[stream].groups[at];
-            is_queued = match self.sealers.get_mut(at) {
+            let is_queued = match self.sealers.get_mut(at) {
                 Some(sealer) => {
                     let sealed = sealer.seal(head.as_slice(), body);
                     send(self, group, Head::new(&[]), sealed)
                 }
+                // What is to be sealed leaves sealed or not at all.
+                None if self.settings.protocol == HandoffProtocol::Sealed => false,
                 None => send(self, group, head, body.clone()),
             };
             refused += u64::from(!is_queued);
         }
-        (is_queued, refused)
+        refused
     }
 
     /// Sends what the network did not take before, and keeps what the ring had no time for.
@@ -333,9 +343,14 @@ impl Handoff {
         }
     }
 
+    /// The run that the session of a release names.
+    fn run_of(&self, release: &Release) -> u32 {
+        self.channels[release.stream as usize].run.unwrap_or(release.epoch)
+    }
+
     /// Makes the packets of a release. Returns the number of messages that fit no packet.
     fn make_packets(&mut self, release: &Release) -> u16 {
-        let session = session_of(release.epoch, release.stream);
+        let session = session_of(self.run_of(release), release.stream);
         let empty = |sequence| PacketBuilder::new(session, sequence, self.settings.packet_bytes);
         let mut packet = empty(release.first_message + 1);
         let mut too_large = 0;
@@ -361,7 +376,7 @@ impl Handoff {
 
     /// Makes a datagram of each message of a release. Returns the number of messages that fit none.
     fn make_plain(&mut self, release: &Release, at: SyncTime) -> u16 {
-        let mut too_large = 0;
+        let (run, mut too_large) = (self.run_of(release), 0);
         for (number, message) in (release.first_message..).zip(release.messages.clone()) {
             let sealed = if self.sealers.is_empty() { 0 } else { SEAL_BYTES };
             let bytes = plain::HEAD_BYTES + message.len() + sealed;
@@ -373,32 +388,33 @@ impl Handoff {
                 format: release.format,
                 deadline_ns: release.deadline.map_or(0, SyncTime::nanos),
                 released_ns: at.nanos(),
-                ..plain_head(release.stream, release.epoch, number)
+                ..plain_head(release.stream, run, number)
             };
             self.datagrams.push((Head::new(&head.encode()), message));
         }
         too_large
     }
 
-    /// Sends the datagrams of a release. Returns whether the last of them, which has the token, was
-    /// queued.
+    /// Sends the datagrams of a release, of which the last copy has the token. Returns whether all
+    /// copies were queued.
     fn send_datagrams(&mut self, stream: u32, token: Token) -> bool {
         let mut datagrams = core::mem::take(&mut self.datagrams);
         let last = datagrams.len().saturating_sub(1);
-        let mut is_queued = false;
+        let mut are_queued = !datagrams.is_empty();
         for (place, (head, body)) in datagrams.drain(..).enumerate() {
             let token = (place == last).then_some(token);
-            is_queued = self.send(stream, head, body, token);
+            are_queued &= self.send(stream, head, body, token);
         }
         self.datagrams = datagrams;
         self.first_served = self.first_served.wrapping_add(1);
         self.port.flush();
-        is_queued
+        are_queued
     }
 
+    /// Sends a datagram to the participants. Returns whether all copies were queued.
     fn send(&mut self, stream: u32, head: Head, body: Bytes, token: Option<Token>) -> bool {
         let mut left = self.channels[stream as usize].groups.len();
-        let (is_queued, refused) =
+        let refused =
             self.for_participants(stream as usize, head, &body, |handoff, group, head, body| {
                 left -= 1;
                 // The last copy tells when all have left.
@@ -415,7 +431,7 @@ impl Handoff {
             });
         self.counts.datagrams += 1;
         self.counts.dropped += refused;
-        is_queued
+        refused == 0
     }
 
     /// Notes the releases whose last datagram has left.

@@ -1,7 +1,6 @@
 //! A gateway as a process: a receiver whose messages go on to participants.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -23,9 +22,14 @@ use crate::roles::receiver::{self, Delivery, ReceiverSummary, note_duplicates};
 use crate::roles::{Ended, Part, RoleError, RoleProcess, random};
 use crate::settings::{MulticastNode, Settings};
 
+#[cfg(test)]
+mod tests;
+
 /// Frames that wait in this process while the network takes no more: one release of 512 messages in
 /// plain datagrams, sixteen times.
 const QUEUE_FRAMES_MAX: usize = 8_192;
+/// Sealed copies of each participant that may wait: two such releases.
+const SEALED_FRAMES: usize = 1_024;
 /// How many times `gateway.linger` a gateway stays after the end at most, however long participants
 /// go on asking.
 const LINGERS_MAX: u32 = 10;
@@ -94,13 +98,22 @@ fn source_address(node: &MulticastNode, gateway: &GatewayNode) -> SocketAddr {
 fn open_port(
     node: &MulticastNode,
     gateway: &GatewayNode,
+    protocol: HandoffProtocol,
     keyed: bool,
 ) -> Result<Box<dyn Port>, RoleError> {
+    let is_sealed = protocol == HandoffProtocol::Sealed;
+    let queue_frames_max = match is_sealed {
+        true => QUEUE_FRAMES_MAX.max(SEALED_FRAMES * gateway.participants.len()),
+        false => QUEUE_FRAMES_MAX,
+    };
     let options = Options {
         keyed,
         // Nothing is received here.
         coalescing: false,
-        queue_frames_max: QUEUE_FRAMES_MAX,
+        // Sealed copies are in the order of turns, and a port that joins segments has turns too:
+        // of two participants one would always be first.
+        segmentation: !is_sealed,
+        queue_frames_max,
         multicast_interface: gateway.interface,
         ..Options::default()
     };
@@ -111,25 +124,36 @@ fn open_port(
     Ok(port)
 }
 
-/// A sealer for each participant, with a salt of this start.
-fn read_sealers(
+/// The key of each participant, which differs from that of the run and from all others.
+///
+/// # Errors
+/// The node, and the file that cannot be read or holds a key of others.
+fn read_participant_keys(
     gateway: &GatewayNode,
     of_run: Option<&SharedKey>,
-) -> Result<Vec<PlainSealer>, RoleError> {
-    let sealer = |file: &PathBuf| {
-        let key = read_key(file)?;
-        if of_run.is_some_and(|run| run.secret() == key.secret()) {
-            let why = format!(
-                "node {}: participant_keys: {} is the key of the run, which opens messages before \
-                 their deadline; give the participant a key of its own, made by `evenfall key new`",
-                gateway.name,
-                file.display()
-            );
-            return Err(SettingsError::new(why).into());
+) -> Result<Vec<SharedKey>, SettingsError> {
+    let refused =
+        |why: String| SettingsError::new(format!("node {}: participant_keys: {why}", gateway.name));
+    let mut keys: Vec<SharedKey> = Vec::new();
+    for file in &gateway.participant_keys {
+        let (key, shown) = (read_key(file).map_err(|e| refused(e.to_string()))?, file.display());
+        let is_same = |other: &SharedKey| other.secret() == key.secret();
+        if of_run.is_some_and(is_same) {
+            return Err(refused(format!(
+                "{shown} is the key of the run, which opens messages before their deadline; give \
+                 the participant a key of its own, made by `evenfall key new`"
+            )));
         }
-        Ok(PlainSealer::new(&key, random()?))
-    };
-    gateway.participant_keys.iter().map(sealer).collect()
+        if let Some(at) = keys.iter().position(is_same) {
+            let other = gateway.participant_keys[at].display();
+            return Err(refused(format!(
+                "{other} and {shown} hold one key, so that two participants read each other's \
+                 copies; make a key for each by `evenfall key new`"
+            )));
+        }
+        keys.push(key);
+    }
+    Ok(keys)
 }
 
 /// The gateway's part in the loop of its machines.
@@ -182,7 +206,7 @@ impl GatewayRole<'_> {
         m.counter("handed_datagrams_total", help, 0, datagrams);
         let help = "Messages that fit no packet, and were not handed on.";
         m.counter("unhanded_messages_total", help, 0, too_large);
-        let help = "Datagrams dropped because the network took no more.";
+        let help = "Copies dropped because the network took no more.";
         m.counter("dropped_datagrams_total", help, 0, dropped);
         let help = "Copies that the network refused for good.";
         m.counter("failed_copies_total", help, 0, handoff.send_failures().0);
@@ -290,16 +314,18 @@ pub fn run(
     gateway: &GatewayNode,
     table: &GatewaySettings,
 ) -> Result<GatewaySummary, RoleError> {
+    let keys = read_participant_keys(gateway, settings.key()?.as_ref())?;
     let mut process = RoleProcess::start(settings, node)?;
     let trees = settings.course.trees;
     let keyed = process.base.key.is_some();
     let mut machines = receiver::start_machines(settings, node, &process)?;
     let rings: Rings = (0..trees).map(|_| Mutex::new(None)).collect();
     let rings = gateway.rerequest.map(|_| rings);
-    let port = open_port(node, gateway, keyed)?;
+    let port = open_port(node, gateway, table.protocol, keyed)?;
     let mut handoff = Handoff::new(table, gateway, port, trees, rings.clone())?;
     if table.protocol == HandoffProtocol::Sealed {
-        handoff.seal_for(gateway, read_sealers(gateway, settings.key()?.as_ref())?)?;
+        let sealer = |key| Ok::<_, RoleError>(PlainSealer::new(key, random()?));
+        handoff.seal_for(gateway, keys.iter().map(sealer).collect::<Result<_, _>>()?)?;
     }
     let server = gateway.rerequest.zip(rings).map(|(address, rings)| {
         let desk = RequestDesk::new(table, gateway, Arc::clone(&rings));
