@@ -71,8 +71,8 @@ pub struct HandoffCounts {
     pub datagrams: u64,
     /// Messages that fit no packet, and were not handed on.
     pub too_large: u64,
-    /// Copies that were dropped because the network took no more for long: one for all participants,
-    /// or one for each where messages are sealed.
+    /// Copies that were dropped because the network took no more for long: one for all
+    /// participants, or one for each where messages are sealed.
     pub dropped: u64,
 }
 
@@ -302,8 +302,8 @@ impl Handoff {
         });
     }
 
-    /// Sends a datagram to the participants: once for all, or sealed for each. Returns the number of
-    /// copies that were not queued.
+    /// Sends a datagram to the participants: once for all, or sealed for each. Returns the number
+    /// of copies that were not queued.
     fn for_participants(
         &mut self,
         stream: usize,
