@@ -183,7 +183,7 @@ node_key_file = "keys/{name}.key"
         shared, own = self.key("shared"), self.key("keys/desk-1")
         plain = {"root": self.root, "address": self.desks[0], "id": 1}
         for call, words in [
-            (lambda: ev.subscribe(**plain, key=own), "is the key of node 1, and here belongs the"),
+            (lambda: ev.subscribe(**plain, key=own), "is the key of node 1, and here belongs a key"),
             (lambda: ev.subscribe(**plain, key=shared, node_key=shared), "begins with the id"),
             (lambda: ev.subscribe(**plain, node_key=own), "needs the shared key"),
             (

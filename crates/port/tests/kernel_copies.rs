@@ -46,7 +46,18 @@ fn open(lab: &Lab, host: usize, kind: PortKind) -> Box<dyn Port> {
 fn open_with(lab: &Lab, host: usize, options: Options) -> Box<dyn Port> {
     let address = (lab.address(host), PORT).into();
     let options = options.keyed();
-    lab.within(host, || evenfall_port::open(address, options)).unwrap().unwrap()
+    let end = MonotonicClock::now() + PATIENCE;
+    loop {
+        let opened = lab.within(host, || evenfall_port::open(address, options.clone())).unwrap();
+        // A program that another test starts at this moment has the last port's socket for a while.
+        let is_late = MonotonicClock::now() >= end;
+        match opened {
+            Err(error) if error.to_string().contains("in use") && !is_late => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            opened => return opened.unwrap(),
+        }
+    }
 }
 
 /// A root at host 0 with the other hosts as members of its group.
