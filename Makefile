@@ -127,7 +127,7 @@ test-long:
 	KILL_EVERY=2 ./scripts/zookeeper-suites.sh target/debug/evenfall smoke zookeeper curator
 	./scripts/hadoop-contract.sh target/debug/evenfall
 	./scripts/python.sh --wheel
-	./bench-peers/store/spark.sh target/debug/evenfall
+	./bench-peers/store/check.sh --spark $(CURDIR)/target/debug/evenfall
 	$(MAKE) dist
 	./scripts/same-everywhere.sh
 	$(MAKE) features

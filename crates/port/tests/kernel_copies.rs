@@ -49,7 +49,8 @@ fn open_with(lab: &Lab, host: usize, options: Options) -> Box<dyn Port> {
     let end = MonotonicClock::now() + PATIENCE;
     loop {
         let opened = lab.within(host, || evenfall_port::open(address, options.clone())).unwrap();
-        // A program that another test starts at this moment has the last port's socket for a while.
+        // Between fork and exec a program that another test starts holds the socket of the last
+        // port.
         let is_late = MonotonicClock::now() >= end;
         match opened {
             Err(error) if error.to_string().contains("in use") && !is_late => {

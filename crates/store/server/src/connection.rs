@@ -21,7 +21,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::pushes::{AwaitedFile, LaterReply, PushTable, PushThread};
 use self::replies::ReplyWriter;
-pub(crate) use self::room::RoomQueue;
+pub(crate) use self::room::RoomSeekers;
 use super::users::{FileRight, StoreUser, UserSession};
 use super::{ConnectionState, Served, connection_thread};
 use evenfall_store_engine::names::membership::ClusterMembership;

@@ -34,7 +34,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use self::connection::{Connection, RoomQueue};
+use self::connection::{Connection, RoomSeekers};
 use self::users::{StoreUser, StoreUsers, UserSession};
 use evenfall_store_engine::{Store, StoreError, expect_closed, lock};
 
@@ -148,7 +148,7 @@ struct Served {
     /// Who may connect; without users, every program on this machine.
     users: Option<Arc<StoreUsers>>,
     /// Connections whose append waits until the store has room.
-    room: RoomQueue,
+    room: RoomSeekers,
     is_stopping: AtomicBool,
     open: Mutex<BTreeMap<u64, Open>>,
 }
@@ -396,7 +396,7 @@ impl Server {
             },
             is_for_readers,
             users,
-            room: RoomQueue::default(),
+            room: RoomSeekers::default(),
             is_stopping: AtomicBool::new(false),
             open: Mutex::default(),
         });

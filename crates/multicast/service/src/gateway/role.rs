@@ -110,8 +110,8 @@ fn open_port(
         keyed,
         // Nothing is received here.
         coalescing: false,
-        // Sealed copies are in the order of turns, and a port that joins segments has turns too:
-        // of two participants one would always be first.
+        // The handoff gives sealed copies their turns. A port that joins segments would turn them
+        // once more, and one of two participants would always be first.
         segmentation: !is_sealed,
         queue_frames_max,
         multicast_interface: gateway.interface,

@@ -3,20 +3,20 @@
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Time between two looks of one connection at least.
+/// Least time between two looks of one connection.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// Time between two looks of all connections together. Eight hundred that looked each millisecond
+/// Time between two looks, of whichever connections. Eight hundred that looked each millisecond
 /// left no time to the threads that make room, and nothing was taken any more.
 const LOOK_SHARE: Duration = Duration::from_micros(50);
 
-/// How many connections of a server look for room.
+/// Counts the connections of a server that look for room.
 #[derive(Debug, Default)]
-pub(crate) struct RoomQueue(AtomicU32);
+pub(crate) struct RoomSeekers(AtomicU32);
 
 /// A connection that looks for room until this is dropped.
-pub(super) struct RoomWaiter<'q>(&'q RoomQueue);
+pub(super) struct RoomWaiter<'s>(&'s RoomSeekers);
 
-impl RoomQueue {
+impl RoomSeekers {
     /// One connection more looks for room.
     pub(super) fn join(&self) -> RoomWaiter<'_> {
         self.0.fetch_add(1, Relaxed);
@@ -43,10 +43,10 @@ mod tests {
 
     #[test]
     fn looks_of_all_connections_together_are_as_many_as_of_a_few() {
-        let queue = RoomQueue::default();
-        let first = queue.join();
+        let seekers = RoomSeekers::default();
+        let first = seekers.join();
         assert_eq!(first.pause(), Duration::from_millis(1));
-        let others: Vec<_> = (1..800).map(|_| queue.join()).collect();
+        let others: Vec<_> = (1..800).map(|_| seekers.join()).collect();
         assert_eq!(first.pause(), Duration::from_millis(40));
         drop(others);
         assert_eq!(first.pause(), Duration::from_millis(1));

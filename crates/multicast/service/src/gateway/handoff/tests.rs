@@ -155,8 +155,8 @@ fn check_turns(handoff: &mut Handoff, ports: &mut [Box<dyn Port>]) {
     let winner = |n: usize| (0..all).min_by_key(|place| stamps[*place][n]).unwrap();
     let mut first = vec![0; all];
     (0..RELEASES as usize).for_each(|n| first[winner(n)] += 1);
-    // An equal share is due to each. Stamps of two sockets are only as near as their readings of
-    // the clock.
+    // Each participant is due an equal share. Half of it is enough here, because the stamps of two
+    // sockets are only as exact as the readings of the clock.
     let least = RELEASES as usize / (2 * all);
     assert!(first.iter().all(|times| *times >= least), "first in {first:?} releases");
 }
