@@ -11,6 +11,8 @@ struct Reader(Arc<(Mutex<State>, Condvar)>);
 struct State {
     taken: Vec<u8>,
     stands: bool,
+    /// A note is before a reader that stands still.
+    waits: bool,
     ill: bool,
 }
 
@@ -29,6 +31,7 @@ impl Write for Reader {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut state = self.0.0.lock().unwrap();
         while state.stands {
+            state.waits = true;
             state = self.0.1.wait(state).unwrap();
         }
         if state.ill {
@@ -69,7 +72,12 @@ fn reader_that_stands_still_costs_notes_beyond_the_queue_and_nobody_waits() {
     let reader = Reader::default();
     reader.set(|state| state.stands = true);
     let notes = patient(&reader);
-    (0..LINES_MAX * 3).for_each(|n| say(&notes, &format!("note {n}\n")));
+    // A writer that takes its first note later takes the count of those dropped with it.
+    say(&notes, "note 0\n");
+    while !reader.0.0.lock().unwrap().waits {
+        std::thread::yield_now();
+    }
+    (1..LINES_MAX * 3).for_each(|n| say(&notes, &format!("note {n}\n")));
     assert!(notes.queue.dropped.load(Ordering::Relaxed) >= LINES_MAX as u64);
     reader.set(|state| state.stands = false);
     drop(notes);
