@@ -105,11 +105,12 @@ class Client:
     def __init__(self, side, address):
         self.side = side
         self.xid, self.events = 0, []
-        for _ in range(600):
+        until = time.monotonic() + 120
+        while time.monotonic() < until:
             try:
                 session = self.begin_session(address)
                 break
-            except ConnectionError:
+            except (ConnectionError, TimeoutError):
                 # A server that listens may not serve yet.
                 time.sleep(0.1)
         else:
