@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 /// The result of one measurement of one system.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Sample {
+pub struct PeerSample {
     /// Nanoseconds of the sending side per delivered copy.
     pub cpu_ns_per_copy: f64,
     /// Messages per second.
@@ -50,8 +50,8 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 /// The results of one system over the rounds.
 #[derive(Clone, Default)]
 struct Rounds {
-    slow: Vec<Sample>,
-    full: Vec<Sample>,
+    slow: Vec<PeerSample>,
+    full: Vec<PeerSample>,
     lossless: Vec<f64>,
 }
 
@@ -61,9 +61,9 @@ struct Peer {
     /// Its settings, for the table.
     settings: &'static str,
     /// One measurement at this rate, or flat out.
-    run: fn(&Setup, Option<f64>) -> Result<Sample>,
+    run: fn(&Setup, Option<f64>) -> Result<PeerSample>,
     /// The highest rate without loss.
-    lossless: fn(&Setup, &Sample) -> Result<f64>,
+    lossless: fn(&Setup, &PeerSample) -> Result<f64>,
 }
 
 const PEERS: [Peer; 8] = [
@@ -172,7 +172,9 @@ fn compare(setup: &Setup, rounds: usize) -> Result<Value> {
             samples.full.push(sample);
         }
     }
-    let each = |samples: &[Sample]| samples.iter().map(|s| s.cpu_ns_per_copy).collect::<Vec<f64>>();
+    let each = |samples: &[PeerSample]| -> Vec<f64> {
+        samples.iter().map(|sample| sample.cpu_ns_per_copy).collect()
+    };
     let row = |(peer, Rounds { slow, full, lossless }): (&&Peer, &Rounds)| {
         json!({
             "system": peer.name,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use evenfall_host::procstat::ksoftirqd_cpu;
 
-use crate::{Result, Sample, Setup};
+use crate::{PeerSample, Result, Setup};
 
 /// How long copies may arrive after the last one was sent.
 const QUIET: Duration = Duration::from_millis(500);
@@ -58,7 +58,7 @@ impl Drop for Process {
     }
 }
 
-fn measure(setup: &Setup, subscriber: &mut Command, publisher: &mut Command) -> Result<Sample> {
+fn measure(setup: &Setup, subscriber: &mut Command, publisher: &mut Command) -> Result<PeerSample> {
     let mut subscriber = Process::start(subscriber)?;
     let ready = subscriber.line()?;
     publisher.env("PEER_READY", ready);
@@ -84,7 +84,7 @@ fn measure(setup: &Setup, subscriber: &mut Command, publisher: &mut Command) -> 
     // The time counts until the last copy arrived, because copies in a queue were not sent at the
     // measured rate.
     let elapsed = changed.duration_since(start).as_secs_f64();
-    Ok(Sample {
+    Ok(PeerSample {
         cpu_ns_per_copy: (cpu_ns as f64 + softirq.as_nanos() as f64) / delivered.max(1) as f64,
         messages_per_s: messages as f64 / elapsed,
         lost: 1.0 - delivered as f64 / copies.max(1) as f64,
@@ -93,7 +93,7 @@ fn measure(setup: &Setup, subscriber: &mut Command, publisher: &mut Command) -> 
 
 /// The highest rate without loss of a system with flow control: its rate flat out, if no copy was
 /// lost.
-pub fn own_pace(_: &Setup, flat_out: &Sample) -> Result<f64> {
+pub fn own_pace(_: &Setup, flat_out: &PeerSample) -> Result<f64> {
     Ok(if flat_out.lost > 0.0 { f64::NAN } else { flat_out.messages_per_s })
 }
 
@@ -107,7 +107,7 @@ fn publish_arguments(setup: &Setup, rate: Option<f64>) -> [String; 4] {
 }
 
 /// Aeron multi-destination-cast.
-pub fn aeron(setup: &Setup, rate: Option<f64>) -> Result<Sample> {
+pub fn aeron(setup: &Setup, rate: Option<f64>) -> Result<PeerSample> {
     let class_path = setup.aeron.as_deref().ok_or("no class path for Aeron")?;
     let java = || {
         let mut command = Command::new("java");
@@ -126,7 +126,7 @@ pub fn aeron(setup: &Setup, rate: Option<f64>) -> Result<Sample> {
 }
 
 /// ZeroMQ publish and subscribe.
-pub fn zeromq(setup: &Setup, rate: Option<f64>) -> Result<Sample> {
+pub fn zeromq(setup: &Setup, rate: Option<f64>) -> Result<PeerSample> {
     let this = std::env::current_exe()?;
     let mut subscriber = Command::new(&this);
     subscriber.arg("zeromq-sub").arg(setup.fanout.to_string());

@@ -10,7 +10,7 @@ use evenfall_lab::fanout::{
 };
 use evenfall_multicast_machine::{SharedKey, wire};
 
-use crate::{Result, Sample, Setup};
+use crate::{PeerSample, Result, Setup};
 
 /// Bytes that the other systems send in front of the messages, in the place of evenfall's header.
 const HEAD_BYTES: usize = wire::HEADER_BYTES;
@@ -28,10 +28,10 @@ fn bench(setup: &Setup, rate: Option<f64>, batched: bool) -> FanoutBench {
     FanoutBench { fanout, size, duration, rate, ..base }
 }
 
-fn once(bench: &FanoutBench, run: Run) -> Result<Sample> {
+fn once(bench: &FanoutBench, run: Run) -> Result<PeerSample> {
     let sinks = Sinks::start(bench.fanout, bench.coalesce)?;
     let result = run(bench, &sinks)?;
-    Ok(Sample {
+    Ok(PeerSample {
         cpu_ns_per_copy: result.cpu_ns_per_copy,
         messages_per_s: result.messages_per_s,
         lost: result.lost as f64 / result.copies.max(1) as f64,
@@ -102,11 +102,11 @@ fn run_segmented(bench: &FanoutBench, sinks: &Sinks) -> Result<FanoutResult> {
 
 macro_rules! peer {
     ($once:ident, $lossless:ident, $run:ident, $batched:expr) => {
-        pub fn $once(setup: &Setup, rate: Option<f64>) -> Result<Sample> {
+        pub fn $once(setup: &Setup, rate: Option<f64>) -> Result<PeerSample> {
             once(&bench(setup, rate, $batched), $run)
         }
 
-        pub fn $lossless(setup: &Setup, _: &Sample) -> Result<f64> {
+        pub fn $lossless(setup: &Setup, _: &PeerSample) -> Result<f64> {
             lossless(setup, $batched, $run)
         }
     };

@@ -12,11 +12,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use evenfall_campaigns::model::{Model, Stack};
-use evenfall_campaigns::multicast::{Params, run};
+use evenfall_campaigns::multicast::{OverlayParams, run};
 use evenfall_core::SharedKey;
 use evenfall_core::statistics::{half_width, mean};
 use evenfall_lab::product;
-use evenfall_model::Shape;
+use evenfall_model::DelayShape;
 use evenfall_multicast_service::Settings;
 
 /// Receivers: few enough for two cores, so that the injected delays are most of the latency.
@@ -40,7 +40,7 @@ const NAMES: [&str; 3] = ["OML p50, us", "OML p99, us", "P(F)"];
 
 /// The rules that inject the delays of the model.
 fn rules(model: &Model) -> Result<String, Failed> {
-    let Shape::Exponential { mean_us } = model.path.wait.shape else {
+    let DelayShape::Exponential { mean_us } = model.path.wait.shape else {
         return Err(format!("model {}: path.wait must be exponential", model.name).into());
     };
     Ok(format!("* * {} {mean_us} {}\n", model.path.base_us.is, model.path.random_loss.is))
@@ -68,7 +68,7 @@ fn real(program: &Path, dir: &Path, rules: &Path) -> Result<(Row, Settings), Fai
 
 /// The same run in the simulator.
 fn simulated(model: &Model, settings: &Settings, seed: u64) -> Row {
-    let params = Params {
+    let params = OverlayParams {
         config: settings.multicast,
         receivers: RECEIVERS,
         rate: RATE.into(),
@@ -77,7 +77,7 @@ fn simulated(model: &Model, settings: &Settings, seed: u64) -> Row {
         warm_up: settings.course.warm_up,
         key: Some(SharedKey::new(1, [7; 32])),
         seed,
-        ..Params::default()
+        ..OverlayParams::default()
     };
     let results = run(&params.on(model, Stack::Sockets)).results;
     [results.oml_us.p50, results.oml_us.p99, results.p_f.unwrap_or(f64::NAN)]

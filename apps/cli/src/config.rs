@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use evenfall_runtime::service;
-use evenfall_runtime::settings::{Run, SettingsDocument};
+use evenfall_runtime::settings::{RunSettings, SettingsDocument};
 
 use crate::Outcome;
 use crate::services::{self, CONFIG, SERVICES};
@@ -64,7 +64,7 @@ fn describe(document: &SettingsDocument) -> Outcome {
     for service in SERVICES {
         service.describe(document)?.iter().for_each(|line| say!("{line}"));
     }
-    let run: Run = document.part("run")?;
+    let run: RunSettings = document.part("run")?;
     if run.key_file.is_none() {
         say!("note: no run.key_file, so nothing leaves loopback");
     }

@@ -34,14 +34,14 @@ use evenfall_multicast_machine::{Config, Mode, Shape};
 use evenfall_multicast_service::Settings;
 use evenfall_multicast_service::report::{self, Report, RunInfo};
 use evenfall_multicast_service::settings::{ClockSettings, MulticastNode, Planting, RunOptions};
-use evenfall_runtime::settings::Run;
+use evenfall_runtime::settings::RunSettings;
 use serde_json::Value;
 
 use evenfall_runtime::progress::Progress;
 
 use crate::watch::{LiveThread, PageOwner, open_browser};
 use crate::{Outcome, Stopped};
-use content::Sent;
+use content::SentContent;
 use evenfall_multicast_service::report::text;
 use faults::{DemoFault, Harm};
 pub use folder::write_key;
@@ -326,7 +326,7 @@ fn prepare(
         multicast.framing.messages_max = 512;
     }
     let keyed = args.key || lab.is_some();
-    let run = Run {
+    let run = RunSettings {
         dir: PathBuf::from("."),
         key_file: keyed.then(|| PathBuf::from(KEY_FILE)),
         // All processes run on this host, with or without namespaces.
@@ -337,7 +337,7 @@ fn prepare(
             None => "same-host",
         }
         .into(),
-        ..Run::default()
+        ..RunSettings::default()
     };
     let nodes = processes::nodes(args, lab)?;
     if pin::is_crowded(nodes.len()) {
@@ -405,15 +405,15 @@ fn last_root(args: &Args, settings: &Settings) -> Value {
 }
 
 /// What was sent. A run that was stopped is judged by the messages that the root sent before.
-fn sent(args: &Args, settings: &Settings, expected: &Expected) -> Sent {
+fn sent(args: &Args, settings: &Settings, expected: &Expected) -> SentContent {
     let root = last_root(args, settings);
     match (root["messages"].as_u64(), root["content_hash"].as_str()) {
-        (Some(sent), Some(hash)) if sent < expected.messages => Sent::All(hash.to_owned()),
+        (Some(sent), Some(hash)) if sent < expected.messages => SentContent::All(hash.to_owned()),
         (None, _) => {
             let feed = Box::new(settings.feed.clone());
-            Sent::Beginning { feed, trees: settings.course.trees }
+            SentContent::Beginning { feed, trees: settings.course.trees }
         }
-        _ => Sent::All(expected.hash.clone()),
+        _ => SentContent::All(expected.hash.clone()),
     }
 }
 

@@ -9,7 +9,7 @@ use crate::{Error, quota};
 
 /// How the kernel schedules a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Schedule {
+pub enum ThreadSchedule {
     /// Real time, until it waits. Priority 1 to 99.
     Fifo(u8),
     /// Ordinary scheduling in which a waking thread interrupts no other. Where many threads share a
@@ -73,12 +73,14 @@ fn confine_thread(cores: &[usize]) -> Result<(), Error> {
 ///
 /// # Errors
 /// When the process has no permission. Real time needs CAP_SYS_NICE or a limit.
-pub fn schedule(schedule: Schedule) -> Result<(), Error> {
+pub fn schedule(schedule: ThreadSchedule) -> Result<(), Error> {
     let result = match schedule {
         // Children must not inherit real time, because a tool started by this process could then
         // stall the host.
-        Schedule::Fifo(priority) => policy(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, priority),
-        Schedule::Batch => policy(libc::SCHED_BATCH, 0),
+        ThreadSchedule::Fifo(priority) => {
+            policy(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, priority)
+        }
+        ThreadSchedule::Batch => policy(libc::SCHED_BATCH, 0),
     };
     result.map(drop).map_err(|source| {
         let permission = source.raw_os_error() == Some(libc::EPERM);
@@ -150,7 +152,7 @@ mod tests {
 
     #[test]
     fn impossible_priority_says_what_is_possible() {
-        let message = schedule(Schedule::Fifo(100)).unwrap_err().to_string();
+        let message = schedule(ThreadSchedule::Fifo(100)).unwrap_err().to_string();
         assert!(message.contains("1 to 99") || message.contains("CAP_SYS_NICE"), "{message}");
     }
 }

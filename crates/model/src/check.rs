@@ -2,7 +2,7 @@
 
 use evenfall_core::math::{exp, square};
 
-use crate::file::{Distribution, Model, ModelError, Shape};
+use crate::file::{DelayShape, Distribution, Model, ModelError};
 
 /// The ranges of the numbers. A row has the end of the keys to which the row applies, the least
 /// value and the greatest value. The first row whose end fits a key applies.
@@ -149,11 +149,11 @@ fn shape(name: &str, key: &str, distribution: &Distribution) -> Result<(), Model
     let wrong =
         |word: &str, form: &str| Err(ModelError::shape(name, &format!("{key}.{word}"), form));
     match &distribution.shape {
-        Shape::Pareto { least_us, .. } if *least_us == 0.0 => wrong("least_us", "above 0"),
-        Shape::Pareto { least_us, most_us, .. } if least_us > most_us => {
+        DelayShape::Pareto { least_us, .. } if *least_us == 0.0 => wrong("least_us", "above 0"),
+        DelayShape::Pareto { least_us, most_us, .. } if least_us > most_us => {
             wrong("least_us", "at most its most_us")
         }
-        Shape::Table { points } => {
+        DelayShape::Table { points } => {
             let ascend = |pair: &[(f64, f64)]| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1;
             let fits = |&(share, us): &(f64, f64)| {
                 (0.0..=1.0).contains(&share) && (0.0..=US_MAX).contains(&us)

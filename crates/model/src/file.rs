@@ -38,7 +38,7 @@ pub struct Number {
 pub struct Distribution {
     /// Its shape and numbers.
     #[serde(flatten)]
-    pub shape: Shape,
+    pub shape: DelayShape,
     /// As for [`Number::error`]: each number of the distribution may be this far off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<f64>,
@@ -50,7 +50,7 @@ pub struct Distribution {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "shape", rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "the fields are the parameters by their usual names")]
-pub enum Shape {
+pub enum DelayShape {
     /// A constant duration.
     Constant { us: f64 },
     /// Exponential.
@@ -63,7 +63,7 @@ pub enum Shape {
     Table { points: Vec<(f64, f64)> },
 }
 
-impl Shape {
+impl DelayShape {
     /// The duration that this share of durations does not exceed, us. `share` is above 0 and
     /// below 1.
     pub fn quantile_us(&self, share: f64) -> f64 {
@@ -319,7 +319,7 @@ pub enum ModelError {
     },
     /// A part of the model has a wrong form: the model, the part, and the right form.
     #[error("model {0}: {1}: must be {2}")]
-    Shape(String, String, String),
+    DelayShape(String, String, String),
     /// A key that a model does not have: the model, and the key.
     #[error(
         "model {0}: {1}: no such key; a distribution has its shape, the numbers of the shape, \
@@ -336,7 +336,7 @@ pub enum ModelError {
 
 impl ModelError {
     pub(crate) fn shape(model: &str, key: &str, form: &str) -> Self {
-        Self::Shape(model.into(), key.into(), form.into())
+        Self::DelayShape(model.into(), key.into(), form.into())
     }
 }
 

@@ -39,7 +39,7 @@ mod tests;
 
 pub use effects::{Effects, Parts};
 pub use file::{
-    ClockFile, Distribution, HostFile, LoadFile, LossFile, Model, ModelError, Number, OutageFile,
-    PathFile, RerouteFile, Shape, Stack, StackFile, StackFiles,
+    ClockFile, DelayShape, Distribution, HostFile, LoadFile, LossFile, Model, ModelError, Number,
+    OutageFile, PathFile, RerouteFile, Stack, StackFile, StackFiles,
 };
 pub use pool::{Pair, PoolError, PoolSurvey};

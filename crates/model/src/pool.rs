@@ -23,7 +23,7 @@ use evenfall_placement_machine::DelayRecord;
 
 use crate::check::{SIDE_MAX, SLOWNESS_MAX};
 use crate::effects::Effects;
-use crate::file::{Distribution, Model, Number, OutageFile, Shape, Stack};
+use crate::file::{DelayShape, Distribution, Model, Number, OutageFile, Stack};
 use crate::spikes::{Spikes, Tail};
 
 /// Probes that a pair needs. The 90th percentile of fewer probes is mostly chance.
@@ -362,7 +362,9 @@ impl Estimate<'_> {
             let n = groups as f64;
             ((n - 1.0) / n * squares).sqrt() * student_t(groups as u32 - 1, 0.05)
         };
-        let same = |a: &Shape, b: &Shape| core::mem::discriminant(a) == core::mem::discriminant(b);
+        let same = |a: &DelayShape, b: &DelayShape| {
+            core::mem::discriminant(a) == core::mem::discriminant(b)
+        };
         let spike = |figures: &Figures, number: usize| match (&figures.spikes, &whole.spikes) {
             (Some(part), Some(whole)) if same(&part.length, &whole.length) => {
                 part.numbers()[number]
@@ -580,7 +582,7 @@ impl Estimate<'_> {
         let (median_us, sigma) = (figures.path[at::WAIT], figures.path[at::SIGMA]);
         let error = relative(median_us, errors[at::WAIT]);
         path.wait = Distribution {
-            shape: Shape::Lognormal { median_us: digits(median_us), sigma: digits(sigma) },
+            shape: DelayShape::Lognormal { median_us: digits(median_us), sigma: digits(sigma) },
             error: error.into_iter().chain(relative(sigma, errors[at::SIGMA])).reduce(f64::max),
             source: format!(
                 "quartiles and 90th percentile within pairs; {by}; median +- {}, sigma +- {} at \
@@ -641,7 +643,7 @@ impl Estimate<'_> {
         let length = usual.map_or_else(
             || {
                 let source = match spikes.length {
-                    Shape::Pareto { .. } => format!(
+                    DelayShape::Pareto { .. } => format!(
                         "{late}; {by}; alpha {}; shorter spikes than the least hide in the \
                          ordinary wait, and the most is the longest seen, or a hundred gaps",
                         interval(errors[1])
@@ -657,7 +659,7 @@ impl Estimate<'_> {
     }
 }
 
-impl Shape {
+impl DelayShape {
     fn rounded(&self) -> Self {
         match self {
             Self::Exponential { mean_us } => Self::Exponential { mean_us: digits(*mean_us) },

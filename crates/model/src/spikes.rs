@@ -17,7 +17,7 @@
 use evenfall_core::math::{exp, ln, pow};
 
 use crate::check::{LONGEST_GAPS_MAX, US_MAX};
-use crate::file::Shape;
+use crate::file::DelayShape;
 
 /// An integral over durations takes this many points in the shorter half of the durations, in the
 /// next quarter, in the next eighth and so on. A few of the longest durations may decide.
@@ -44,7 +44,7 @@ pub(crate) struct Tail {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Spikes {
     pub(crate) gap_ms: f64,
-    pub(crate) length: Shape,
+    pub(crate) length: DelayShape,
     /// Whether the survey told the lengths; else they are those of the other model.
     pub(crate) is_length_seen: bool,
     /// Probes that waited above their thresholds.
@@ -70,7 +70,7 @@ fn sum(tails: &[&Tail], value: impl Fn(f64, f64) -> f64) -> f64 {
 impl Spikes {
     /// The spikes of paths; those of `usual` where the paths tell too little. `None` when nothing
     /// was seen and there are none in `usual`.
-    pub(crate) fn of(tails: &[&Tail], usual: Option<(&Shape, f64)>) -> Option<Self> {
+    pub(crate) fn of(tails: &[&Tail], usual: Option<(&DelayShape, f64)>) -> Option<Self> {
         let late = sum(tails, |_, _| 1.0);
         if late >= ENOUGH {
             return Some(Self::seen(tails, late));
@@ -100,7 +100,7 @@ impl Spikes {
         let (gap_us, length) = match family {
             Family::Exponential => {
                 let open = mean * probes(&|threshold| exp(-threshold / mean));
-                (open / late, Shape::Exponential { mean_us: mean })
+                (open / late, DelayShape::Exponential { mean_us: mean })
             }
             Family::Pareto => {
                 let alpha = (index + 1.0).max(ALPHA_MIN);
@@ -113,7 +113,7 @@ impl Spikes {
                 });
                 let most_us =
                     most_us.min(0.98 * LONGEST_GAPS_MAX * open / late).max(least_us).min(US_MAX);
-                (open / late, Shape::Pareto { least_us, alpha, most_us })
+                (open / late, DelayShape::Pareto { least_us, alpha, most_us })
             }
         };
         let gap_ms = gap_us.max(length.gap_min_us()) / 1e3;
@@ -123,15 +123,15 @@ impl Spikes {
     /// The numbers of which errors are stated: the gap in ms, and mean or index of the lengths.
     pub(crate) fn numbers(&self) -> [f64; 2] {
         let second = match &self.length {
-            Shape::Exponential { mean_us } => *mean_us,
-            Shape::Pareto { alpha, .. } => *alpha,
+            DelayShape::Exponential { mean_us } => *mean_us,
+            DelayShape::Pareto { alpha, .. } => *alpha,
             _ => f64::NAN,
         };
         [self.gap_ms, second]
     }
 }
 
-impl Shape {
+impl DelayShape {
     /// The mean, us.
     pub(crate) fn mean_us(&self) -> f64 {
         self.mean_above(0.0)
@@ -170,7 +170,7 @@ mod tests {
             for longest_us in [210.0, 5_000.0, 4e6] {
                 let waits = vec![(201.0, often), (longest_us, rare)];
                 let tail = Tail { probes: 1_000.0, threshold_us: 200.0, waits };
-                let usual = Shape::Pareto { least_us: 100.0, alpha: 1.1, most_us: 4e6 };
+                let usual = DelayShape::Pareto { least_us: 100.0, alpha: 1.1, most_us: 4e6 };
                 let spikes = Spikes::of(&[&tail], Some((&usual, 200.0)));
                 let Spikes { gap_ms, length, .. } = spikes.expect("there are spikes");
                 assert!(
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn spikes_that_ordinary_waits_hide_are_as_rare_as_in_the_other_model() {
-        let usual = Shape::Pareto { least_us: 100.0, alpha: 1.7, most_us: 5_000.0 };
+        let usual = DelayShape::Pareto { least_us: 100.0, alpha: 1.7, most_us: 5_000.0 };
         for threshold_us in [4_990.0, 5_000.0, 30_000.0] {
             let tail = Tail { probes: 1_000.0, threshold_us, waits: Vec::new() };
             let spikes = Spikes::of(&[&tail], Some((&usual, 459.0))).expect("those of the model");
@@ -196,7 +196,7 @@ mod tests {
         let waits = vec![(300.0, 30.0), (9e6, 12.0)];
         let tail = Tail { probes: 1e9, threshold_us: 200.0, waits };
         let spikes = Spikes::of(&[&tail], None).expect("enough late probes");
-        let Shape::Pareto { most_us, .. } = spikes.length else { panic!("{spikes:?}") };
+        let DelayShape::Pareto { most_us, .. } = spikes.length else { panic!("{spikes:?}") };
         assert_eq!(most_us, US_MAX, "the longest wait was 9 s");
     }
 }

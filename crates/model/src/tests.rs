@@ -5,7 +5,7 @@ use evenfall_core::{ClockError, Prng};
 use evenfall_placement_machine::DelayRecord;
 
 use crate::effects::Effects;
-use crate::{Model, Pair, PoolError, PoolSurvey, Shape, Stack};
+use crate::{DelayShape, Model, Pair, PoolError, PoolSurvey, Stack};
 
 /// A pool whose parameters are known, drawn without the simulator.
 struct Drawn {
@@ -111,11 +111,15 @@ fn the_parameters_of_a_known_pool_are_found_within_their_stated_errors() {
         for (key, number, truth) in plain {
             look(key, number.is, truth, stated(&number.source, "+- "));
         }
-        let Shape::Lognormal { median_us, sigma } = path.wait.shape else { panic!("lognormal") };
+        let DelayShape::Lognormal { median_us, sigma } = path.wait.shape else {
+            panic!("lognormal")
+        };
         look("wait", median_us, WAIT_US, stated(&path.wait.source, "median +- "));
         look("sigma", sigma, WAIT_SIGMA, stated(&path.wait.source, "sigma +- "));
         let spikes = path.spikes.as_ref().expect("there are spikes");
-        let Shape::Exponential { mean_us } = spikes.length.shape else { panic!("exponential") };
+        let DelayShape::Exponential { mean_us } = spikes.length.shape else {
+            panic!("exponential")
+        };
         look("spike", mean_us, SPIKE_US, stated(&spikes.length.source, "+- "));
         let gap_ms = SPIKE_US / 1e3 / SPIKE_SHARE;
         look("gap", spikes.gap_ms.is, gap_ms, stated(&spikes.gap_ms.source, "+- "));

@@ -14,7 +14,9 @@ use evenfall_port::{Options, Port, PortKind, StreamField};
 use serde::Serialize;
 
 use crate::memory::{MemoryLog, MemoryWatch};
-use crate::settings::{CLOCKS, Inject, Io, Node, Run, SettingsError, TreeThreading};
+use crate::settings::{
+    CLOCKS, InjectSettings, Io, Node, RunSettings, SettingsError, TreeThreading,
+};
 use crate::telemetry::{FilesPage, Orders, Telemetry, TelemetryError};
 
 /// How often a role looks at signals and orders, and publishes its state.
@@ -57,11 +59,11 @@ pub enum ProcessError {
 #[derive(Clone, Copy)]
 pub struct ProcessOptions<'a> {
     /// The settings of the run.
-    pub run: &'a Run,
+    pub run: &'a RunSettings,
     /// Sockets and threads.
     pub io: &'a Io,
     /// Injected delays.
-    pub inject: &'a Inject,
+    pub inject: &'a InjectSettings,
     /// Finds the machine for a datagram.
     pub dispatch: Dispatch,
     /// Whether more evenfall processes than cores share the host.
@@ -279,8 +281,8 @@ impl Process {
             pin::to_cores(&io.cores)?;
         }
         match io.real_time {
-            Some(priority) => pin::schedule(pin::Schedule::Fifo(priority))?,
-            None if process.is_crowded => pin::schedule(pin::Schedule::Batch)?,
+            Some(priority) => pin::schedule(pin::ThreadSchedule::Fifo(priority))?,
+            None if process.is_crowded => pin::schedule(pin::ThreadSchedule::Batch)?,
             None => {}
         }
         let (mut ports, port_taken) = open_ports(node, process, key.is_some())?;

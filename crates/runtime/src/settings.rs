@@ -13,8 +13,8 @@ mod part;
 
 pub use self::check::SettingsMistake;
 pub use self::common::{
-    AUTO, CLOCKS, Inject, Io, Node, OPEN, Run, TreeThreading, check_addresses, check_closed,
-    check_nodes, read_key, read_master_key, read_node_key,
+    AUTO, CLOCKS, InjectSettings, Io, Node, OPEN, RunSettings, TreeThreading, check_addresses,
+    check_closed, check_nodes, read_key, read_master_key, read_node_key,
 };
 #[cfg(feature = "settings")]
 pub use self::document::{KnownTable, SettingsDocument, apply, line_of, overrides, put};

@@ -80,7 +80,7 @@ use core::any::type_name;
 use core::fmt;
 use core::ops::Range;
 
-pub use seeds::{Progress, Seeds};
+pub use seeds::{Seeds, SeedsProgress};
 
 use crate::faults::{Coverage, Fault, FaultKind, Plan};
 use crate::{NodeIndex, SimTime};
@@ -309,7 +309,7 @@ pub trait AnyCampaign: Sync {
     fn prove(
         &self,
         seeds: Option<Range<u64>>,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(SeedsProgress),
     ) -> Result<Coverage, String>;
 
     /// Runs every mutant until its check catches it.
@@ -366,7 +366,7 @@ impl<C: Campaign> AnyCampaign for C {
     fn prove(
         &self,
         seeds: Option<Range<u64>>,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(SeedsProgress),
     ) -> Result<Coverage, String> {
         let outline = self.outline();
         let range = seeds.unwrap_or(0..outline.seeds);

@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use evenfall_campaigns::model::{Model, Stack};
-use evenfall_campaigns::multicast::{Params, Progress, run_seen};
+use evenfall_campaigns::multicast::{OverlayParams, RunProgress, run_seen};
 use evenfall_core::Summary;
 use evenfall_host::clock::process_cpu;
 
@@ -17,11 +17,11 @@ fn argument<T: std::str::FromStr>(n: usize, default: T) -> T {
 }
 
 fn main() {
-    let mut params = Params {
+    let mut params = OverlayParams {
         receivers: argument(1, 100),
         duration: Duration::from_secs_f64(argument(3, 2.0)),
         warm_up: Duration::from_secs_f64(argument(6, 1.0)),
-        ..Params::default()
+        ..OverlayParams::default()
     };
     if let Some(name) = std::env::args().nth(4) {
         let model = Model::named(&name).expect("the fourth argument names a model");
@@ -33,7 +33,7 @@ fn main() {
     // The first and the last report while the feed runs: simulated time, CPU time, hops.
     let (mut first, mut last) = (None, None);
     let run = run_seen(&params, &mut |progress| {
-        if let Progress::Sending { at, hops, .. } = progress {
+        if let RunProgress::Sending { at, hops, .. } = progress {
             last = Some((at, process_cpu(), hops));
             first = first.or(last);
         }

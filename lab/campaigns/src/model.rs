@@ -7,7 +7,7 @@
 use core::time::Duration;
 
 use evenfall_core::ClockError;
-use evenfall_model::{Distribution, Number, OutageFile, Shape};
+use evenfall_model::{DelayShape, Distribution, Number, OutageFile};
 pub use evenfall_model::{Model, ModelError, Stack};
 use evenfall_sim::{
     ClockSpec, CloudProfile, HostLoad, HostSpec, Outages, PathLoss, Quantiles, Reroutes, Spread,
@@ -45,13 +45,13 @@ fn seconds(number: &Number) -> Duration {
 /// The table of quantiles of a distribution.
 fn quantiles(distribution: &Distribution) -> Quantiles {
     match &distribution.shape {
-        Shape::Constant { us: value } => Quantiles::constant(us(*value)),
-        Shape::Exponential { mean_us } => Quantiles::exponential(us(*mean_us)),
-        Shape::Lognormal { median_us, sigma } => Quantiles::lognormal(us(*median_us), *sigma),
-        Shape::Pareto { least_us, alpha, most_us } => {
+        DelayShape::Constant { us: value } => Quantiles::constant(us(*value)),
+        DelayShape::Exponential { mean_us } => Quantiles::exponential(us(*mean_us)),
+        DelayShape::Lognormal { median_us, sigma } => Quantiles::lognormal(us(*median_us), *sigma),
+        DelayShape::Pareto { least_us, alpha, most_us } => {
             Quantiles::pareto(us(*least_us), *alpha, us(*most_us))
         }
-        Shape::Table { points } => {
+        DelayShape::Table { points } => {
             let points: Vec<_> = points.iter().map(|&(q, value)| (q, value * 1e3)).collect();
             Quantiles::from_points(&points).expect("a checked model has ascending points")
         }

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use evenfall_campaigns::model::{Model, Stack};
-use evenfall_campaigns::multicast::{Params, run};
+use evenfall_campaigns::multicast::{OverlayParams, run};
 use evenfall_core::Hedging;
 use evenfall_sim::{Cut, Fault, NodeIndex, Rates};
 
@@ -12,7 +12,7 @@ const MS: Duration = Duration::from_millis(1);
 /// All results of a short run on the whole model of AWS, with faults, on this many cores.
 fn outcome(seed: u64, cores: usize) -> String {
     let node = NodeIndex;
-    let mut params = Params {
+    let mut params = OverlayParams {
         receivers: 60,
         receivers_per_host: 2,
         trees: 2,
@@ -30,7 +30,7 @@ fn outcome(seed: u64, cores: usize) -> String {
             (60 * MS, Fault::Rates(Rates::default())),
             (70 * MS, Fault::ClockStep(node(11), 40_000)),
         ],
-        ..Params::default()
+        ..OverlayParams::default()
     };
     params = params.on(&Model::named("aws").expect("a built-in model"), Stack::Sockets);
     params.config.shape.hedging = Hedging(1);

@@ -1,19 +1,19 @@
 //! Receivers release by clocks that they found over the network.
 
 use evenfall_campaigns::model::{Model, Stack};
-use evenfall_campaigns::multicast::{Params, run};
+use evenfall_campaigns::multicast::{OverlayParams, run};
 use evenfall_multicast_machine::Mode;
 
 #[test]
 fn receivers_release_together_by_clocks_that_they_found_over_the_network() {
     let model = Model::named("quiet").expect("built in");
-    let mut params = Params {
+    let mut params = OverlayParams {
         receivers: 8,
         rate: 500.0,
         duration: core::time::Duration::from_millis(400),
         warm_up: core::time::Duration::from_millis(400),
         keepers: true,
-        ..Params::default()
+        ..OverlayParams::default()
     }
     .on(&model, Stack::KernelBypass);
     params.config.mode = Mode::Release;

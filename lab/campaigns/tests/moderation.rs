@@ -2,10 +2,10 @@
 
 use core::time::Duration;
 
-use evenfall_campaigns::multicast::{Params, Run, run};
+use evenfall_campaigns::multicast::{OverlayParams, OverlayRun, run};
 
-fn moderated(moderation: Duration) -> Run {
-    let mut params = Params { receivers: 20, ..Params::default() };
+fn moderated(moderation: Duration) -> OverlayRun {
+    let mut params = OverlayParams { receivers: 20, ..OverlayParams::default() };
     params.duration = Duration::from_secs(1);
     params.host.moderation = moderation;
     run(&params)
@@ -20,7 +20,7 @@ fn arrivals_that_wait_until_the_next_release_make_no_release_late() {
     }
     // A different digest shows that inputs came in another order, so arrivals did wait.
     assert_ne!(at_once.digest, waiting.digest);
-    let late = |run: &Run| run.results.release_late_us.p99;
+    let late = |run: &OverlayRun| run.results.release_late_us.p99;
     // Reading the waiting arrivals takes some microseconds of processor time.
     assert!(late(&waiting) < late(&at_once) + 50.0, "{}, {}", late(&waiting), late(&at_once));
 }

@@ -2,11 +2,11 @@
 
 use core::time::Duration;
 
-use evenfall_campaigns::multicast::{Params, Run, run};
+use evenfall_campaigns::multicast::{OverlayParams, OverlayRun, run};
 use evenfall_core::ClockError;
 
-fn noisy(noise: Duration) -> Run {
-    let mut params = Params { receivers: 20, ..Params::default() };
+fn noisy(noise: Duration) -> OverlayRun {
+    let mut params = OverlayParams { receivers: 20, ..OverlayParams::default() };
     params.duration = Duration::from_millis(500);
     params.host.clock.noise = noise;
     params.host.clock.stated = ClockError::Within(Duration::from_micros(200));
@@ -16,10 +16,10 @@ fn noisy(noise: Duration) -> Run {
 #[test]
 fn latencies_and_lateness_are_those_of_exact_readings() {
     let (exact, noisy) = (noisy(Duration::ZERO), noisy(Duration::from_micros(200)));
-    let un_held = |run: &Run| run.results.oml_us.p50;
+    let un_held = |run: &OverlayRun| run.results.oml_us.p50;
     // The hold follows the clocks, and with it which frames leave together.
     assert!((un_held(&noisy) / un_held(&exact) - 1.0).abs() < 0.1, "{}", un_held(&noisy));
     assert!(un_held(&noisy) < noisy.results.held_oml_us.p50);
-    let late = |run: &Run| run.results.release_late_us.p50;
+    let late = |run: &OverlayRun| run.results.release_late_us.p50;
     assert!(late(&noisy) < late(&exact) + 5.0, "{}, {}", late(&noisy), late(&exact));
 }

@@ -1,7 +1,7 @@
 //! A pool whose model is known is surveyed in the simulator, and the survey gives the model back.
 
 use evenfall_campaigns::model::{Model, Stack};
-use evenfall_campaigns::multicast::{Params, run};
+use evenfall_campaigns::multicast::{OverlayParams, run};
 use evenfall_campaigns::survey::pool::{PoolSpec, survey};
 use evenfall_model::{Pair, PoolSurvey};
 use evenfall_placement_machine::{Extent, ProbePace, TreeSurvey};
@@ -85,11 +85,11 @@ fn a_simulated_multicast_on_the_surveyed_model_has_the_latency_of_the_cloud() {
     let (truth, base) = (truth(), Model::named("aws").expect("built in"));
     let found = surveyed(&truth, &base, 1);
     let median = |model: &Model| {
-        let params = Params {
+        let params = OverlayParams {
             receivers: 200,
             rate: 1_000.0,
             duration: std::time::Duration::from_secs(1),
-            ..Params::default()
+            ..OverlayParams::default()
         };
         run(&params.on(model, Stack::Sockets)).results.oml_us.p50
     };

@@ -1,6 +1,6 @@
 //! Pauses of nodes, and the oracles that bound a shuffle under them.
 
-use evenfall_campaigns::shuffle::preempt::{Pauses, Runs, Schedule, oracles_ns, receiver_ns};
+use evenfall_campaigns::shuffle::preempt::{PauseSchedule, Pauses, Runs, oracles_ns, receiver_ns};
 use evenfall_core::Prng;
 
 const PACKET_NS: u64 = 480;
@@ -9,17 +9,17 @@ fn law(packets: f64, runs: Runs) -> Pauses {
     Pauses { mean_ns: packets * PACKET_NS as f64, runs, packet_ns: PACKET_NS }
 }
 
-fn of(pauses: &[(u64, u64)]) -> Schedule {
+fn of(pauses: &[(u64, u64)]) -> PauseSchedule {
     let law = law(1.0, Runs::Alike);
     let late = (u64::MAX / 4, u64::MAX / 2);
     let pauses = pauses.iter().map(|&(a, b)| (a * PACKET_NS - 1, b * PACKET_NS)).chain([late]);
-    Schedule::of_pauses(law, Prng::new(1), pauses.collect())
+    PauseSchedule::of_pauses(law, Prng::new(1), pauses.collect())
 }
 
 #[test]
 fn a_node_that_is_away_half_of_the_time_takes_twice_as_long() {
     for runs in [Runs::Alike, Runs::Memoryless] {
-        let mut schedule = Schedule::new(law(20.0, runs), Prng::new(1));
+        let mut schedule = PauseSchedule::new(law(20.0, runs), Prng::new(1));
         let work = 40_000 * PACKET_NS;
         let done = schedule.runs_for(work).last().expect("runs").1;
         assert!((done as f64 / (2 * work) as f64 - 1.0).abs() < 0.05, "{runs:?}: {done}");
@@ -56,8 +56,8 @@ fn oracles_see_the_pauses_of_senders_and_of_receivers() {
 fn no_message_alone_takes_longer_than_the_oracle_of_its_receiver() {
     let mut prng = Prng::new(7);
     for runs in [Runs::Alike, Runs::Memoryless] {
-        let schedule = |node| Schedule::new(law(160.0, runs), Prng::new(node));
-        let mut schedules: Vec<Schedule> = (0..8).map(schedule).collect();
+        let schedule = |node| PauseSchedule::new(law(160.0, runs), Prng::new(node));
+        let mut schedules: Vec<PauseSchedule> = (0..8).map(schedule).collect();
         let lengths: Vec<u64> = (0..8).map(|_| prng.below(500_000)).collect();
         let receiver = receiver_ns(&mut schedules, 0, |from| lengths[from] * (from.min(1) as u64));
         for from in 1..8 {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use evenfall_campaigns::multicast::cast::Cast;
 use evenfall_campaigns::multicast::node::{CampaignNode, NodeEvent};
-use evenfall_campaigns::multicast::{Params, run};
+use evenfall_campaigns::multicast::{OverlayParams, run};
 use evenfall_core::{Format, Hedging, NodeId, Prng, Timestamp, TrafficClass, nearest_rank};
 use evenfall_multicast_machine::config::Rule;
 use evenfall_multicast_machine::{Begin, Config, Mode, ReceiverEvent, Root, wire};
@@ -271,14 +271,14 @@ fn the_live_share_of_frames_in_time_agrees_with_the_ledger_under_loss() {
     config.membership.silence = Duration::from_secs(5);
     let rates = Rates { loss: 0.002, ..Rates::default() };
     let receivers = 40;
-    let params = Params {
+    let params = OverlayParams {
         config,
         receivers,
         rate: 2_000.0,
         duration: Duration::from_secs(6),
         warm_up: MS * 200,
         cloud: CloudProfile::constant(HOP),
-        ..Params::default()
+        ..OverlayParams::default()
     };
     let cut = NodeIndex(1 + params.proxies() + receivers / 2);
     let faults = vec![
@@ -286,7 +286,7 @@ fn the_live_share_of_frames_in_time_agrees_with_the_ledger_under_loss() {
         (MS * 2_000, Fault::Partition(vec![cut])),
         (MS * 2_500, Fault::Heal),
     ];
-    let run = run(&Params { faults, ..params });
+    let run = run(&OverlayParams { faults, ..params });
     let root = &run.roots[0];
     let live = 1.0 - root.sampled_late as f64 / root.sampled as f64;
     let ledger = run.results.on_time_fraction.expect("frames were held");

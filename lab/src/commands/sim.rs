@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use clap::{Subcommand, ValueEnum};
 use evenfall_campaigns::model::{Model, Stack};
 use evenfall_campaigns::multicast::campaign::FAULTS;
-use evenfall_campaigns::multicast::{Params, Progress as Seen, Run, run_seen};
+use evenfall_campaigns::multicast::{OverlayParams, OverlayRun, RunProgress, run_seen};
 use evenfall_core::Hedging;
 use evenfall_feed_formats::pace::{self, Pace};
 use evenfall_feed_formats::source::MessageSource;
@@ -501,16 +501,16 @@ fn show(tables: &[Table], json: bool) -> Outcome {
 }
 
 /// Reports progress on a terminal and in a log.
-fn told(shown: &Progress) -> impl FnMut(Seen) {
+fn told(shown: &Progress) -> impl FnMut(RunProgress) {
     let mut words = "";
     move |seen| {
         let (stage, steps) = match seen {
-            Seen::Forming => ("forming the tree", None),
-            Seen::Sending { at, of, .. } => {
+            RunProgress::Forming => ("forming the tree", None),
+            RunProgress::Sending { at, of, .. } => {
                 let [at, of] = [at, of].map(|time| time.as_millis() as u64);
                 ("simulating milliseconds of the feed", Some((at, of)))
             }
-            Seen::Ending => ("waiting for the last receivers", None),
+            RunProgress::Ending => ("waiting for the last receivers", None),
         };
         if std::mem::replace(&mut words, stage) != stage {
             shown.stage(stage, steps.map(|(_, of)| of));
@@ -522,7 +522,7 @@ fn told(shown: &Progress) -> impl FnMut(Seen) {
 }
 
 /// The results of a run as one object.
-fn object(done: &Run) -> Result<Value, serde_json::Error> {
+fn object(done: &OverlayRun) -> Result<Value, serde_json::Error> {
     let mut json = serde_json::to_value(&done.results)?;
     json["finished"] = done.finished.into();
     json["hops"] = done.hops.into();
@@ -543,7 +543,7 @@ fn several(args: &Multicast) -> Outcome {
         return Err("--html: is the page of a single run, and --seeds asks for several".into());
     }
     let params = params(args)?;
-    let run = |seed| run_seen(&Params { seed, ..params.clone() }, &mut |_| {});
+    let run = |seed| run_seen(&OverlayParams { seed, ..params.clone() }, &mut |_| {});
     let runs = seeds::several((args.seed, args.seeds), args.json, run, object)?;
     let unfinished = runs.iter().filter(|run| !run.finished).count();
     match unfinished {
@@ -579,7 +579,7 @@ fn multicast(args: &Multicast) -> Outcome {
         let info =
             RunInfo { title: format!("simulated run, seed {}", args.seed), ..RunInfo::default() };
         let (results, series) = (done.results.clone(), done.series.clone());
-        let outcome = evenfall_multicast_report::Outcome { results, series };
+        let outcome = evenfall_multicast_report::LedgerOutcome { results, series };
         let (logs, memory, warnings) = (Vec::new(), Vec::new(), Vec::new());
         let report = Report { info, outcome, logs, memory, clocks: Vec::new(), warnings };
         report.write_html(path)?;
@@ -624,7 +624,7 @@ fn times(
 }
 
 /// Refuses runs without a receiver, and runs that are too large.
-fn check_size(receivers: u64, trees: u64, params: &Params) -> Result<(), String> {
+fn check_size(receivers: u64, trees: u64, params: &OverlayParams) -> Result<(), String> {
     if !(1..=RECEIVERS_MAX).contains(&(receivers * trees)) {
         return Err(format!(
             "--receivers {receivers} and --trees {trees}: at least one of each, and at most \
@@ -641,14 +641,14 @@ fn check_size(receivers: u64, trees: u64, params: &Params) -> Result<(), String>
     Ok(())
 }
 
-fn params(args: &Multicast) -> Result<Params, Box<dyn std::error::Error>> {
+fn params(args: &Multicast) -> Result<OverlayParams, Box<dyn std::error::Error>> {
     if args.size > MESSAGE_BYTES_MAX {
         let size = args.size;
         return Err(
             format!("--size {size}: a message has {MESSAGE_BYTES_MAX} bytes at most").into()
         );
     }
-    let mut params = Params {
+    let mut params = OverlayParams {
         receivers: args.receivers,
         trees: args.trees,
         rate: args.rate,
@@ -663,7 +663,7 @@ fn params(args: &Multicast) -> Result<Params, Box<dyn std::error::Error>> {
         seed: args.seed,
         keepers: args.clock_mesh,
         key: args.key.then(|| SharedKey::new(1, [7; 32])),
-        ..Params::default()
+        ..OverlayParams::default()
     };
     params = params.on(&args.model, args.stack);
     if let Some(error) = args.clock_error {

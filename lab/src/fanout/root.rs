@@ -10,7 +10,7 @@ use evenfall_core::{
 };
 use evenfall_host::clock::MonotonicClock;
 use evenfall_multicast_machine::{
-    Config, Identity, Mode, Receiver, Root, RootEvent, Run, SharedKey,
+    Config, Identity, Mode, Receiver, Root, RootEvent, RootRun, SharedKey,
 };
 
 /// Time after which the root removes a silent receiver. Sinks never answer, and the root must keep
@@ -34,7 +34,7 @@ impl RootSource {
         config.framing.messages_max = bench.pack as u16;
         config.membership.silence = LONG;
         config.membership.expect_receivers = bench.fanout as u32;
-        let run = Run::new(1, [1; 24]);
+        let run = RootRun::new(1, [1; 24]);
         let root = Root::new(config, NodeId(0), 0, run, key.as_ref(), MonotonicClock::now());
         Self { root, message: vec![42; bench.size], key, config }
     }

@@ -16,7 +16,7 @@ use evenfall_core::{
 };
 use evenfall_host::allocations::count_of_thread;
 use evenfall_multicast_machine::{
-    Config, Identity, Mode, Receiver, ReceiverEvent, Relay, Root, Run, SharedKey,
+    Config, Identity, Mode, Receiver, ReceiverEvent, Relay, Root, RootRun, SharedKey,
 };
 
 const ROOT: u16 = 1;
@@ -95,7 +95,7 @@ impl RoleLine {
         };
         let mut line = Self {
             now,
-            root: Root::new(config, NodeId(ROOT.into()), 0, Run::new(1, [7; 24]), key, now),
+            root: Root::new(config, NodeId(ROOT.into()), 0, RootRun::new(1, [7; 24]), key, now),
             relay: Relay::new(config, who(PROXY), key, now),
             receiver: Receiver::new(config, who(RECEIVER), key, now),
             groups: BTreeMap::new(),

@@ -25,7 +25,7 @@ use evenfall_core::{
 };
 use evenfall_multicast_machine::{
     Config, FrameSigner, Guest, GuestList, Identity, Receiver, ReceiverEvent, Relay, ReleaseAfter,
-    Role, Root, Run, SharedKey, SignatureVerifier,
+    Role, Root, RootRun, SharedKey, SignatureVerifier,
 };
 use evenfall_multicast_service::signing::{RootKeys, SigningKey};
 
@@ -118,7 +118,8 @@ fn config_of(plan: &SignedFeedPlan<'_>) -> Config {
 }
 
 fn new_root(plan: &SignedFeedPlan<'_>, now: Timestamp) -> Root {
-    let mut root = Root::new(config_of(plan), NodeId(0), 0, Run::new(EPOCH, RANDOM), plan.key, now);
+    let mut root =
+        Root::new(config_of(plan), NodeId(0), 0, RootRun::new(EPOCH, RANDOM), plan.key, now);
     if plan.checked.is_some() {
         let signer: Arc<dyn FrameSigner> = Arc::new(SigningKey::new(&SECRET));
         root = root.sign_frames(signer);

@@ -11,7 +11,7 @@ use evenfall_core::{
     Arrival, Destination, Format, Head, Machine, MasterKey, NodeId, StampedBy, Timestamp,
     TrafficClass, Transmit,
 };
-use evenfall_multicast_machine::{Config, Root, Run, SharedKey};
+use evenfall_multicast_machine::{Config, Root, RootRun, SharedKey};
 use evenfall_multicast_sessions::standby::session::{VOTE_HEAD_BYTES, VoterSession};
 use evenfall_multicast_sessions::{ReplicatedRoot, ReplicatedRootEvent, VoterConfig, letter_key};
 
@@ -97,7 +97,7 @@ fn voters() -> Vec<(NodeId, std::net::SocketAddr)> {
 
 /// A root whose life has this number.
 fn start_voter(node: u32, key: &SharedKey, life: u64, now: Timestamp) -> ReplicatedRoot {
-    let run = Run::new(EPOCH + node, [node as u8 + 1; 24]);
+    let run = RootRun::new(EPOCH + node, [node as u8 + 1; 24]);
     let root = Root::new(Config::default(), NodeId(node), 0, run, Some(key), now);
     let me = NodeId(node);
     let config = VoterConfig { me, voters: voters(), seed: life, key: Some(key.clone()) };

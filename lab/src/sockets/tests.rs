@@ -1,6 +1,6 @@
 //! Tests of reads over real connections, through routers and through Open vSwitch.
 
-use evenfall_studies::files::{Params, Steering};
+use evenfall_studies::files::{ReadParams, Steering};
 
 use super::*;
 
@@ -26,7 +26,7 @@ fn sockets(switches: Switches) -> Option<Sockets> {
 #[test]
 fn each_policy_reads_all_blocks_over_real_connections() {
     let Some(sockets) = sockets(Switches::Routers) else { return };
-    let mut params = Params { spec: spec(), part_bytes: 100_000, ..Params::default() };
+    let mut params = ReadParams { spec: spec(), part_bytes: 100_000, ..ReadParams::default() };
     (params.load.rate, params.load.reads, params.load.bytes) = (4.0, 12, 400_000);
     for (name, steering) in Steering::ALL {
         params.steering = steering;

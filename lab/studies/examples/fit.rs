@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use evenfall_campaigns::model::{Model, Stack};
-use evenfall_campaigns::multicast::{Params, run};
+use evenfall_campaigns::multicast::{OverlayParams, run};
 use evenfall_campaigns::seeds::{in_parallel, mean_and_half_width};
 use evenfall_core::math;
 use evenfall_studies::published::{PublishedRow, ROWS};
@@ -43,14 +43,14 @@ struct Pair {
 /// Published and simulated values of a row.
 fn pairs(model: &Model, row: &PublishedRow, seeds: u64, messages: u32) -> Vec<Pair> {
     let one = |seed| {
-        let mut params = Params {
+        let mut params = OverlayParams {
             receivers: row.receivers,
             receivers_per_host: row.per_host,
             rate: RATE,
             duration: Duration::from_secs_f64(f64::from(messages) / RATE),
             warm_up: Duration::from_millis(20),
             seed,
-            ..Params::default()
+            ..OverlayParams::default()
         }
         .on(model, Stack::KernelBypass);
         params.config.mode = row.mode;

@@ -7,7 +7,7 @@ use std::fmt::Debug;
 
 use evenfall_campaigns::CAMPAIGNS;
 use evenfall_campaigns::model::{Model, Stack};
-use evenfall_campaigns::multicast::{Params, run};
+use evenfall_campaigns::multicast::{OverlayParams, run};
 use evenfall_core::{Prng, math, statistics};
 use evenfall_feed_formats::MessageSource;
 use evenfall_feed_formats::synthetic::{Config, Generator};
@@ -65,12 +65,12 @@ fn feed() {
 }
 
 fn overlay() {
-    let mut params = Params {
+    let mut params = OverlayParams {
         receivers: 60,
         rate: 2_000.0,
         duration: Duration::from_millis(300),
         warm_up: Duration::from_millis(20),
-        ..Params::default()
+        ..OverlayParams::default()
     };
     let model = Model::named("aws").expect("a built-in model");
     params = params.on(&model, Stack::Sockets);

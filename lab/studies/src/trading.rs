@@ -21,7 +21,7 @@
 //! exchange takes.
 
 use evenfall_campaigns::model::{Model, Stack};
-use evenfall_campaigns::multicast::{MessageCourse, Params, Progress, run_heard};
+use evenfall_campaigns::multicast::{MessageCourse, OverlayParams, RunProgress, run_heard};
 use evenfall_core::Hedging;
 use evenfall_feed_formats::synthetic::trades::DemoTrade;
 use evenfall_multicast_machine::Mode;
@@ -71,7 +71,7 @@ pub struct ParticipantConduct {
 #[derive(Clone, Debug)]
 pub struct TradingScene {
     /// The run. Its duration is set by `orders`.
-    pub params: Params,
+    pub params: OverlayParams,
     /// Orders that the exchange fills.
     pub orders: u32,
     /// The first two and the last two receivers.
@@ -117,13 +117,13 @@ impl TradingScene {
     }
 
     /// The parameters of the run: long enough for the orders, with the participants' clocks.
-    fn run_params(&self) -> Params {
+    fn run_params(&self) -> OverlayParams {
         // Half of the trades are above the threshold; a tenth more are enough for any seed.
         let messages = f64::from(self.orders) * 2.2 + 100.0;
         let duration = core::time::Duration::from_secs_f64(messages / self.params.rate);
         let ahead = self.seats().into_iter().zip(self.conducts.map(|conduct| conduct.ahead_ns));
         let clocks_ahead = ahead.filter(|(_, ahead)| *ahead != 0).collect();
-        Params { duration, clocks_ahead, ..self.params.clone() }
+        OverlayParams { duration, clocks_ahead, ..self.params.clone() }
     }
 }
 
@@ -157,7 +157,7 @@ fn stamp(
 }
 
 /// Runs a market.
-pub fn run(scene: &TradingScene, see: &mut dyn FnMut(Progress)) -> MarketOutcome {
+pub fn run(scene: &TradingScene, see: &mut dyn FnMut(RunProgress)) -> MarketOutcome {
     let (params, seats) = (scene.run_params(), scene.seats());
     let mut book = StampBook::default();
     let mut hear = |course| match course {

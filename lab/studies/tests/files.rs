@@ -1,10 +1,10 @@
 //! Bulk reads: the order of the policies, and the invariants of a run under any policy.
 
 use evenfall_core::statistics::mean;
-use evenfall_studies::files::{BLOCK_BYTES, Params, Steering};
+use evenfall_studies::files::{BLOCK_BYTES, ReadParams, Steering};
 
-fn params(steering: Steering) -> Params {
-    let mut params = Params { steering, ..Params::default() };
+fn params(steering: Steering) -> ReadParams {
+    let mut params = ReadParams { steering, ..ReadParams::default() };
     params.load.reads = 600;
     params
 }
@@ -34,7 +34,7 @@ fn a_seed_gives_the_same_run() {
 fn flows_of_hosts_that_hang_go_on_from_other_copies() {
     assert_eq!(params(Steering::Agentless).run(1).0.hedged, 0);
     let hanging = |steering| {
-        let (times, _) = Params { hangs: (0.005, 20.0), ..params(steering) }.run(1);
+        let (times, _) = ReadParams { hangs: (0.005, 20.0), ..params(steering) }.run(1);
         let late = times.reads_s.iter().filter(|&&seconds| seconds > 10.0).count();
         (times.hedged, mean(&times.reads_s).expect("reads"), late)
     };

@@ -7,7 +7,7 @@ use evenfall_campaigns::shuffle::plain::Plain;
 use evenfall_campaigns::shuffle::plain::rules::{AskWindow, Rules};
 use evenfall_campaigns::shuffle::unfinished::Link;
 use evenfall_campaigns::shuffle::workload::by_sampling;
-use evenfall_campaigns::shuffle::{Ablation, Matrix, Params, ShuffleRival, Unfinished, run};
+use evenfall_campaigns::shuffle::{Ablation, Matrix, ShuffleParams, ShuffleRival, Unfinished, run};
 use evenfall_collectives_machine::{
     LinkPace, Outbound, Shuffle, ShuffleConfig, ShuffleEvent, ShufflePlan,
 };
@@ -127,7 +127,8 @@ fn figure_3_5_pro_rata_throttling_takes_4_where_fair_shares_take_5() {
         matrix.set(from, to, units * unit);
     }
     let time = |rival| {
-        let done = run(&Params { rival, ..Params::new(matrix.clone(), 1) }).expect("runs");
+        let done =
+            run(&ShuffleParams { rival, ..ShuffleParams::new(matrix.clone(), 1) }).expect("runs");
         done.completion_us * 1_000.0 / PACKET_NS as f64 / 1_000.0
     };
     let (ours, fair) = (time(ShuffleRival::Grpf), time(ShuffleRival::Hadoop(10)));
@@ -183,7 +184,8 @@ fn a_slot_of_hadoop_is_busy_until_its_message_is_here() {
     (1..7).for_each(|from| matrix.set(from, 0, 4 * 1_500));
     let packet_times = |messages| {
         let rival = ShuffleRival::Hadoop(messages);
-        let done = run(&Params { rival, ..Params::new(matrix.clone(), 1) }).expect("runs");
+        let done =
+            run(&ShuffleParams { rival, ..ShuffleParams::new(matrix.clone(), 1) }).expect("runs");
         done.completion_us * 1_000.0 / PACKET_NS as f64
     };
     let (one, all) = (packet_times(1), packet_times(6));
@@ -199,7 +201,9 @@ fn hadoop_improves_with_the_messages_fetched_at_a_time() {
     let matrix = by_sampling(80, 0.05, &mut Prng::new(1)).bytes(16.0 * 1_500.0);
     let efficiency = |messages| {
         let rival = ShuffleRival::Hadoop(messages);
-        run(&Params { rival, ..Params::new(matrix.clone(), 1) }).expect("runs").efficiency
+        run(&ShuffleParams { rival, ..ShuffleParams::new(matrix.clone(), 1) })
+            .expect("runs")
+            .efficiency
     };
     let all = [3, 5, 10, 20].map(efficiency);
     assert!(all.is_sorted(), "{all:?}");
@@ -232,7 +236,7 @@ fn the_exchange_does_what_the_plain_machine_does() {
     for (skewness, seed) in [(0.05, 1), (0.4, 2), (0.9, 3)] {
         let matrix = by_sampling(50, skewness, &mut Prng::new(seed)).bytes(16.0 * 1_500.0);
         let outcome = |ablation| {
-            let done = run(&Params { ablation, ..Params::new(matrix.clone(), seed) });
+            let done = run(&ShuffleParams { ablation, ..ShuffleParams::new(matrix.clone(), seed) });
             let done = done.expect("runs");
             (done.completion_us, done.hops)
         };

@@ -15,14 +15,14 @@ use serde_json::Value;
 type Counts = Vec<u64>;
 
 /// What was sent.
-pub enum Sent {
+pub enum SentContent {
     /// The messages with this hash.
     All(String),
     /// The beginning of this feed over so many trees, up to an unknown message.
     Beginning { feed: Box<Feed>, trees: u32 },
 }
 
-impl Sent {
+impl SentContent {
     /// Whether these receivers, by their summaries, released exactly what was sent.
     ///
     /// # Errors
@@ -131,7 +131,7 @@ mod tests {
                 [1, 250, 250, 500, 0].map(|n| summary(&feed, trees, n)).into();
             all[2]["content_hash"] = "another".into();
             all.push(Value::Null);
-            let sent = Sent::Beginning { feed: Box::new(feed.clone()), trees };
+            let sent = SentContent::Beginning { feed: Box::new(feed.clone()), trees };
             let judged = sent.are_equal(&all).unwrap();
             assert_eq!(judged, [true, true, false, true, false, false], "{trees} trees");
         }
@@ -141,7 +141,7 @@ mod tests {
     fn more_messages_than_the_feed_has_are_no_beginning_of_it() {
         let (feed, mut longer) = (feed(), feed());
         longer.synthetic.messages = 600;
-        let sent = Sent::Beginning { feed: Box::new(feed), trees: 1 };
+        let sent = SentContent::Beginning { feed: Box::new(feed), trees: 1 };
         assert_eq!(sent.are_equal(&[summary(&longer, 1, 600)]).unwrap(), [false]);
     }
 }

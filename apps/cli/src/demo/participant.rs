@@ -17,7 +17,7 @@ use evenfall_multicast_service::gateway::settings::HandoffProtocol;
 use serde_json::{Value, json};
 
 use super::Args;
-use super::content::Sent;
+use super::content::SentContent;
 use super::folder::{PARTICIPANT_KEY, write_key};
 
 /// Name of the gateway's node.
@@ -197,10 +197,10 @@ pub struct HandedOn {
 
 impl HandedOn {
     /// Compares what the participant has with what was sent.
-    pub fn of(gateway: &Value, participant: Value, sent: &Sent) -> Self {
+    pub fn of(gateway: &Value, participant: Value, sent: &SentContent) -> Self {
         let is_equal = match sent {
-            Sent::All(hash) => Some(participant["content_hash"] == hash.as_str()),
-            Sent::Beginning { .. } => None,
+            SentContent::All(hash) => Some(participant["content_hash"] == hash.as_str()),
+            SentContent::Beginning { .. } => None,
         };
         Self { gateway: gateway["gateway"].clone(), participant, is_equal }
     }
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn figures_that_a_killed_gateway_did_not_leave_are_no_numbers() {
-        let (participant, sent) = (json!({"messages": 654}), Sent::All("a hash".to_owned()));
+        let (participant, sent) = (json!({"messages": 654}), SentContent::All("a hash".to_owned()));
         let killed = HandedOn::of(&Value::Null, participant.clone(), &sent).say();
         assert!(killed.starts_with("gateway: no figures"), "{killed}");
         assert!(!killed.contains("NaN") && killed.contains("key: 654 messages"), "{killed}");

@@ -12,7 +12,7 @@ use evenfall_store_recording::Catalog;
 use evenfall_store_recording::layouts::message_layouts;
 use evenfall_store_recording::verify::content_hash;
 
-use super::content::Sent;
+use super::content::SentContent;
 use crate::store;
 
 /// Name of the recorder's node.
@@ -52,7 +52,7 @@ impl Recording {
     }
 
     /// Waits for the recorder's end, and compares its messages with the sent messages.
-    pub fn finish(self, sent: &Sent) -> Result<String, Box<dyn std::error::Error>> {
+    pub fn finish(self, sent: &SentContent) -> Result<String, Box<dyn std::error::Error>> {
         let summary = match self.thread.join() {
             Ok(done) => done.map_err(|error| format!("recorder: {error}"))?,
             Err(_) => return Err("recorder: it panicked".into()),

@@ -21,7 +21,7 @@ use toml_edit::{DocumentMut, Item, value};
 
 /// A settings file into which a plan over these agents can be written.
 #[derive(Debug)]
-pub struct Feed {
+pub struct FeedSettingsFile {
     path: PathBuf,
     text: String,
     nodes: Vec<MulticastNode>,
@@ -32,7 +32,7 @@ pub struct Feed {
     shape: Option<TreeShape>,
 }
 
-impl Feed {
+impl FeedSettingsFile {
     /// Reads the file. `agents` are names and addresses, in the order of the numbers that trees
     /// use.
     ///
@@ -387,9 +387,9 @@ address = "10.0.0.4:9000"
         (0..4u8).map(|n| (format!("a{n}"), SocketAddr::from(([10, 0, 0, n + 1], 9400)))).unzip()
     }
 
-    fn feed(text: &str) -> Result<Feed, String> {
+    fn feed(text: &str) -> Result<FeedSettingsFile, String> {
         let (names, agents) = pool();
-        Feed::parse(Path::new("feed.toml"), text.into(), &names, &agents)
+        FeedSettingsFile::parse(Path::new("feed.toml"), text.into(), &names, &agents)
     }
 
     #[test]
@@ -478,7 +478,7 @@ address = "10.0.0.4:9000"
     #[test]
     fn a_part_gets_other_machines_and_the_rest_stays() {
         let (text, names, agents) = two_parts();
-        let feed = Feed::parse(Path::new("feed.toml"), text.clone(), &names, &agents);
+        let feed = FeedSettingsFile::parse(Path::new("feed.toml"), text.clone(), &names, &agents);
         let feed = feed.expect("it fits");
         assert_eq!(feed.placed_tree().expect("whole").hosts(), [0, 1, 2, 3, 4, 5, 6]);
         // Of the part below m2, the machine of m5 is avoided.
@@ -493,7 +493,8 @@ address = "10.0.0.4:9000"
         assert_eq!(said.iter().filter(of_others).count(), 0, "{said:?}");
         assert!(said.iter().any(|line| line == "node m7: id 7 -> 2"), "{said:?}");
         assert!(said.iter().any(|line| line.starts_with("node m5: role receiver -> proxy")));
-        let again = Feed::parse(Path::new("feed.toml"), new, &names, &agents).expect("it fits");
+        let again =
+            FeedSettingsFile::parse(Path::new("feed.toml"), new, &names, &agents).expect("it fits");
         assert_eq!(again.placed_tree().expect("whole").hosts(), tree.hosts());
         // A leaf alone is planned as the only child of the machine above.
         let leaf = RebuiltPart::of(&feed, "a4", &[4]).expect("two spares");
@@ -505,7 +506,8 @@ address = "10.0.0.4:9000"
     fn a_part_that_cannot_be_rebuilt_says_what_to_do() {
         let (text, names, agents) = two_parts();
         let shown = |text: &str, part: &str, avoided: &[usize]| {
-            let feed = Feed::parse(Path::new("feed.toml"), text.into(), &names, &agents);
+            let feed =
+                FeedSettingsFile::parse(Path::new("feed.toml"), text.into(), &names, &agents);
             RebuiltPart::of(&feed.expect("it fits"), part, avoided).expect_err(part)
         };
         assert!(shown(&text, "m0", &[]).contains("is the root"));
@@ -525,7 +527,7 @@ address = "10.0.0.4:9000"
         let path = dir.path().join("feed.toml");
         fs::write(&path, TEXT).expect("a file");
         let (names, agents) = pool();
-        let feed = Feed::read(&path, &names, &agents).expect("it fits");
+        let feed = FeedSettingsFile::read(&path, &names, &agents).expect("it fits");
         feed.save("# new\n").expect("a file");
         assert_eq!(fs::read_to_string(&path).expect("a file"), "# new\n");
         let error = feed.save("# newer\n").expect_err("changed");

@@ -14,7 +14,7 @@ use evenfall_host::interrupt;
 use evenfall_host::lab::Lab;
 use evenfall_host::process::{Lifeline, Signal, end_with_parent, send};
 use evenfall_placement_survey::settings::AGENT;
-use evenfall_runtime::settings::{Inject, Node, Run, put};
+use evenfall_runtime::settings::{InjectSettings, Node, RunSettings, put};
 
 use super::model;
 use super::wanted::WantedTree;
@@ -80,14 +80,15 @@ fn prepare(args: &Args, lab: &Lab) -> Result<(), String> {
         address: SocketAddr::new(IpAddr::V4(lab.address(host.into())), PORT),
         http: None,
     };
-    let run = Run {
+    let run = RunSettings {
         dir: PathBuf::from("."),
         key_file: Some(PathBuf::from("evenfall.key")),
         // All agents run on this host, with or without namespaces.
         clock: "same-host".into(),
-        ..Run::default()
+        ..RunSettings::default()
     };
-    let inject = Inject { file: Some(PathBuf::from("delays")), ..Inject::default() };
+    let inject =
+        InjectSettings { file: Some(PathBuf::from("delays")), ..InjectSettings::default() };
     let nodes: Vec<Node> = (0..args.hosts).map(node).collect();
     let mut settings = toml::Table::new();
     put(&mut settings, "run", &run);

@@ -25,7 +25,7 @@ use evenfall_placement_survey::surveyor;
 use evenfall_runtime::{SettingsError, settings};
 use serde_json::{Value, json};
 
-use super::apply::Feed;
+use super::apply::FeedSettingsFile;
 use super::model;
 use super::rebuild::RebuiltPart;
 use super::wanted::{WantedSurvey, WantedTree};
@@ -128,7 +128,7 @@ struct Selection {
 
 impl Selection {
     /// The agents that the arguments leave.
-    fn of(args: &Args, pool: &Pool, feed: Option<&Feed>) -> Result<Self, String> {
+    fn of(args: &Args, pool: &Pool, feed: Option<&FeedSettingsFile>) -> Result<Self, String> {
         let number = |name: &String| {
             let of_feed = feed.and_then(|feed| feed.agent_of(name));
             let agent = of_feed.or_else(|| pool.names.iter().position(|known| known == name));
@@ -290,7 +290,8 @@ pub fn main(args: &Args) -> Outcome {
     let all = pool(args, &settings)?;
     // The file is read before any measurement, because a file that does not fit now will not fit
     // later.
-    let feed = args.apply.as_ref().map(|path| Feed::read(path, &all.names, &all.addresses));
+    let feed =
+        args.apply.as_ref().map(|path| FeedSettingsFile::read(path, &all.names, &all.addresses));
     let feed = feed.transpose()?;
     let selection = Selection::of(args, &all, feed.as_ref())?;
     let pool = all.only(&selection.agents);
@@ -298,7 +299,7 @@ pub fn main(args: &Args) -> Outcome {
     let model = args.model.wanted(pool.names.len())?;
     let wanted =
         WantedTree { all_to_all: args.wanted.all_to_all || model.is_some(), ..args.wanted.clone() };
-    let asked = wanted.survey(&pool.names, feed.as_ref().map(Feed::receivers))?;
+    let asked = wanted.survey(&pool.names, feed.as_ref().map(FeedSettingsFile::receivers))?;
     let pace = asked.pace;
     if let Some(note) = wanted.note_of_large(pool.names.len()) {
         aside!("{note}");

@@ -8,7 +8,7 @@
 
 use evenfall_placement_planner::tree::{PlacedTree, TreeShape};
 
-use super::apply::Feed;
+use super::apply::FeedSettingsFile;
 
 /// A part of a tree that gets other machines. Machines are numbers of agents.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl RebuiltPart {
     ///
     /// # Errors
     /// What does not fit, and what to do.
-    pub fn of(feed: &Feed, name: &str, avoided: &[usize]) -> Result<Self, String> {
+    pub fn of(feed: &FeedSettingsFile, name: &str, avoided: &[usize]) -> Result<Self, String> {
         let tree = feed.placed_tree()?;
         let shape = tree.shape();
         let agent = feed.agent_of(name).ok_or_else(|| {

@@ -72,7 +72,7 @@ pub trait ReadSeek: Read + Seek + Send {}
 impl<R: Read + Seek + Send> ReadSeek for R {}
 
 /// A reader of any feed.
-pub type Reader = Box<dyn ReadSeek>;
+pub type FeedReader = Box<dyn ReadSeek>;
 
 /// Bytes that are read once, from the start to the end.
 pub(crate) type Stream = Box<dyn Read + Send>;
@@ -98,7 +98,7 @@ pub(crate) type Stream = Box<dyn Read + Send>;
 /// assert_eq!(itch::View::decode(&message.bytes).unwrap().to_string(), "S,0,0,0.000000000,O");
 /// assert!(source.next_message().unwrap().is_none());
 /// ```
-pub fn open(reader: Reader, name: &str) -> Result<Box<dyn MessageSource + Send>, FeedError> {
+pub fn open(reader: FeedReader, name: &str) -> Result<Box<dyn MessageSource + Send>, FeedError> {
     Ok(open_as(None, reader, name)?.source)
 }
 
@@ -108,7 +108,7 @@ pub fn open(reader: Reader, name: &str) -> Result<Box<dyn MessageSource + Send>,
 /// As for [`open`]. Also when the format does not come in files of this shape.
 pub fn open_as(
     format: Option<Format>,
-    mut reader: Reader,
+    mut reader: FeedReader,
     name: &str,
 ) -> Result<FeedFile, FeedError> {
     let head = FileHead::read(&mut reader, name)?;
@@ -135,7 +135,7 @@ impl Opening<'_> {
     }
 
     /// Opens an archive, which is read from its end.
-    fn open_zip(&self, mut reader: Reader) -> Result<Fused, FeedError> {
+    fn open_zip(&self, mut reader: FeedReader) -> Result<Fused, FeedError> {
         reader.seek(SeekFrom::Start(0)).map_err(|_| {
             self.refused(
                 "a zip is read from its end, and a pipe has no end yet",

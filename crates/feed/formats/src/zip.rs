@@ -10,7 +10,7 @@
 use crate::codec::DAY_NS;
 use crate::dates::{Date, date_in_name};
 use crate::error::{FeedError, FeedFault};
-use crate::file::Reader;
+use crate::file::FeedReader;
 use crate::itch::Stock;
 use crate::lobster::{LobsterSource, symbol_in_name};
 use crate::source::{FeedMessage, MessageSource};
@@ -38,7 +38,7 @@ struct Place {
 
 /// The message files of an archive, one day behind the other.
 pub(crate) struct Days {
-    reader: Arc<Mutex<Reader>>,
+    reader: Arc<Mutex<FeedReader>>,
     name: String,
     places: std::vec::IntoIter<Place>,
     day: Option<LobsterSource<Entry>>,
@@ -67,7 +67,7 @@ pub(crate) enum ZipContents {
 }
 
 /// Opens an archive; the reader is at its start.
-pub(crate) fn open(reader: Reader, name: &str) -> Result<ZipContents, FeedError> {
+pub(crate) fn open(reader: FeedReader, name: &str) -> Result<ZipContents, FeedError> {
     let failed = |fault| FeedError { name: name.to_owned(), offset: 0, index: 0, fault };
     let damaged = |error: ::zip::result::ZipError| {
         failed(FeedFault::Malformed { what: "zip archive", found: error.to_string() })
@@ -263,7 +263,7 @@ enum Data {
 }
 
 impl Entry {
-    fn new(reader: &Arc<Mutex<Reader>>, place: &Place) -> Self {
+    fn new(reader: &Arc<Mutex<FeedReader>>, place: &Place) -> Self {
         let packed =
             Packed { reader: Arc::clone(reader), at: place.start, left: place.packed_bytes };
         let data = match place.method {
@@ -295,7 +295,7 @@ impl Read for Entry {
 
 /// The packed bytes of one entry. The next entry takes the reader when this one has ended.
 struct Packed {
-    reader: Arc<Mutex<Reader>>,
+    reader: Arc<Mutex<FeedReader>>,
     at: u64,
     left: u64,
 }

@@ -16,7 +16,7 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use evenfall_core::durable::WRITES_MAX;
 use evenfall_core::{Reader, StorageError};
 
-use crate::FileId;
+use crate::InodeId;
 use crate::config::WINDOW_BYTES_MAX;
 
 /// Bytes in front of a body.
@@ -68,18 +68,18 @@ pub fn encode(offset: u64, body: &[u8]) -> Bytes {
 }
 
 /// The name of the log of a chunk.
-pub fn log_name(file: FileId, start: u64) -> String {
+pub fn log_name(file: InodeId, start: u64) -> String {
     format!("f{:016x}-{start:016x}", file.0)
 }
 
 /// The file and the first offset of the log of this name; `None` for another log.
-pub fn of_name(name: &str) -> Option<(FileId, u64)> {
+pub fn of_name(name: &str) -> Option<(InodeId, u64)> {
     let (file, start) = name.strip_prefix('f')?.split_once('-')?;
     let hex = |text: &str| {
         let is_hex = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         is_hex.then(|| u64::from_str_radix(text, 16).ok()).flatten()
     };
-    Some((FileId(hex(file)?), hex(start)?))
+    Some((InodeId(hex(file)?), hex(start)?))
 }
 
 /// Where an append begins: in the file, and in the log of its chunk.
@@ -109,7 +109,7 @@ pub struct ChunkScan {
 /// # Errors
 /// The errors of `read`, which is given a position in the log and a number of bytes.
 pub fn scan(
-    file: FileId,
+    file: InodeId,
     start: u64,
     bytes: u64,
     read: ReadLog<'_>,
@@ -164,7 +164,7 @@ pub type ReadLog<'a> = &'a mut dyn FnMut(&str, u64, usize) -> Result<Bytes, Stor
 /// Reads the appends of a copy one after the other.
 #[derive(Clone, Debug)]
 pub struct AppendReader {
-    file: FileId,
+    file: InodeId,
     /// Where the chunks begin.
     chunks: Vec<u64>,
     /// The log of the chunk that is being read.
@@ -177,7 +177,7 @@ pub struct AppendReader {
 
 impl AppendReader {
     /// A reader of a file whose chunks begin at these offsets.
-    pub fn new(file: FileId, chunks: Vec<u64>) -> Self {
+    pub fn new(file: InodeId, chunks: Vec<u64>) -> Self {
         let next = AppendMark { offset: 0, position: 0 };
         Self { file, chunks, log: String::new(), next, chunk_end: 0 }
     }
@@ -228,7 +228,7 @@ mod tests {
             let from = (at as usize).min(log.len());
             Ok(Bytes::copy_from_slice(&log[from..(from + len).min(log.len())]))
         };
-        scan(FileId(1), 10, log.len() as u64, &mut read).expect("memory reads well")
+        scan(InodeId(1), 10, log.len() as u64, &mut read).expect("memory reads well")
     }
 
     #[test]
@@ -247,8 +247,8 @@ mod tests {
 
     #[test]
     fn names_of_logs_are_read_back_and_others_are_refused() {
-        let name = log_name(FileId(7), 1 << 40);
-        assert_eq!(of_name(&name), Some((FileId(7), 1 << 40)));
+        let name = log_name(InodeId(7), 1 << 40);
+        assert_eq!(of_name(&name), Some((InodeId(7), 1 << 40)));
         for other in ["data", "f7-1", "fg000000000000000-0000000000000000", "f-"] {
             assert_eq!(of_name(other), None, "{other}");
         }

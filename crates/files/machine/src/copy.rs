@@ -20,7 +20,7 @@ use crate::config::{CHUNK_APPENDS_MAX, WINDOW_APPENDS_MAX, WINDOW_BYTES_MAX};
 use crate::leases::WriterLease;
 use crate::primary::PrimaryState;
 use crate::wire::{DataserverPlace, FileAssignment};
-use crate::{DiskId, FileId};
+use crate::{DiskId, InodeId};
 
 /// A chunk of a copy.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +43,7 @@ pub fn removal() -> Change {
 /// See the documentation of the module.
 #[derive(Debug)]
 pub struct FileCopy {
-    pub file: FileId,
+    pub file: InodeId,
     pub epoch: u64,
     /// The copy serves no epoch before this one. Equal to `epoch` unless the copy is sealed.
     pub promised: u64,
@@ -90,7 +90,7 @@ pub struct FileCopy {
 
 impl FileCopy {
     /// A copy without bytes.
-    pub fn new(file: FileId, life: u64) -> Self {
+    pub fn new(file: InodeId, life: u64) -> Self {
         Self {
             file,
             epoch: 0,

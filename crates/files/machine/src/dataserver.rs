@@ -34,7 +34,7 @@ use crate::copy::{CopyView, FileCopy, LogChange, removal};
 use crate::log_replica::{LogReplica, LogStream};
 use crate::outbox::Outbox;
 use crate::wire::{DataserverBeat, FilesControl, FilesMessage, Held};
-use crate::{DiskId, FileId, FilesError, FilesRefusal};
+use crate::{DiskId, FilesError, FilesRefusal, InodeId};
 
 /// The name of the log of promises.
 pub const LOG: &str = "copies";
@@ -67,7 +67,7 @@ pub enum Event {
     /// The owner shall read appends of a file, and hand them in with [`Dataserver::give`].
     Read {
         /// The file.
-        file: FileId,
+        file: InodeId,
         /// The disk of the joiner that lacks the appends.
         disk: DiskId,
         /// The place of the first append.
@@ -87,17 +87,17 @@ pub(crate) enum Record {
         cluster: u64,
     },
     Copy {
-        file: FileId,
+        file: InodeId,
         epoch: u64,
         start: u64,
         is_member: bool,
     },
     Promise {
-        file: FileId,
+        file: InodeId,
         epoch: u64,
     },
     Dropped {
-        file: FileId,
+        file: InodeId,
     },
     /// A copy of the nameserver's log begins.
     Names {
@@ -112,9 +112,9 @@ pub(crate) enum Record {
 /// An effect that follows when a record is on the disk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Effect {
-    Switched(FileId, u64),
-    Promised(FileId, u64),
-    Dropped(FileId, u64),
+    Switched(InodeId, u64),
+    Promised(InodeId, u64),
+    Dropped(InodeId, u64),
     /// The beginning of a stream of the nameserver's log is whole, and the copy of the stream
     /// before is not needed any more.
     NamesWhole(LogStream, Option<LogStream>),
@@ -123,7 +123,7 @@ pub(crate) enum Effect {
 /// A write of a chunk that is under way.
 #[derive(Debug)]
 struct DataWrite {
-    file: FileId,
+    file: InodeId,
     life: u64,
     /// The length of the copy when an append is done; `None` for a cut or a removal.
     end: Option<u64>,
@@ -139,9 +139,9 @@ pub struct Dataserver {
     http: SocketAddr,
     pub(crate) disk: DiskId,
     pub(crate) cluster: u64,
-    pub(crate) copies: BTreeMap<FileId, FileCopy>,
+    pub(crate) copies: BTreeMap<InodeId, FileCopy>,
     /// Copies with something to do at the next tick.
-    pub(crate) busy: BTreeSet<FileId>,
+    pub(crate) busy: BTreeSet<InodeId>,
     /// Bytes in the windows of all files.
     pub(crate) windows_bytes: usize,
     lives: u64,
@@ -165,7 +165,7 @@ pub struct Dataserver {
     tick_at: Timestamp,
     /// When copies whose chunks could not be written are mended.
     mend_at: Option<Timestamp>,
-    paged: Option<FileId>,
+    paged: Option<InodeId>,
     /// Datagrams of other clusters, and of senders who may not say what they say.
     foreign: u64,
 }
@@ -182,7 +182,7 @@ impl Dataserver {
         http: SocketAddr,
         seed: u64,
         log: &Bytes,
-        chunks: Vec<(FileId, u64, ChunkScan)>,
+        chunks: Vec<(InodeId, u64, ChunkScan)>,
     ) -> Result<Self, FilesError> {
         let (records, journal) =
             Journal::open(LOG, config.full_retry, log).map_err(FilesError::Log)?;
@@ -256,7 +256,7 @@ impl Dataserver {
 
     /// Gives the chunks to their copies. Chunks that belong to no copy are removed, and so are
     /// chunks behind a gap.
-    fn adopt(&mut self, mut chunks: Vec<(FileId, u64, ChunkScan)>) {
+    fn adopt(&mut self, mut chunks: Vec<(InodeId, u64, ChunkScan)>) {
         chunks.sort_unstable_by_key(|(file, start, _)| (*file, *start));
         for (file, start, scan) in chunks {
             let log = chunk::log_name(file, start);
@@ -269,7 +269,7 @@ impl Dataserver {
             };
             self.write(file, 0, (log, change), None);
         }
-        let files: Vec<FileId> = self.copies.keys().copied().collect();
+        let files: Vec<InodeId> = self.copies.keys().copied().collect();
         for file in files {
             let life = self.next_life();
             let Some(copy) = self.copies.get_mut(&file) else { continue };
@@ -290,7 +290,7 @@ impl Dataserver {
     }
 
     /// The epoch of the copy of a file.
-    pub fn epoch(&self, file: FileId) -> Option<u64> {
+    pub fn epoch(&self, file: InodeId) -> Option<u64> {
         self.copies.get(&file).map(|copy| copy.epoch)
     }
 
@@ -300,7 +300,7 @@ impl Dataserver {
     }
 
     /// Up to `most` files of which there is a copy here, in order, from the file behind `after` on.
-    pub fn files(&self, after: Option<FileId>, most: usize) -> Vec<FileId> {
+    pub fn files(&self, after: Option<InodeId>, most: usize) -> Vec<InodeId> {
         let after = after.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
         let behind = self.copies.range((after, std::ops::Bound::Unbounded));
         behind.take(most).map(|(file, _)| *file).collect()
@@ -347,7 +347,7 @@ impl Dataserver {
     }
 
     /// The part of a file that this dataserver can serve.
-    pub fn view(&self, file: FileId) -> Option<CopyView> {
+    pub fn view(&self, file: InodeId) -> Option<CopyView> {
         self.copies.get(&file).filter(|copy| copy.epoch > 0).map(FileCopy::view)
     }
 
@@ -357,7 +357,7 @@ impl Dataserver {
     /// # Errors
     /// [`FilesRefusal::NotHere`], or [`FilesRefusal::NotPrimary`] when this copy is not the
     /// primary.
-    pub fn flush(&mut self, token: u64, file: FileId) -> Result<(), FilesRefusal> {
+    pub fn flush(&mut self, token: u64, file: InodeId) -> Result<(), FilesRefusal> {
         let copy = self.copies.get_mut(&file).ok_or(FilesRefusal::NotHere)?;
         if copy.primary.is_none() {
             return Err(FilesRefusal::NotPrimary);
@@ -371,7 +371,7 @@ impl Dataserver {
     }
 
     /// Reports to the nameserver that this copy of a file is damaged: a checksum does not match.
-    pub fn report_bad(&mut self, file: FileId) {
+    pub fn report_bad(&mut self, file: InodeId) {
         if let Some(copy) = self.copies.get(&file) {
             let (epoch, disk) = (copy.epoch, self.disk);
             self.tell(FilesControl::Bad { file, epoch, disk });
@@ -384,7 +384,7 @@ impl Dataserver {
         self.outbox.send(self.cluster, to, message);
     }
 
-    pub(crate) fn tell_length(&mut self, file: FileId) {
+    pub(crate) fn tell_length(&mut self, file: InodeId) {
         let Some(copy) = self.copies.get(&file) else { return };
         if copy.primary.is_some() {
             let (epoch, length, closes) = (copy.epoch, copy.committed(), copy.closing);
@@ -399,7 +399,7 @@ impl Dataserver {
     }
 
     /// Adds an append to a copy, and asks for its write.
-    pub(crate) fn store(&mut self, file: FileId, body: &[u8]) {
+    pub(crate) fn store(&mut self, file: InodeId, body: &[u8]) {
         let Some(copy) = self.copies.get_mut(&file) else { return };
         let (log, offset) = copy.store(body.len(), self.config.chunk_bytes);
         let (life, end) = (copy.life, copy.queued);
@@ -414,7 +414,7 @@ impl Dataserver {
         self.write(file, life, (log, Change::Append(bytes.freeze())), Some(end));
     }
 
-    fn write(&mut self, file: FileId, life: u64, (log, change): LogChange, end: Option<u64>) {
+    fn write(&mut self, file: InodeId, life: u64, (log, change): LogChange, end: Option<u64>) {
         let id = self.next_write();
         let removed = (change == removal()).then(|| log.clone());
         self.data_writes.insert(id, DataWrite { file, life, end, removed });
@@ -454,7 +454,7 @@ impl Dataserver {
     }
 
     /// Asks for changes of logs that have to be done before the copy takes an append again.
-    pub(crate) fn change(&mut self, file: FileId, changes: Vec<LogChange>) {
+    pub(crate) fn change(&mut self, file: InodeId, changes: Vec<LogChange>) {
         let Some(copy) = self.copies.get_mut(&file) else { return };
         copy.cuts += changes.len();
         let life = copy.life;
@@ -485,7 +485,7 @@ impl Dataserver {
         }
     }
 
-    fn drop_copy(&mut self, file: FileId, epoch: u64) {
+    fn drop_copy(&mut self, file: InodeId, epoch: u64) {
         let Some(copy) = self.copies.get(&file) else {
             // The record of an earlier drop may have no write yet. The nameserver asks again.
             if self.journal.unwritten() == 0 {
@@ -511,7 +511,7 @@ impl Dataserver {
     }
 
     /// Tells the nameserver that this disk has no copy of a file.
-    fn tell_dropped(&mut self, file: FileId, epoch: u64) {
+    fn tell_dropped(&mut self, file: InodeId, epoch: u64) {
         if !self.copies.contains_key(&file) {
             self.tell(FilesControl::Dropped { file, epoch, disk: self.disk });
         }
@@ -612,9 +612,9 @@ impl Dataserver {
 
     /// Begins to mend the copies that a failed write has left broken.
     fn mend(&mut self) {
-        let is_under_way = |file: FileId| self.data_writes.values().any(|w| w.file == file);
+        let is_under_way = |file: InodeId| self.data_writes.values().any(|w| w.file == file);
         let broken = self.copies.values().filter(|copy| copy.is_broken && copy.life == u64::MAX);
-        let broken: Vec<FileId> =
+        let broken: Vec<InodeId> =
             broken.map(|copy| copy.file).filter(|file| !is_under_way(*file)).collect();
         for file in broken {
             let life = self.next_life();

@@ -12,10 +12,10 @@ use crate::copy::FileCopy;
 use crate::dataserver::{Dataserver, Effect, Event, Record};
 use crate::primary::{Follower, PrimaryState};
 use crate::wire::{FileAssignment, FilesControl};
-use crate::{FileId, FilesRefusal};
+use crate::{FilesRefusal, InodeId};
 
 impl Dataserver {
-    pub(crate) fn seal(&mut self, file: FileId, epoch: u64) {
+    pub(crate) fn seal(&mut self, file: InodeId, epoch: u64) {
         // A member that does not know the file yet has none of its bytes.
         let life = self.next_life();
         let copy = self.copies.entry(file).or_insert_with(|| FileCopy::new(file, life));
@@ -29,7 +29,7 @@ impl Dataserver {
         self.answer_seal(file);
     }
 
-    pub(crate) fn promised(&mut self, file: FileId, epoch: u64) {
+    pub(crate) fn promised(&mut self, file: InodeId, epoch: u64) {
         let copy = self.copies.get_mut(&file).filter(|copy| copy.promised == epoch);
         if let Some(copy) = copy {
             copy.is_promise_written = true;
@@ -39,7 +39,7 @@ impl Dataserver {
     }
 
     /// Answers a seal if the promise is on the disk and no write under way can change the length.
-    pub(crate) fn answer_seal(&mut self, file: FileId) {
+    pub(crate) fn answer_seal(&mut self, file: InodeId) {
         let Some(copy) = self.copies.get(&file) else { return };
         let is_still = copy.queued == copy.length && copy.cuts == 0 && !copy.is_broken;
         if copy.promised > copy.epoch && copy.is_promise_written && is_still {
@@ -88,7 +88,7 @@ impl Dataserver {
     }
 
     /// Writes the new epoch of a copy to the log when all cuts of the copy are done.
-    pub(crate) fn write_switch(&mut self, file: FileId) {
+    pub(crate) fn write_switch(&mut self, file: InodeId) {
         let Some(copy) = self.copies.get(&file).filter(|copy| copy.cuts == 0) else { return };
         let Some(FileAssignment { epoch, start, members, .. }) = copy.switch.as_ref() else {
             return;
@@ -100,7 +100,7 @@ impl Dataserver {
     }
 
     /// Begins the new epoch of a copy, which is on the disk now.
-    pub(crate) fn switched(&mut self, file: FileId, epoch: u64) {
+    pub(crate) fn switched(&mut self, file: InodeId, epoch: u64) {
         let disk = self.disk;
         let Some(copy) = self.copies.get_mut(&file) else { return };
         let Some(assignment) = copy.switch.take_if(|switch| switch.epoch == epoch) else { return };
@@ -190,7 +190,7 @@ mod tests {
     use crate::wire::{DataserverPlace, FilesMessage};
     use crate::{DataConfig, DiskId, ValidLength};
 
-    const FILE: FileId = FileId(2);
+    const FILE: InodeId = InodeId(2);
 
     /// A dataserver takes a message of the server at this port, and its disk writes everything.
     fn take(data: &mut Dataserver, port: u16, message: FilesMessage) {

@@ -10,7 +10,7 @@ use crate::namespace::{CopyGroup, NamespaceChange};
 use crate::placing::Move;
 use crate::valid_length::ValidLength;
 use crate::wire::{DataserverPlace, FileAssignment, FilesControl, Held};
-use crate::{DiskId, FileId};
+use crate::{DiskId, InodeId};
 
 /// Number of ticks for which a seal waits for joiners. A seal waits for a member as long as the
 /// member lives.
@@ -60,7 +60,7 @@ pub struct FileWork {
 impl Nameserver {
     /// Takes the next step with a file that may not be in order. Returns whether the file is in
     /// order.
-    pub(crate) fn examine(&mut self, now: Timestamp, id: FileId) -> bool {
+    pub(crate) fn examine(&mut self, now: Timestamp, id: InodeId) -> bool {
         let Some(file) = self.namespace.file(id) else { return true };
         let (group, wanted) = (file.group.clone(), usize::from(file.replication));
         let (members, is_orphan) = (group.members.len(), self.is_orphan(&group));
@@ -115,7 +115,7 @@ impl Nameserver {
     /// Asks the former members that live to drop their copies, because the file has all its copies.
     /// The log keeps a former member until its disk has no copy any more: all members may lose
     /// their disks before that. Returns whether no former member lives.
-    fn drop_former(&mut self, now: Timestamp, id: FileId, group: &CopyGroup) -> bool {
+    fn drop_former(&mut self, now: Timestamp, id: InodeId, group: &CopyGroup) -> bool {
         let former = group.former.iter().map(|(disk, _)| *disk);
         let live: Vec<DiskId> = former.filter(|disk| self.is_live(now, *disk)).collect();
         // A crash may still undo changes that are not in the log.
@@ -131,7 +131,7 @@ impl Nameserver {
     }
 
     /// Takes the answer of a disk that has no copy of a file any more.
-    pub(crate) fn former_dropped(&mut self, id: FileId, epoch: u64, disk: DiskId) {
+    pub(crate) fn former_dropped(&mut self, id: InodeId, epoch: u64, disk: DiskId) {
         let Some(group) = self.namespace.file(id).map(|file| &file.group) else { return };
         // Only the answers to a seal end the wait of a file whose members are all gone.
         if group.epoch != epoch || self.is_orphan(group) {
@@ -146,7 +146,7 @@ impl Nameserver {
     /// Number of a file's joiners that count towards [`JOINS_MAX`]. Without a live member the
     /// number is zero: joiners that wait for a dead member must not take the places of joiners that
     /// can go on.
-    fn joins(&self, now: Timestamp, id: FileId, work: &FileWork) -> usize {
+    fn joins(&self, now: Timestamp, id: InodeId, work: &FileWork) -> usize {
         let members = self.namespace.file(id).map_or(&[][..], |file| &file.group.members);
         let is_served = members.iter().any(|member| self.is_live(now, *member));
         if is_served { work.joiners.len() } else { 0 }
@@ -161,7 +161,7 @@ impl Nameserver {
     fn find_joiner(
         &mut self,
         now: Timestamp,
-        id: FileId,
+        id: InodeId,
         group: &CopyGroup,
         moving: &[DiskId],
         missing: usize,
@@ -208,7 +208,7 @@ impl Nameserver {
     }
 
     /// Asks for the missing promises, and ends the seal when all have come.
-    fn drive_seal(&mut self, now: Timestamp, id: FileId) {
+    fn drive_seal(&mut self, now: Timestamp, id: InodeId) {
         let Some(group) = self.namespace.file(id).map(|file| file.group.clone()) else { return };
         let Some(work) = self.works.get(&id) else { return };
         let Some((epoch, replies)) = &work.seal else { return };
@@ -235,7 +235,7 @@ impl Nameserver {
     }
 
     /// Asks disks to promise an epoch, and to tell the lengths of their copies.
-    pub(crate) fn ask_for_promises(&mut self, id: FileId, epoch: u64, disks: Vec<DiskId>) {
+    pub(crate) fn ask_for_promises(&mut self, id: InodeId, epoch: u64, disks: Vec<DiskId>) {
         for disk in disks {
             self.tell_disk(disk, FilesControl::Seal { file: id, epoch });
         }
@@ -244,7 +244,7 @@ impl Nameserver {
     /// Writes the new epoch down, because every disk that was asked has promised.
     fn end_seal(
         &mut self,
-        id: FileId,
+        id: InodeId,
         group: CopyGroup,
         epoch: u64,
         asked: &[DiskId],
@@ -309,7 +309,7 @@ impl Nameserver {
     }
 
     /// Sends the assignment of a file to all its members and joiners.
-    pub(crate) fn publish(&mut self, id: FileId) {
+    pub(crate) fn publish(&mut self, id: InodeId) {
         let Some(file) = self.namespace.file(id) else { return };
         let mut disks = file.group.members.clone();
         if let Some(work) = self.works.get_mut(&id) {
@@ -327,7 +327,7 @@ impl Nameserver {
     }
 
     /// Sends a disk its assignment of a file. A deleted file has no assignment.
-    pub(crate) fn assign_to(&mut self, disk: DiskId, id: FileId) {
+    pub(crate) fn assign_to(&mut self, disk: DiskId, id: InodeId) {
         let Some(server) = self.servers.get(&disk) else { return };
         let to = server.place.address;
         let round = server.owed.get(&id).copied().unwrap_or(0);
@@ -351,7 +351,7 @@ impl Nameserver {
         self.tell(to, FilesControl::Assign(assignment));
     }
 
-    pub(crate) fn holds(&mut self, id: FileId, epoch: u64, round: u64, disk: DiskId) {
+    pub(crate) fn holds(&mut self, id: InodeId, epoch: u64, round: u64, disk: DiskId) {
         if self.namespace.file(id).is_none_or(|file| file.group.epoch != epoch) {
             return;
         }
@@ -367,7 +367,7 @@ impl Nameserver {
         }
     }
 
-    pub(crate) fn caught(&mut self, id: FileId, epoch: u64, disk: DiskId) {
+    pub(crate) fn caught(&mut self, id: InodeId, epoch: u64, disk: DiskId) {
         if self.namespace.file(id).is_none_or(|file| file.group.epoch != epoch) {
             return;
         }
@@ -382,7 +382,7 @@ impl Nameserver {
     pub(crate) fn sealed(
         &mut self,
         now: Timestamp,
-        id: FileId,
+        id: InodeId,
         epoch: u64,
         disk: DiskId,
         held: u64,
@@ -431,7 +431,7 @@ impl Nameserver {
 
     /// A member's copy is damaged. If another member lives, the damaged copy is left out and made
     /// anew.
-    pub(crate) fn bad(&mut self, now: Timestamp, id: FileId, epoch: u64, disk: DiskId) {
+    pub(crate) fn bad(&mut self, now: Timestamp, id: InodeId, epoch: u64, disk: DiskId) {
         let Some(group) = self.namespace.file(id).map(|file| file.group.clone()) else { return };
         let others = group.members.iter().filter(|other| **other != disk);
         let has_other = others.clone().any(|other| self.is_live(now, *other));
@@ -521,7 +521,7 @@ pub(crate) mod tests {
         names.handle(now, arrival).expect("our own datagram");
     }
 
-    pub(crate) fn create(names: &mut Nameserver, path: &str, replication: u16) -> FileId {
+    pub(crate) fn create(names: &mut Nameserver, path: &str, replication: u16) -> InodeId {
         let (path, mode, overwrite) = (path.to_owned(), 0o644, false);
         let call = NamespaceCall::Create {
             path: path.clone(),
@@ -563,7 +563,7 @@ pub(crate) mod tests {
     }
 
     /// The copies that a nameserver asks to be dropped, each with its disk.
-    fn drops(names: &mut Nameserver) -> Vec<(FileId, DiskId)> {
+    fn drops(names: &mut Nameserver) -> Vec<(InodeId, DiskId)> {
         let drop = |message| match message {
             FilesMessage::Control(FilesControl::Drop { file, disk, .. }) => Some((file, disk)),
             _ => None,
@@ -610,14 +610,14 @@ pub(crate) mod tests {
             drops(&mut names);
             let held = |file| Held { file, epoch: 1, asks: false };
             hand_in(&mut names, 1, [deleted, kept, newer].map(held).to_vec());
-            let found: Vec<FileId> = drops(&mut names).into_iter().map(|(file, _)| file).collect();
+            let found: Vec<InodeId> = drops(&mut names).into_iter().map(|(file, _)| file).collect();
             assert_eq!(found, dropped);
             assert_eq!(names.strangers().contains(&newer), is_old);
         }
     }
 
     /// A file in epoch 2, which began at byte 100, on the disks 1 and 2.
-    fn file_in_its_second_epoch(names: &mut Nameserver) -> FileId {
+    fn file_in_its_second_epoch(names: &mut Nameserver) -> InodeId {
         (1..=2).for_each(|n| hand_in(names, n, Vec::new()));
         let id = create(names, "/a", 2);
         write_all(names, &mut Vec::new());
@@ -714,7 +714,7 @@ pub(crate) mod tests {
         let mut data =
             crate::Dataserver::new(config, address(1), address(2), 1, &Bytes::new(), Vec::new())
                 .expect("no log");
-        let (file, disk) = (FileId(2), data.disk());
+        let (file, disk) = (InodeId(2), data.disk());
         let mut tell = |control| {
             let (head, body) = FilesMessage::Control(control).encode(7);
             let datagram = Bytes::from([&head[..], &body].concat());
@@ -758,7 +758,7 @@ pub(crate) mod tests {
             names.record(NamespaceChange::Group { id, group }, None);
             id
         };
-        let stuck: Vec<FileId> =
+        let stuck: Vec<InodeId> =
             (0..JOINS_MAX).map(|n| on(&mut names, &format!("/stuck-{n}"), 1)).collect();
         let other = on(&mut names, "/other", 2);
         stuck.iter().for_each(|id| assert!(!names.examine(Timestamp::ZERO, *id)));

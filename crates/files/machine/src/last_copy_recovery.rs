@@ -19,7 +19,7 @@ use crate::groups::Replies;
 use crate::nameserver::{Event, Nameserver};
 use crate::namespace::{CopyGroup, InodeKind, NamespaceChange};
 use crate::valid_length::ValidLength;
-use crate::{DiskId, FileId};
+use crate::{DiskId, InodeId};
 
 impl Nameserver {
     /// Notes that a disk will never come back. A file whose last member was on this disk gets an
@@ -50,7 +50,7 @@ impl Nameserver {
 
     /// Turns the joiners that hold the file's epoch into former members, so that the log names
     /// their disks.
-    fn ask_joiners_too(&mut self, id: FileId, group: &mut CopyGroup) {
+    fn ask_joiners_too(&mut self, id: InodeId, group: &mut CopyGroup) {
         let Some(work) = self.works.get_mut(&id) else { return };
         // The promises so far came from other disks.
         work.seal = None;
@@ -70,7 +70,7 @@ impl Nameserver {
 
     /// Asks the former members that may have the most bytes for their lengths, and chooses the
     /// heir.
-    pub(crate) fn drive_heir(&mut self, now: Timestamp, id: FileId, mut group: CopyGroup) {
+    pub(crate) fn drive_heir(&mut self, now: Timestamp, id: InodeId, mut group: CopyGroup) {
         let work = self.works.entry(id).or_default();
         let (epoch, replies) = work.seal.get_or_insert((group.epoch + 1, Replies::new()));
         if replies.is_empty() {
@@ -111,7 +111,7 @@ mod tests {
 
     /// A file in epoch 3 whose only member has lost its disk. Disk 2 is a former member, and the
     /// first five bytes of its copy are right. Disk 3 is a joiner that holds the epoch `held`.
-    fn orphan(held: u64) -> (Nameserver, FileId) {
+    fn orphan(held: u64) -> (Nameserver, InodeId) {
         let mut names = Nameserver::new(NameConfig::default(), 1, &Bytes::new()).expect("no log");
         (1..=3).for_each(|n| hand_in(&mut names, n, Vec::new()));
         let id = create(&mut names, "/a", 2);
@@ -128,12 +128,12 @@ mod tests {
         (names, id)
     }
 
-    fn group_of(names: &Nameserver, id: FileId) -> &CopyGroup {
+    fn group_of(names: &Nameserver, id: InodeId) -> &CopyGroup {
         &names.namespace().file(id).expect("a file").group
     }
 
     /// A disk answers that its copy holds the epoch `held` and has `length` bytes.
-    fn answer(names: &mut Nameserver, id: FileId, disk: u64, (held, length): (u64, u64)) {
+    fn answer(names: &mut Nameserver, id: InodeId, disk: u64, (held, length): (u64, u64)) {
         names.sealed(Timestamp::ZERO, id, 4, DiskId(disk), held, (length, 0));
     }
 

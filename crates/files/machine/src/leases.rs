@@ -40,7 +40,7 @@ use crate::nameserver::{Effect, Nameserver};
 use crate::namespace::rights::WRITE;
 use crate::namespace::{Caller, Namespace, NamespaceCall, NamespaceChange};
 use crate::wire::FilesControl;
-use crate::{FileId, FilesRefusal};
+use crate::{FilesRefusal, InodeId};
 
 /// Who holds the lease of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,7 +116,7 @@ impl WriterLease {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldLease {
     /// The file.
-    pub file: FileId,
+    pub file: InodeId,
     /// The generation.
     pub generation: u64,
     /// Who holds the lease.
@@ -137,9 +137,9 @@ pub(crate) struct LeaseClock {
 }
 
 /// The clocks of all leases that the log knows.
-pub(crate) fn clocks_of(namespace: &Namespace) -> BTreeMap<FileId, LeaseClock> {
+pub(crate) fn clocks_of(namespace: &Namespace) -> BTreeMap<InodeId, LeaseClock> {
     let is_held =
-        |id: &&FileId| namespace.file(**id).is_some_and(|file| file.lease.holder.is_some());
+        |id: &&InodeId| namespace.file(**id).is_some_and(|file| file.lease.holder.is_some());
     namespace.inodes().keys().filter(is_held).map(|id| (*id, LeaseClock::default())).collect()
 }
 
@@ -161,7 +161,7 @@ impl Nameserver {
         at_ms: u64,
         token: u64,
         caller: &Caller,
-        id: FileId,
+        id: InodeId,
         writer: &str,
     ) -> Result<u64, FilesRefusal> {
         self.check_changes()?;
@@ -198,7 +198,7 @@ impl Nameserver {
     ///
     /// # Errors
     /// [`FilesRefusal::OldServer`].
-    pub fn check_lease_peer(&self, id: FileId) -> Result<(), FilesRefusal> {
+    pub fn check_lease_peer(&self, id: InodeId) -> Result<(), FilesRefusal> {
         let primary = self.namespace.file(id).and_then(|file| file.group.members.first());
         let server = primary.and_then(|disk| self.servers.get(disk));
         match server.filter(|server| !server.checks_leases) {
@@ -243,7 +243,7 @@ impl Nameserver {
     fn check_lease(
         &mut self,
         now: Timestamp,
-        id: FileId,
+        id: InodeId,
         writer: Option<&str>,
     ) -> Result<(), FilesRefusal> {
         let lease = self.namespace.file(id).map(|file| &file.lease);
@@ -269,7 +269,7 @@ impl Nameserver {
     }
 
     /// Begins a new epoch of a file, with which its lease ends.
-    fn end_lease(&mut self, id: FileId) {
+    fn end_lease(&mut self, id: InodeId) {
         self.leases.entry(id).or_default().is_ending = true;
         self.works.entry(id).or_default().is_troubled = true;
         self.dirty.insert(id);
@@ -296,7 +296,7 @@ impl Nameserver {
     /// moved. A crash leaves both changes or none.
     pub(crate) fn with_lease_end(
         &mut self,
-        id: FileId,
+        id: InodeId,
         has_moved: bool,
         record: NamespaceChange,
     ) -> NamespaceChange {
@@ -312,7 +312,7 @@ impl Nameserver {
 
     /// Renews a lease, because the primary says that the holder lives. A lease that already ends is
     /// not renewed.
-    pub(crate) fn lease_renewed(&mut self, now: Timestamp, id: FileId, generation: u64) {
+    pub(crate) fn lease_renewed(&mut self, now: Timestamp, id: InodeId, generation: u64) {
         let Some(lease) = self.namespace.file(id).map(|file| &file.lease) else { return };
         if lease.generation != generation || lease.holder.is_none() {
             return;
@@ -327,7 +327,7 @@ impl Nameserver {
     /// The record that ends the lease of this generation, if a writer still holds it.
     pub(crate) fn closed_lease(
         &self,
-        id: FileId,
+        id: InodeId,
         generation: Option<u64>,
     ) -> Option<NamespaceChange> {
         let lease = &self.namespace.file(id)?.lease;
@@ -337,7 +337,7 @@ impl Nameserver {
 
     /// The leases that writers hold, by file.
     pub fn held_leases(&self) -> Vec<HeldLease> {
-        let held = |(file, clock): (&FileId, &LeaseClock)| {
+        let held = |(file, clock): (&InodeId, &LeaseClock)| {
             let WriterLease { generation, holder } = self.namespace.file(*file)?.lease.clone();
             let holder = holder?;
             let until_ms = holder.until_ms.max(clock.until_ms);
@@ -362,7 +362,7 @@ impl Dataserver {
     pub fn flush_and_release(
         &mut self,
         token: u64,
-        file: FileId,
+        file: InodeId,
         generation: u64,
     ) -> Result<(), FilesRefusal> {
         if let Some(copy) = self.copies.get_mut(&file) {
@@ -374,7 +374,7 @@ impl Dataserver {
 
     /// Renews the lease of a file at the nameserver, unless the last renewal was a moment ago. A
     /// lost renewal is not repeated, because the next one follows.
-    pub(crate) fn renew_lease(&mut self, now: Timestamp, file: FileId) {
+    pub(crate) fn renew_lease(&mut self, now: Timestamp, file: InodeId) {
         let Some(copy) = self.copies.get_mut(&file) else { return };
         if copy.lease.holder.is_none() || now < copy.renew_at {
             return;

@@ -93,7 +93,7 @@ pub use valid_length::ValidLength;
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(transparent)]
-pub struct FileId(pub u64);
+pub struct InodeId(pub u64);
 
 /// The name of a disk, which its dataserver draws at random when the disk is empty.
 #[derive(

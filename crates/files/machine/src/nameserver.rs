@@ -43,7 +43,7 @@ use crate::outbox::Outbox;
 use crate::placing::Balance;
 use crate::sender_checks::proof_key;
 use crate::wire::{DataserverBeat, DataserverPlace, FilesControl, FilesMessage};
-use crate::{DiskId, FileId, FilesError, FilesRefusal};
+use crate::{DiskId, FilesError, FilesRefusal, InodeId};
 
 /// The name of the log.
 pub const LOG: &str = "names";
@@ -62,7 +62,7 @@ pub enum Event {
     /// All members of a file lost their disks, and some of its bytes are gone.
     Lost {
         /// The file.
-        file: FileId,
+        file: InodeId,
         /// The offset of the first lost byte, and the offset behind the last lost byte.
         range: (u64, u64),
     },
@@ -74,11 +74,11 @@ pub(crate) enum Effect {
     Done(u64),
     /// The dataservers that have the file are told their assignment, if the file is still in this
     /// epoch. The record of a later epoch has an effect of its own.
-    Publish(FileId, u64),
+    Publish(InodeId, u64),
     /// The dataservers that had the file may delete their copies.
-    Drop(FileId, CopyGroup),
+    Drop(InodeId, CopyGroup),
     /// A primary is told that the length of its file is in the log.
-    Noted(FileId, u64, SocketAddr),
+    Noted(InodeId, u64, SocketAddr),
     /// The record of this life is on the disk here, so streams to keepers may begin.
     Begun,
 }
@@ -106,7 +106,7 @@ pub struct KnownDataserver {
     pub(crate) is_given_up: bool,
     /// Files whose assignment the dataserver has not confirmed, each with the number of the last
     /// assignment.
-    pub(crate) owed: BTreeMap<FileId, u64>,
+    pub(crate) owed: BTreeMap<InodeId, u64>,
 }
 
 /// See the documentation of the module.
@@ -116,17 +116,17 @@ pub struct Nameserver {
     pub(crate) namespace: Namespace,
     pub(crate) servers: BTreeMap<DiskId, KnownDataserver>,
     /// The work on files that are not in order.
-    pub(crate) works: BTreeMap<FileId, FileWork>,
+    pub(crate) works: BTreeMap<InodeId, FileWork>,
     /// Files that may not be in order. Ticks look at them in turn.
-    pub(crate) dirty: BTreeSet<FileId>,
+    pub(crate) dirty: BTreeSet<InodeId>,
     /// The file at which the last tick stopped looking.
-    looked: Option<FileId>,
+    looked: Option<InodeId>,
     pub(crate) balance: Option<Balance>,
     /// Copies that balancing has moved or begun to move.
     pub(crate) balanced: u64,
     pub(crate) journal: Journal<(u64, Effect)>,
     pub(crate) log_replication: LogReplication,
-    pub(crate) leases: BTreeMap<FileId, LeaseClock>,
+    pub(crate) leases: BTreeMap<InodeId, LeaseClock>,
     pub(crate) outbox: Outbox,
     pub(crate) events: VecDeque<Event>,
     started: Option<Timestamp>,
@@ -144,7 +144,7 @@ pub struct Nameserver {
     /// When silent dataservers are forgotten next.
     forget_at: Timestamp,
     /// Files that dataservers have and that no name of this log ever had.
-    pub(crate) strangers: BTreeSet<FileId>,
+    pub(crate) strangers: BTreeSet<InodeId>,
     /// The wall clock as the owner last gave it, in milliseconds since 1970.
     pub(crate) at_ms: u64,
 }
@@ -165,7 +165,7 @@ impl Nameserver {
         }
         // No dataserver has reported yet, so that every file has to be looked at.
         let files = namespace.inodes().keys().filter(|id| namespace.file(**id).is_some());
-        let dirty: BTreeSet<FileId> = files.copied().collect();
+        let dirty: BTreeSet<InodeId> = files.copied().collect();
         let leases = clocks_of(&namespace);
         let mut server = Self {
             config,
@@ -256,7 +256,7 @@ impl Nameserver {
     /// Files that dataservers have and that this log never named, because the log is older than
     /// these files. At most [`STRANGERS_MAX`](crate::config::STRANGERS_MAX) files are listed. The
     /// dataservers keep their copies of these files.
-    pub fn strangers(&self) -> &BTreeSet<FileId> {
+    pub fn strangers(&self) -> &BTreeSet<InodeId> {
         &self.strangers
     }
 
@@ -415,7 +415,7 @@ impl Nameserver {
     fn length(
         &mut self,
         from: SocketAddr,
-        id: FileId,
+        id: InodeId,
         epoch: u64,
         length: u64,
         closes: Option<u64>,
@@ -490,7 +490,7 @@ impl Nameserver {
             self.look_at_copy(now, place, held);
         }
         let Some(server) = self.servers.get(&disk) else { return };
-        let owed: Vec<FileId> = server.owed.keys().take(OWED_MAX).copied().collect();
+        let owed: Vec<InodeId> = server.owed.keys().take(OWED_MAX).copied().collect();
         for file in owed {
             self.assign_to(disk, file);
         }
@@ -572,7 +572,7 @@ impl Nameserver {
         self.end_old_leases(now);
         let after = self.looked.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
         let range = (after, std::ops::Bound::Unbounded);
-        let files: Vec<FileId> = self.dirty.range(range).take(LOOKS_MAX).copied().collect();
+        let files: Vec<InodeId> = self.dirty.range(range).take(LOOKS_MAX).copied().collect();
         self.looked = files.last().copied().filter(|_| files.len() == LOOKS_MAX);
         for file in files {
             if self.examine(now, file) {

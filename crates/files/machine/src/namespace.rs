@@ -13,13 +13,13 @@ use serde::{Deserialize, Serialize};
 use crate::config::BLOCK_BYTES;
 use crate::leases::WriterLease;
 use crate::valid_length::ValidLength;
-use crate::{DiskId, FileId, FilesRefusal};
+use crate::{DiskId, FilesRefusal, InodeId};
 
 pub use calls::{NamespaceCall, names};
 pub use rights::Caller;
 
 /// The root directory.
-pub const ROOT: FileId = FileId(1);
+pub const ROOT: InodeId = InodeId(1);
 /// The epoch of a new file.
 pub(crate) const FIRST_EPOCH: u64 = 1;
 
@@ -68,7 +68,7 @@ fn default_block_bytes() -> u64 {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum InodeKind {
     /// A directory with its entries.
-    Directory(BTreeMap<String, FileId>),
+    Directory(BTreeMap<String, InodeId>),
     /// A file.
     File(File),
 }
@@ -77,7 +77,7 @@ pub enum InodeKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inode {
     /// The directory of the inode. The root is its own directory.
-    pub parent: FileId,
+    pub parent: InodeId,
     /// The user who owns the inode: its maker, or a later owner.
     pub owner: String,
     /// The group of users that owns the inode.
@@ -103,7 +103,7 @@ pub enum NamespaceChange {
     /// The new state of an inode. A new inode is entered in its directory under the name.
     Inode {
         /// Its number.
-        id: FileId,
+        id: InodeId,
         /// The name of a new inode; `None` for an inode that exists.
         name: Option<String>,
         /// Its state.
@@ -112,9 +112,9 @@ pub enum NamespaceChange {
     /// An entry moves to a place where no other entry stands.
     Moved {
         /// The inode.
-        id: FileId,
+        id: InodeId,
         /// The new directory.
-        parent: FileId,
+        parent: InodeId,
         /// The new name.
         name: String,
         /// When.
@@ -123,21 +123,21 @@ pub enum NamespaceChange {
     /// An inode is gone, with everything below it.
     Gone {
         /// The inode.
-        id: FileId,
+        id: InodeId,
         /// When.
         at_ms: u64,
     },
     /// The disks that have the bytes of a file.
     Group {
         /// The file.
-        id: FileId,
+        id: InodeId,
         /// The disks.
         group: CopyGroup,
     },
     /// The acknowledged length of a file.
     Length {
         /// The file.
-        id: FileId,
+        id: InodeId,
         /// The length.
         length: u64,
         /// When.
@@ -146,7 +146,7 @@ pub enum NamespaceChange {
     /// The lease of a file was granted, or has ended.
     Lease {
         /// The file.
-        id: FileId,
+        id: InodeId,
         /// The lease from now on.
         lease: WriterLease,
     },
@@ -185,7 +185,7 @@ pub enum NamespaceChange {
     /// The next number of an inode. Numbers are never given twice.
     Next {
         /// The number. The term in the number is ignored.
-        next: FileId,
+        next: InodeId,
     },
     /// Several changes, of which a crash leaves all or none.
     All {
@@ -199,14 +199,14 @@ const COUNT_BITS: u32 = 40;
 /// Bits of a term. Java's clients read the number of a file as a positive integer of 64 bits.
 pub(crate) const TERM_BITS: u32 = 22;
 
-fn count(id: FileId) -> u64 {
+fn count(id: InodeId) -> u64 {
     id.0 & ((1 << COUNT_BITS) - 1)
 }
 
 impl NamespaceChange {
     /// A record that changes nothing. A call without a change writes this record, so that its
     /// effects wait for all earlier records.
-    pub(crate) const NOTHING: Self = Self::Next { next: FileId(0) };
+    pub(crate) const NOTHING: Self = Self::Next { next: InodeId(0) };
 
     /// Several changes as one record, of which a crash leaves all or none.
     pub(crate) fn together(mut records: Vec<Self>) -> Self {
@@ -222,9 +222,9 @@ impl NamespaceChange {
 pub struct Namespace {
     /// The name of the cluster.
     pub cluster: u64,
-    inodes: BTreeMap<FileId, Inode>,
+    inodes: BTreeMap<InodeId, Inode>,
     /// The name of each inode in its directory.
-    names: BTreeMap<FileId, String>,
+    names: BTreeMap<InodeId, String>,
     /// The count of the next number of an inode.
     next: u64,
     /// The terms of this log, each with the count of its first number, in the order of the counts.
@@ -273,7 +273,7 @@ impl Default for Namespace {
 
 impl Namespace {
     /// All inodes, by number.
-    pub fn inodes(&self) -> &BTreeMap<FileId, Inode> {
+    pub fn inodes(&self) -> &BTreeMap<InodeId, Inode> {
         &self.inodes
     }
 
@@ -285,7 +285,7 @@ impl Namespace {
     /// Whether the number of an inode was given in this log. A number that was given and has no
     /// inode belongs to a deleted file. A number that was not given in this log comes from a
     /// nameserver with a longer log, as after an old log is put back.
-    pub fn has_given(&self, id: FileId) -> bool {
+    pub fn has_given(&self, id: InodeId) -> bool {
         let Some(at) = self.terms.iter().position(|(term, _)| *term == id.0 >> COUNT_BITS) else {
             return false;
         };
@@ -304,8 +304,8 @@ impl Namespace {
     }
 
     /// The number that the inode `at` of the next new inodes gets.
-    fn number(&self, at: usize) -> FileId {
-        FileId(self.term() << COUNT_BITS | (self.next + at as u64))
+    fn number(&self, at: usize) -> InodeId {
+        InodeId(self.term() << COUNT_BITS | (self.next + at as u64))
     }
 
     /// Disks that keep copies of the log.
@@ -336,7 +336,7 @@ impl Namespace {
     }
 
     /// A file by its number.
-    pub fn file(&self, id: FileId) -> Option<&File> {
+    pub fn file(&self, id: InodeId) -> Option<&File> {
         match &self.inodes.get(&id)?.kind {
             InodeKind::File(file) => Some(file),
             InodeKind::Directory(_) => None,
@@ -344,7 +344,7 @@ impl Namespace {
     }
 
     /// The path of an inode.
-    pub fn path(&self, id: FileId) -> String {
+    pub fn path(&self, id: InodeId) -> String {
         let (mut names, mut at) = (Vec::new(), id);
         while let (true, Some(name)) = (at != ROOT, self.names.get(&at)) {
             names.push(name.as_str());
@@ -358,7 +358,7 @@ impl Namespace {
     ///
     /// # Errors
     /// [`FilesRefusal::NotFound`], [`FilesRefusal::NotDirectory`] or [`FilesRefusal::Invalid`].
-    pub fn find(&self, path: &str) -> Result<(FileId, &Inode), FilesRefusal> {
+    pub fn find(&self, path: &str) -> Result<(InodeId, &Inode), FilesRefusal> {
         self.found(None, path)
     }
 
@@ -366,11 +366,15 @@ impl Namespace {
     ///
     /// # Errors
     /// Those of [`find`](Self::find), and [`FilesRefusal::Denied`].
-    pub fn find_as(&self, caller: &Caller, path: &str) -> Result<(FileId, &Inode), FilesRefusal> {
+    pub fn find_as(&self, caller: &Caller, path: &str) -> Result<(InodeId, &Inode), FilesRefusal> {
         self.found(Some(caller), path)
     }
 
-    fn found(&self, caller: Option<&Caller>, path: &str) -> Result<(FileId, &Inode), FilesRefusal> {
+    fn found(
+        &self,
+        caller: Option<&Caller>,
+        path: &str,
+    ) -> Result<(InodeId, &Inode), FilesRefusal> {
         let names = names(path)?;
         let (id, depth) = self.walk(caller, &names)?;
         match depth == names.len() {
@@ -385,7 +389,7 @@ impl Namespace {
         &self,
         caller: Option<&Caller>,
         names: &[&str],
-    ) -> Result<(FileId, usize), FilesRefusal> {
+    ) -> Result<(InodeId, usize), FilesRefusal> {
         let mut id = ROOT;
         for (depth, name) in names.iter().enumerate() {
             let InodeKind::Directory(entries) = &self.inodes[&id].kind else {
@@ -403,7 +407,7 @@ impl Namespace {
     }
 
     /// Makes a change. Returns the files that are gone.
-    pub fn apply(&mut self, record: NamespaceChange) -> Vec<(FileId, CopyGroup)> {
+    pub fn apply(&mut self, record: NamespaceChange) -> Vec<(InodeId, CopyGroup)> {
         let mut gone = Vec::new();
         // A record of several changes is not counted, because each of its changes is counted.
         self.changes += u64::from(!matches!(record, NamespaceChange::All { .. }));
@@ -472,7 +476,7 @@ impl Namespace {
     }
 
     /// Takes the state of an inode. A new inode has a name.
-    fn put(&mut self, id: FileId, name: Option<String>, mut inode: Inode) {
+    fn put(&mut self, id: InodeId, name: Option<String>, mut inode: Inode) {
         self.next = self.next.max(count(id) + 1);
         if let Some(name) = name {
             self.enter(inode.parent, name, id, inode.modified_ms);
@@ -484,14 +488,14 @@ impl Namespace {
         self.inodes.insert(id, inode);
     }
 
-    fn file_mut(&mut self, id: FileId) -> Option<&mut File> {
+    fn file_mut(&mut self, id: InodeId) -> Option<&mut File> {
         match &mut self.inodes.get_mut(&id)?.kind {
             InodeKind::File(file) => Some(file),
             InodeKind::Directory(_) => None,
         }
     }
 
-    fn enter(&mut self, parent: FileId, name: String, id: FileId, at_ms: u64) {
+    fn enter(&mut self, parent: InodeId, name: String, id: InodeId, at_ms: u64) {
         if let Some(inode) = self.inodes.get_mut(&parent)
             && let InodeKind::Directory(entries) = &mut inode.kind
         {
@@ -501,7 +505,7 @@ impl Namespace {
         }
     }
 
-    fn leave(&mut self, id: FileId, at_ms: u64) {
+    fn leave(&mut self, id: InodeId, at_ms: u64) {
         let parent = self.inodes.get(&id).map(|inode| inode.parent);
         if let (Some(parent), Some(name)) = (parent, self.names.get(&id))
             && let Some(inode) = self.inodes.get_mut(&parent)
@@ -514,7 +518,7 @@ impl Namespace {
 
     /// Records that make this state out of an empty state. Directories come before their entries.
     pub fn records(&self) -> Vec<NamespaceChange> {
-        let next = NamespaceChange::Next { next: FileId(self.next) };
+        let next = NamespaceChange::Next { next: InodeId(self.next) };
         let mut records = vec![NamespaceChange::Cluster { cluster: self.cluster }, next];
         let terms = self.terms.iter();
         records

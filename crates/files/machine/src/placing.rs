@@ -15,7 +15,7 @@ use evenfall_core::Timestamp;
 use crate::config::{LOOKS_MAX, UNEVEN_PARTS, USED_PARTS};
 use crate::nameserver::{Effect, KnownDataserver, Nameserver};
 use crate::namespace::{CopyGroup, NamespaceChange};
-use crate::{DiskId, FileId, FilesRefusal};
+use crate::{DiskId, FilesRefusal, InodeId};
 
 /// A copy that moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub struct Balance {
     /// When the next copy may move.
     next_at: Timestamp,
     /// The last file that was looked at.
-    looked: Option<FileId>,
+    looked: Option<InodeId>,
     /// Whether a copy has moved since the first file was looked at.
     has_moved: bool,
 }
@@ -89,7 +89,7 @@ impl Nameserver {
     }
 
     /// The members whose copies move.
-    pub(crate) fn moving(&self, id: FileId, group: &CopyGroup) -> Vec<DiskId> {
+    pub(crate) fn moving(&self, id: InodeId, group: &CopyGroup) -> Vec<DiskId> {
         let from = self.works.get(&id).and_then(|work| work.moves).map(|moves| moves.from);
         let is_moving = |disk: &DiskId| self.namespace.is_leaving(*disk) || from == Some(*disk);
         group.members.iter().copied().filter(is_moving).collect()
@@ -104,7 +104,7 @@ impl Nameserver {
 
     /// Moves a copy of a file whose copies are all in one rack, if another rack has room. Returns
     /// whether a copy moves.
-    pub(crate) fn part(&mut self, now: Timestamp, id: FileId, group: &CopyGroup) -> bool {
+    pub(crate) fn part(&mut self, now: Timestamp, id: InodeId, group: &CopyGroup) -> bool {
         let Some((from, staying)) = group.members.split_last() else { return false };
         let chosen = self.choose(now, 1, staying, &group.members);
         let rack = |disk: &DiskId| self.servers.get(disk).map(|server| &server.rack);
@@ -175,7 +175,7 @@ impl Nameserver {
     /// Whether a copy may move for balance. The file has to be in order, the move must not leave
     /// its copies in fewer racks, and the disk that gets the copy has to stay the emptier of the
     /// two.
-    fn may_move(&self, id: FileId, from: DiskId, to: DiskId) -> Option<u64> {
+    fn may_move(&self, id: InodeId, from: DiskId, to: DiskId) -> Option<u64> {
         let file = self.namespace.file(id).filter(|_| !self.works.contains_key(&id))?;
         let members = &file.group.members;
         let is_whole = members.len() == usize::from(file.replication);

@@ -14,7 +14,7 @@ use crate::config::{APPEND_BYTES_MAX, WINDOW_APPENDS_MAX, WINDOW_BYTES_MAX, WIND
 use crate::dataserver::{Dataserver, Event};
 use crate::primary::{Follower, FollowerNext};
 use crate::wire::{FilesControl, FilesMessage, NO_COPY};
-use crate::{DiskId, FileId, FilesRefusal};
+use crate::{DiskId, FilesRefusal, InodeId};
 
 impl Dataserver {
     /// Appends to a file. [`Event::Appended`] or [`Event::Refused`] follows. With `at`, the append
@@ -27,7 +27,7 @@ impl Dataserver {
         &mut self,
         now: Timestamp,
         token: u64,
-        file: FileId,
+        file: InodeId,
         at: Option<u64>,
         lease: Option<u64>,
         bytes: Bytes,
@@ -60,7 +60,7 @@ impl Dataserver {
 
     /// Hands in the appends that [`Event::Read`] asked for. An empty list says that they cannot be
     /// read.
-    pub fn give(&mut self, file: FileId, disk: DiskId, offset: u64, appends: Vec<Bytes>) {
+    pub fn give(&mut self, file: InodeId, disk: DiskId, offset: u64, appends: Vec<Bytes>) {
         if appends.is_empty() {
             return self.report_bad(file);
         }
@@ -88,7 +88,7 @@ impl Dataserver {
     pub(crate) fn relay(
         &mut self,
         from: SocketAddr,
-        file: FileId,
+        file: InodeId,
         epoch: u64,
         at: (u64, u64),
         bytes: &Bytes,
@@ -110,7 +110,7 @@ impl Dataserver {
         self.acknowledge(file);
     }
 
-    pub(crate) fn acknowledge(&mut self, file: FileId) {
+    pub(crate) fn acknowledge(&mut self, file: InodeId) {
         let Some(copy) = self.copies.get(&file) else { return };
         if let Some(to) = copy.leader.filter(|_| copy.takes(copy.epoch)) {
             let (epoch, disk, length) = (copy.epoch, self.disk, copy.length);
@@ -122,7 +122,7 @@ impl Dataserver {
     pub(crate) fn acknowledged(
         &mut self,
         now: Timestamp,
-        file: FileId,
+        file: InodeId,
         epoch: u64,
         disk: DiskId,
         length: u64,
@@ -155,7 +155,7 @@ impl Dataserver {
     }
 
     /// Acknowledges the appends that all members have.
-    pub(crate) fn advance(&mut self, file: FileId) {
+    pub(crate) fn advance(&mut self, file: InodeId) {
         let Some(copy) = self.copies.get_mut(&file) else { return };
         let Some(primary) = copy.primary.as_mut().filter(|_| copy.promised <= copy.epoch) else {
             return;
@@ -172,7 +172,7 @@ impl Dataserver {
 
     /// Tells the members the committed length at once, so that their readers do not wait for the
     /// next tick. The tick repeats the length.
-    pub(crate) fn tell_followers(&mut self, file: FileId) {
+    pub(crate) fn tell_followers(&mut self, file: InodeId) {
         let Some(copy) = self.copies.get(&file) else { return };
         let (epoch, committed, offset) = (copy.epoch, copy.committed(), copy.queued);
         let Some(primary) = copy.primary.as_ref().filter(|_| copy.promised <= epoch) else {
@@ -186,7 +186,7 @@ impl Dataserver {
     }
 
     /// Sends followers the next appends, as far as the limit of unacknowledged bytes allows.
-    pub(crate) fn pump(&mut self, now: Timestamp, file: FileId) {
+    pub(crate) fn pump(&mut self, now: Timestamp, file: InodeId) {
         let cluster = self.cluster;
         let Some(copy) = self.copies.get_mut(&file) else { return };
         let (epoch, committed) = (copy.epoch, copy.committed());
@@ -226,7 +226,7 @@ impl Dataserver {
 
     /// Repeats unacknowledged appends, tells followers the committed length, and tells the
     /// nameserver which joiners have caught up. Returns whether the copy needs another tick.
-    pub(crate) fn tick(&mut self, now: Timestamp, file: FileId) -> bool {
+    pub(crate) fn tick(&mut self, now: Timestamp, file: InodeId) -> bool {
         self.answer_seal(file);
         let (cluster, resend) = (self.cluster, self.config.resend);
         let Some(copy) = self.copies.get_mut(&file) else { return false };

@@ -28,7 +28,7 @@ use crate::copy::FileCopy;
 use crate::dataserver::Dataserver;
 use crate::nameserver::Nameserver;
 use crate::wire::{FilesControl, FilesMessage};
-use crate::{DiskId, FileId};
+use crate::{DiskId, InodeId};
 
 /// The key of a nameserver's proofs. The seed is another one at each start.
 pub(crate) fn proof_key(seed: u64) -> MacKey {
@@ -63,7 +63,7 @@ impl Nameserver {
         if self.is_sealed {
             return true;
         }
-        let members = |file: &FileId| match self.namespace.file(*file) {
+        let members = |file: &InodeId| match self.namespace.file(*file) {
             Some(file) => file.group.members.as_slice(),
             None => &[],
         };

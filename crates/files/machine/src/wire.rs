@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use crate::leases::WriterLease;
 use crate::log_replica::LogStream;
 use crate::valid_length::ValidLength;
-use crate::{DiskId, FileId};
+use crate::{DiskId, InodeId};
 
 /// "EF" in ASCII.
 pub const MAGIC: u16 = u16::from_le_bytes(*b"EF");
@@ -49,7 +49,7 @@ pub struct DataserverPlace {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileAssignment {
     /// The file.
-    pub file: FileId,
+    pub file: InodeId,
     /// The epoch.
     pub epoch: u64,
     /// The number of this assignment, which the answer repeats. Joiners and addresses may change
@@ -70,7 +70,7 @@ pub struct FileAssignment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
     /// The file.
-    pub file: FileId,
+    pub file: InodeId,
     /// The epoch of the copy.
     pub epoch: u64,
     /// Whether the dataserver asks for the assignment of the file, because it has restarted.
@@ -140,14 +140,14 @@ pub enum FilesControl {
     /// The nameserver forbids all epochs of a file before this one.
     Seal {
         /// The file.
-        file: FileId,
+        file: InodeId,
         /// The epoch that will begin.
         epoch: u64,
     },
     /// The answer to a seal.
     Sealed {
         /// The file.
-        file: FileId,
+        file: InodeId,
         /// The epoch that will begin.
         epoch: u64,
         /// The last epoch that the copy holds.
@@ -164,7 +164,7 @@ pub enum FilesControl {
     /// A dataserver acts by an assignment.
     Holds {
         /// The file.
-        file: FileId,
+        file: InodeId,
         /// The epoch.
         epoch: u64,
         /// The number of the assignment.
@@ -175,14 +175,14 @@ pub enum FilesControl {
     /// A member cannot go on in this epoch.
     Trouble {
         /// The file.
-        file: FileId,
+        file: InodeId,
         /// The epoch.
         epoch: u64,
     },
     /// A joiner has all that the primary has acknowledged.
     Caught {
         /// The file.
-        file: FileId,
+        file: InodeId,
         /// The epoch.
         epoch: u64,
         /// The joiner's disk.
@@ -191,7 +191,7 @@ pub enum FilesControl {
     /// The copy of a dataserver is damaged.
     Bad {
         /// The file.
-        file: FileId,
+        file: InodeId,
         /// The epoch of the copy.
         epoch: u64,
         /// The disk.
@@ -201,7 +201,7 @@ pub enum FilesControl {
     /// has promised no later epoch.
     Drop {
         /// The file.
-        file: FileId,
+        file: InodeId,
         /// The epoch.
         epoch: u64,
         /// The disk.
@@ -210,7 +210,7 @@ pub enum FilesControl {
     /// The answer to [`Drop`](Self::Drop): the disk has no copy, also after a restart.
     Dropped {
         /// The file.
-        file: FileId,
+        file: InodeId,
         /// The epoch that the nameserver named.
         epoch: u64,
         /// The disk.
@@ -219,7 +219,7 @@ pub enum FilesControl {
     /// A primary tells the acknowledged length.
     Length {
         /// The file.
-        file: FileId,
+        file: InodeId,
         /// The epoch.
         epoch: u64,
         /// The length.
@@ -231,7 +231,7 @@ pub enum FilesControl {
     /// A primary says that the writer of the file has appended.
     Renew {
         /// The file.
-        file: FileId,
+        file: InodeId,
         /// The epoch.
         epoch: u64,
         /// The generation of the writer's lease.
@@ -251,7 +251,7 @@ pub enum FilesControl {
     /// The nameserver has this length on its disk.
     Noted {
         /// The file.
-        file: FileId,
+        file: InodeId,
         /// The length.
         length: u64,
     },
@@ -263,7 +263,7 @@ pub enum FilesMessage {
     /// One append on its way from the primary. Without bytes it tells the committed length alone.
     Relay {
         /// The file.
-        file: FileId,
+        file: InodeId,
         /// The epoch.
         epoch: u64,
         /// Where the append begins.
@@ -276,7 +276,7 @@ pub enum FilesMessage {
     /// A follower has this many bytes on its disk.
     Ack {
         /// The file.
-        file: FileId,
+        file: InodeId,
         /// The epoch.
         epoch: u64,
         /// The disk.
@@ -351,14 +351,14 @@ impl FilesMessage {
         let (kind, cluster) = (r.u8()?, r.u64()?);
         let message = match kind {
             1 => Self::Relay {
-                file: FileId(r.u64()?),
+                file: InodeId(r.u64()?),
                 epoch: r.u64()?,
                 offset: r.u64()?,
                 committed: r.u64()?,
                 bytes: datagram.slice(HEAD_BYTES + 32..),
             },
             2 => Self::Ack {
-                file: FileId(r.u64()?),
+                file: InodeId(r.u64()?),
                 epoch: r.u64()?,
                 disk: DiskId(r.u64()?),
                 length: r.u64()?,
@@ -399,7 +399,7 @@ mod tests {
             address: ([127, 0, 0, 1], 5).into(),
             http: ([127, 0, 0, 1], 6).into(),
         };
-        let (file, epoch) = (FileId(u64::MAX), 9);
+        let (file, epoch) = (InodeId(u64::MAX), 9);
         let (members, joiners) = (vec![place], vec![(place, ValidLength::up_to(4))]);
         let lease = WriterLease { generation: 1, holder: None };
         let assignment =

@@ -8,7 +8,7 @@ use evenfall_files_machine::config::BLOCK_BYTES;
 use evenfall_files_machine::dataserver::Event;
 use evenfall_files_machine::namespace::{Caller, NamespaceCall};
 use evenfall_files_machine::{
-    DataConfig, Dataserver, FileId, FilesRefusal, NameConfig, Nameserver,
+    DataConfig, Dataserver, FilesRefusal, InodeId, NameConfig, Nameserver,
 };
 
 fn address(n: u16) -> SocketAddr {
@@ -72,7 +72,7 @@ impl Cluster {
         }
     }
 
-    fn create(&mut self, path: &str) -> FileId {
+    fn create(&mut self, path: &str) -> InodeId {
         let path = path.to_owned();
         let (mode, replication, overwrite) = (0o644, 2, false);
         let call = NamespaceCall::Create {
@@ -89,13 +89,18 @@ impl Cluster {
         self.names.namespace().find(&path).expect("it was made").0
     }
 
-    fn lease(&mut self, file: FileId, writer: &str) -> Result<u64, FilesRefusal> {
+    fn lease(&mut self, file: InodeId, writer: &str) -> Result<u64, FilesRefusal> {
         let (caller, at_ms) = (Caller::superuser("ann"), self.now.nanos() / 1_000_000);
         self.names.grant_lease(self.now, at_ms, 8, &caller, file, writer)
     }
 
     /// A writer appends at the primary, under the lease of this generation.
-    fn append(&mut self, file: FileId, lease: u64, text: &'static str) -> Result<(), FilesRefusal> {
+    fn append(
+        &mut self,
+        file: InodeId,
+        lease: u64,
+        text: &'static str,
+    ) -> Result<(), FilesRefusal> {
         let (first, now) = (self.primary(file), self.now);
         self.data[first].append(
             now,
@@ -107,7 +112,7 @@ impl Cluster {
         )
     }
 
-    fn primary(&self, file: FileId) -> usize {
+    fn primary(&self, file: InodeId) -> usize {
         let leads = |server: &Dataserver| server.view(file).is_some_and(|view| view.is_primary);
         let mut at = (0..self.data.len()).filter(|n| self.silent != Some(*n));
         at.rfind(|n| leads(&self.data[*n])).expect("somebody leads")

@@ -7,7 +7,7 @@ use std::time::Duration;
 use evenfall_core::SharedKey;
 use evenfall_runtime::address::{HostPort, SourcePorts};
 use evenfall_runtime::settings::{
-    self, KnownTable, Run, SettingsDocument, SettingsError, SettingsMistake, check_closed,
+    self, KnownTable, RunSettings, SettingsDocument, SettingsError, SettingsMistake, check_closed,
     check_nodes,
 };
 use serde::{Deserialize, Serialize};
@@ -281,7 +281,7 @@ impl FilesNode {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
     /// The run itself, with the key.
-    pub run: Run,
+    pub run: RunSettings,
     /// The table `[files]`.
     pub files: FilesSettings,
     /// The nameserver, the dataservers and the flowserver.
@@ -335,7 +335,7 @@ impl Settings {
         files.check_leases().map_err(refuse)?;
         files.check_reading().map_err(refuse)?;
         files.check_paths().map_err(refuse)?;
-        let mut run: Run = document.part("run")?;
+        let mut run: RunSettings = document.part("run")?;
         document.check_durations()?;
         run.rebase(document.base());
         let mut nodes: Vec<FilesNode> = all.into_iter().filter(FilesNode::is_ours).collect();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use evenfall_core::math::{FNV_BASIS, fnv1a};
 use evenfall_files_machine::wire::{DataserverBeat, FilesControl, FilesMessage};
-use evenfall_files_machine::{DiskId, FileId, chunk};
+use evenfall_files_machine::{DiskId, InodeId, chunk};
 use evenfall_files_service::{
     BytesSource, Fetched, FilesClient, Options, rebuild, run_dataserver, run_nameserver,
 };
@@ -219,7 +219,7 @@ fn servers_refuse_the_log_of_an_earlier_build_and_change_no_file() {
     let body = br#"{"Disk":{"disk":7}}"#;
     let sum = fnv1a(FNV_BASIS, body);
     let old = [&(body.len() as u32).to_le_bytes()[..], &sum.to_le_bytes(), body].concat();
-    let chunk = chunk::log_name(FileId(1), 0);
+    let chunk = chunk::log_name(InodeId(1), 0);
     for name in ["names", "copies", &chunk] {
         std::fs::write(directory.path().join(name), &old).expect("a file");
     }

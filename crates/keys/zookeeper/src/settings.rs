@@ -6,8 +6,8 @@ use std::time::Duration;
 use evenfall_consensus_replica::{RackSettings, SecondRound, Settings as ReplicaSettings};
 use evenfall_core::SharedKey;
 use evenfall_runtime::settings::{
-    KnownTable, Node, Run, SettingsDocument, SettingsError, SettingsMistake, check_addresses,
-    check_closed, check_nodes,
+    KnownTable, Node, RunSettings, SettingsDocument, SettingsError, SettingsMistake,
+    check_addresses, check_closed, check_nodes,
 };
 use serde::{Deserialize, Serialize};
 
@@ -102,7 +102,7 @@ struct ReplicaNodeKeys {
 #[derive(Clone, Debug, Default)]
 pub struct KeysFile {
     /// The run itself.
-    pub run: Run,
+    pub run: RunSettings,
     /// The table `[keys]`.
     pub keys: KeysSettings,
     /// The replicas. The place of a replica in this list is its number.
@@ -136,7 +136,7 @@ impl KeysFile {
             true => document.part::<KeysSettings>(KEYS_BEFORE)?,
             false => document.part(KEYS)?,
         };
-        let mut run: Run = document.part("run")?;
+        let mut run: RunSettings = document.part("run")?;
         document.check_durations()?;
         run.rebase(document.base());
         let is_replica = |node: &Node| [KEYS, KEYS_BEFORE].contains(&node.role.as_str());

@@ -26,7 +26,7 @@ const COOKIE_PERIOD: Duration = Duration::from_secs(30);
 
 /// One run of a root, with the values that a process draws at the start of the root.
 #[derive(Clone, Copy)]
-pub struct Run {
+pub struct RootRun {
     /// A number that grows at every start of the root, such as the second of the start. It tells a
     /// later run from an earlier one.
     pub epoch: u32,
@@ -36,7 +36,7 @@ pub struct Run {
     secret: [u8; 16],
 }
 
-impl Run {
+impl RootRun {
     /// A run with this epoch, and with bytes that the operating system drew at random.
     pub fn new(epoch: u32, random: [u8; 24]) -> Self {
         let (id, secret) = random.split_at(8);
@@ -53,9 +53,9 @@ impl Run {
     }
 }
 
-impl core::fmt::Debug for Run {
+impl core::fmt::Debug for RootRun {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "Run({}, {:016x})", self.epoch, self.id)
+        write!(f, "RootRun({}, {:016x})", self.epoch, self.id)
     }
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
-    pub(crate) fn new(root: NodeId, run: &Run) -> Self {
+    pub(crate) fn new(root: NodeId, run: &RootRun) -> Self {
         let cookies = MacKey::new(0, &run.secret);
         Self { root, guests: GuestList::default(), cookies }
     }
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_cookie_serves_one_life_at_one_address_for_a_minute_at_most() {
-        let admission = Admission::new(NodeId(0), &Run::new(1, [7; 24]));
+        let admission = Admission::new(NodeId(0), &RootRun::new(1, [7; 24]));
         let (id, at) = (NodeId(4), SocketAddr::from(([127, 0, 0, 1], 9)));
         let now = Timestamp::from_nanos(95_000_000_000);
         let asked = Join { role: Role::Receiver, incarnation: 5, cookie: 0 };
@@ -183,7 +183,7 @@ mod tests {
         assert!(!admission.is_answered(now, elsewhere, id, &join));
         assert!(!admission.is_answered(now, at, NodeId(5), &join));
         assert!(!admission.is_answered(now, at, id, &Join { incarnation: 6, ..join }));
-        let restarted = Admission::new(NodeId(0), &Run::new(2, [8; 24]));
+        let restarted = Admission::new(NodeId(0), &RootRun::new(2, [8; 24]));
         assert!(!restarted.is_answered(now, at, id, &join));
     }
 }

@@ -525,7 +525,7 @@ mod tests {
     use evenfall_core::{ClockError, ClockReading, Format, Machine, NodeId, Timestamp};
 
     use super::*;
-    use crate::{Root, Run, SharedKey};
+    use crate::{Root, RootRun, SharedKey};
 
     #[test]
     fn root_closes_a_datagram_at_the_number_of_messages_that_its_framing_states() {
@@ -534,7 +534,7 @@ mod tests {
         config.framing.messages_max = u16::MAX;
         for key in [None, Some(SharedKey::new(1, [7; 32]))] {
             for bytes in [0, 40, 600, 1_400, 9_000] {
-                let run = Run::new(1, [7; 24]);
+                let run = RootRun::new(1, [7; 24]);
                 let mut root = Root::new(config, NodeId(0), 0, run, key.as_ref(), now);
                 root.handle_clock(now, ClockReading { offset_ns: 0, error: ClockError::SameClock });
                 let most = config.framing.messages_per_datagram(bytes, key.is_some());

@@ -9,7 +9,7 @@ use crate::wire::{NUMBER_MAX, number};
 
 mod report;
 
-pub use self::report::{MemberFigures, ReleaseSpread, Sample, Tally, Worst};
+pub use self::report::{MemberFigures, ReleaseSpread, SampledDelay, Tally, Worst};
 pub(crate) use self::report::{Report, WORST_MAX};
 
 /// What a node does in the tree.

@@ -22,7 +22,7 @@ use crate::seal::{Seal, SharedKey};
 use crate::signing::SignedBatch;
 use crate::uplink::Identity;
 use crate::wire::{self, DatagramKind, Hop, Messages, OriginHeader};
-use crate::{Archived, Receiver, Recorder, Relay, ReleaseAfter, Root, Run, Wanted};
+use crate::{Archived, Receiver, Recorder, Relay, ReleaseAfter, Root, RootRun, Wanted};
 
 /// Takes a datagram, and its bytes as the body of every kind that has a body.
 /// Encoding a decoded value gives the same bytes.
@@ -267,7 +267,7 @@ impl Stage {
         let is_signed = choice & 32 != 0;
         let has_node_keys = choice & 144 == 144;
         let master = MasterKey::new([8; 32]);
-        let mut root = Root::new(config, NodeId(0), 0, Run::new(1, [7; 24]), key, now);
+        let mut root = Root::new(config, NodeId(0), 0, RootRun::new(1, [7; 24]), key, now);
         let mut relay = Relay::new(config, who(1), key, now);
         let mut recorder = Recorder::new(config, who(4), key, now);
         if has_node_keys {

@@ -27,12 +27,12 @@
 //!
 //! ```
 //! use evenfall_core::{Arrival, Machine, NodeId, StampedBy, Timestamp};
-//! use evenfall_multicast_machine::{Config, Identity, Receiver, ReceiverEvent, Root, Run};
+//! use evenfall_multicast_machine::{Config, Identity, Receiver, ReceiverEvent, Root, RootRun};
 //! # use evenfall_core::{ClockReading, Destination, Format, Transmit};
 //!
 //! let at: [std::net::SocketAddr; 2] = ["127.0.0.1:1".parse()?, "127.0.0.1:2".parse()?];
 //! let mut now = Timestamp::from_nanos(1_000_000_000);
-//! let mut root = Root::new(Config::default(), NodeId(0), 0, Run::new(1, [7; 24]), None, now);
+//! let mut root = Root::new(Config::default(), NodeId(0), 0, RootRun::new(1, [7; 24]), None, now);
 //! let who = Identity { id: NodeId(1), stream: 0, root: at[0], standbys: vec![], incarnation: 1 };
 //! let mut receiver = Receiver::new(Config::default(), who, None, now);
 //!
@@ -99,7 +99,7 @@ mod uplink;
 mod window;
 pub mod wire;
 
-pub use admission::{Guest, GuestList, Run};
+pub use admission::{Guest, GuestList, RootRun};
 pub use config::{Config, Mode, Shape};
 pub use control::{Begin, DepartureReason, MemberFigures, Role, Tally, TreePosition};
 pub use draft::{Draft, ProducerMark};

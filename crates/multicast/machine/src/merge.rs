@@ -25,7 +25,7 @@ use evenfall_core::time::nanos;
 use evenfall_core::{ClockError, Histogram, NodeId, Timestamp};
 
 use crate::config::Config;
-use crate::control::{MemberFigures, ReleaseSpread, Report, Sample, Tally, WORST_MAX, Worst};
+use crate::control::{MemberFigures, ReleaseSpread, Report, SampledDelay, Tally, WORST_MAX, Worst};
 
 mod news;
 
@@ -120,7 +120,7 @@ fn keep_worst(worst: &mut Vec<Worst>) {
 /// Samples for the next report, and the number of that report.
 #[derive(Clone, Debug, Default)]
 struct Ready {
-    samples: Vec<Sample>,
+    samples: Vec<SampledDelay>,
     spreads: Vec<ReleaseSpread>,
     serial: u32,
     dropped: u64,
@@ -129,7 +129,7 @@ struct Ready {
 impl Ready {
     /// Adds a sample. When too many samples wait, every second sample is dropped, so that the
     /// others stay evenly spread over the time.
-    fn push(&mut self, sample: Sample) {
+    fn push(&mut self, sample: SampledDelay) {
         if self.samples.len() >= READY_MAX {
             let mut keep = false;
             self.samples.retain(|_| {
@@ -187,7 +187,7 @@ impl Margins {
         }
         if sampled {
             let latest_ns = delay.map_or(0, saturating_ns);
-            self.ready.push(Sample { sequence, latest_ns, receivers: 1, missing: 0 });
+            self.ready.push(SampledDelay { sequence, latest_ns, receivers: 1, missing: 0 });
         }
     }
 
@@ -318,7 +318,7 @@ impl Pending {
         Self { latest_ns: 0, receivers: 0, missing: 0, since, told_by: Vec::new() }
     }
 
-    fn add(&mut self, sample: &Sample, slot: usize) {
+    fn add(&mut self, sample: &SampledDelay, slot: usize) {
         self.latest_ns = self.latest_ns.max(sample.latest_ns);
         self.receivers = self.receivers.saturating_add(sample.receivers);
         self.missing = self.missing.saturating_add(sample.missing);
@@ -332,9 +332,9 @@ impl Pending {
         self.told_by.get(slot / 64).is_some_and(|word| word & 1 << (slot % 64) != 0)
     }
 
-    fn sample(&self, sequence: u64) -> Sample {
+    fn sample(&self, sequence: u64) -> SampledDelay {
         let (latest_ns, receivers, missing) = (self.latest_ns, self.receivers, self.missing);
-        Sample { sequence, latest_ns, receivers, missing }
+        SampledDelay { sequence, latest_ns, receivers, missing }
     }
 }
 
@@ -592,13 +592,14 @@ mod tests {
     fn report(receivers: u32, samples: &[(u64, u32)]) -> Report {
         let mut report = Report { p95_ns: 10 * receivers, ..Report::default() };
         report.tally.receivers = receivers;
-        let sample = |&(sequence, latest_ns)| Sample { sequence, latest_ns, receivers, missing: 0 };
+        let sample =
+            |&(sequence, latest_ns)| SampledDelay { sequence, latest_ns, receivers, missing: 0 };
         report.samples = samples.iter().map(sample).collect();
         report
     }
 
-    fn sample(sequence: u64, latest_ns: u32, receivers: u32, missing: u32) -> Sample {
-        Sample { sequence, latest_ns, receivers, missing }
+    fn sample(sequence: u64, latest_ns: u32, receivers: u32, missing: u32) -> SampledDelay {
+        SampledDelay { sequence, latest_ns, receivers, missing }
     }
 
     #[test]
@@ -618,7 +619,7 @@ mod tests {
 
     /// Two children report four times each. The reports in `lost` of the second child do not
     /// arrive. A frame is sent after the fourth round, and only the first child has it.
-    fn frame_that_a_child_does_not_report(lost: &[u32]) -> Sample {
+    fn frame_that_a_child_does_not_report(lost: &[u32]) -> SampledDelay {
         let mut merger = Merger::default();
         let mut now = Timestamp::from_nanos(1 << 40);
         merger.expect(now, [NodeId(1), NodeId(2)].into_iter(), empty());

@@ -12,7 +12,7 @@ use evenfall_core::{
     Machine, Malformed, MasterKey, NodeId, Reader, SyncTime, Timestamp, TrafficClass, Transmit,
 };
 
-use crate::admission::{Admission, GuestList, Run};
+use crate::admission::{Admission, GuestList, RootRun};
 use crate::config::{Config, Mode, Repair};
 use crate::control::{
     Beacon, DepartureReason, Join, Peer, Report, Role, Tally, TreePosition, Worst, decode_pair,
@@ -83,7 +83,7 @@ pub struct Root {
     config: Config,
     me: NodeId,
     stream: u32,
-    run: Run,
+    run: RootRun,
     admission: Admission,
     out: Outbox,
     ring: Ring,
@@ -135,7 +135,7 @@ impl Root {
         config: Config,
         me: NodeId,
         stream: u32,
-        run: Run,
+        run: RootRun,
         key: Option<&SharedKey>,
         now: Timestamp,
     ) -> Self {
@@ -146,7 +146,7 @@ impl Root {
     fn sealing(
         config: Config,
         (me, stream): (NodeId, u32),
-        run: Run,
+        run: RootRun,
         seal: Seal,
         now: Timestamp,
     ) -> Self {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use evenfall_core::{Arrival, Destination, Format, Machine, NodeId, StampedBy, Timestamp};
 use evenfall_multicast_machine::{
     Config, DepartureReason, Guest, GuestList, Identity, Receiver, ReceiverEvent, Role, Root,
-    RootEvent, Run, SharedKey,
+    RootEvent, RootRun, SharedKey,
 };
 
 const START: Timestamp = Timestamp::from_nanos(1_000_000_000);
@@ -27,7 +27,7 @@ fn config() -> Config {
 }
 
 fn root(key: Option<&SharedKey>) -> Root {
-    Root::new(config(), NodeId(1), 0, Run::new(1, [7; 24]), key, START)
+    Root::new(config(), NodeId(1), 0, RootRun::new(1, [7; 24]), key, START)
 }
 
 fn node(id: u32, incarnation: u64, key: Option<&SharedKey>) -> Receiver {
@@ -278,12 +278,12 @@ const SECOND_OF_2038: u32 = 1 << 31;
 
 #[test]
 fn orders_of_a_root_that_starts_after_2038_are_understood() {
-    let run = Run::new(SECOND_OF_2038 + 5, [7; 24]);
+    let run = RootRun::new(SECOND_OF_2038 + 5, [7; 24]);
     let mut root = Root::new(config(), NodeId(1), 0, run, None, START);
     let mut receiver = receiver(1);
     let (now, _) = talk(&mut root, &mut [(2, &mut receiver)], START, 60);
     assert!(receiver.place().is_some());
-    let run = Run::new(SECOND_OF_2038 + 6, [8; 24]);
+    let run = RootRun::new(SECOND_OF_2038 + 6, [8; 24]);
     let mut next = Root::new(config(), NodeId(1), 0, run, None, now);
     talk(&mut next, &mut [(2, &mut receiver)], now, 2_000);
     assert!(next.has_member(NodeId(2)), "a later run is followed although it counts from zero");
@@ -301,7 +301,7 @@ fn a_restart_of_the_root_takes_nothing_from_what_a_receiver_has_counted() {
     };
     let (now, _) = publish(&mut root(None), &mut receiver, START);
     assert_eq!(receiver.status().tally.released, 1);
-    let mut later = Root::new(config(), NodeId(1), 0, Run::new(2, [8; 24]), None, now);
+    let mut later = Root::new(config(), NodeId(1), 0, RootRun::new(2, [8; 24]), None, now);
     let (_, events) = publish(&mut later, &mut receiver, now);
     let is_restart = |event: &ReceiverEvent| matches!(event, ReceiverEvent::Restarted { .. });
     assert!(events.iter().any(is_restart), "{events:?}");

@@ -12,7 +12,7 @@ use evenfall_core::{
 use evenfall_multicast_machine::forging::forge;
 use evenfall_multicast_machine::wire::{DatagramKind, Hop, OriginHeader, parse};
 use evenfall_multicast_machine::{
-    Config, Identity, Mode, Receiver, ReceiverEvent, Root, Run, SharedKey,
+    Config, Identity, Mode, Receiver, ReceiverEvent, Root, RootRun, SharedKey,
 };
 
 /// Where a root has a key announced, and then in use.
@@ -45,7 +45,7 @@ impl Feed {
         config.repair.gap_timeout = Duration::from_millis(100);
         let master = MasterKey::new([4; 32]);
         let shared = SharedKey::new(1, [5; 32]);
-        let root = Root::new(config, NodeId(1), 0, Run::new(1, [7; 24]), Some(&shared), now)
+        let root = Root::new(config, NodeId(1), 0, RootRun::new(1, [7; 24]), Some(&shared), now)
             .with_node_keys(master.clone(), lifetime);
         let receiver = |id: u16| {
             let (root, incarnation) = (addr(1), 1);

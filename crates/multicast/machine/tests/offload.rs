@@ -11,7 +11,7 @@ use evenfall_core::{
     GroupId, Install, Installed, Machine, NodeId, SharedKey, StampedBy, Timestamp, TrafficClass,
     Transmit,
 };
-use evenfall_multicast_machine::{Config, Identity, Mode, Receiver, Relay, Root, Run};
+use evenfall_multicast_machine::{Config, Identity, Mode, Receiver, Relay, Root, RootRun};
 
 const START: Timestamp = Timestamp::from_nanos(1_000_000_000);
 const FORMING_MS: u64 = 2_000;
@@ -58,7 +58,7 @@ impl Stage {
             standbys: vec![],
             incarnation: 1,
         };
-        let run = Run::new(1, [7; 24]);
+        let run = RootRun::new(1, [7; 24]);
         let reading = ClockReading { offset_ns: 77, error: ClockError::SameClock };
         let mut stage = Self {
             now: START,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use evenfall_core::{Format, Machine, NodeId, Timestamp};
-use evenfall_multicast_machine::{Config, Root, RootEvent, Run};
+use evenfall_multicast_machine::{Config, Root, RootEvent, RootRun};
 
 fn messages_of_frames(root: &mut Root) -> Vec<u16> {
     let events = core::iter::from_fn(|| root.poll_event());
@@ -21,7 +21,7 @@ fn a_message_after_a_pause_leaves_at_once_and_those_close_behind_it_share_a_fram
     let mut config = Config::default();
     config.framing.coalesce = apart;
     let start = Timestamp::from_nanos(1_000_000_000);
-    let mut root = Root::new(config, NodeId(1), 0, Run::new(1, [7; 24]), None, start);
+    let mut root = Root::new(config, NodeId(1), 0, RootRun::new(1, [7; 24]), None, start);
     let publish = |root: &mut Root, at: Duration| {
         root.publish(start + at, Format::OPAQUE, b"message").unwrap();
         root.flush(start + at);
@@ -39,7 +39,7 @@ fn a_message_after_a_pause_leaves_at_once_and_those_close_behind_it_share_a_fram
 #[test]
 fn a_message_of_another_format_begins_a_frame_of_its_own() {
     let now = Timestamp::from_nanos(1_000_000_000);
-    let mut root = Root::new(Config::default(), NodeId(1), 0, Run::new(1, [7; 24]), None, now);
+    let mut root = Root::new(Config::default(), NodeId(1), 0, RootRun::new(1, [7; 24]), None, now);
     for format in [1, 1, 2, 1].map(Format) {
         root.publish(now, format, b"message").unwrap();
     }

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::apart::Spread;
-use super::{FairnessRow, Released, Sent};
+use super::{FairnessRow, Released, SentMessage};
 
 /// Numbers that the root may skip between two messages. A larger jump comes from a broken log,
 /// which must not make the ledger allocate.
@@ -51,7 +51,7 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    fn new(sent: &Sent, expected: u32) -> Self {
+    fn new(sent: &SentMessage, expected: u32) -> Self {
         Self {
             scheduled_ns: sent.scheduled_ns,
             sent_ns: sent.sent_ns,
@@ -69,7 +69,7 @@ impl Slot {
     }
 
     fn hole() -> Self {
-        Self { state: State::Hole, ..Self::new(&Sent::default(), 0) }
+        Self { state: State::Hole, ..Self::new(&SentMessage::default(), 0) }
     }
 
     /// Counts the release of a receiver. The error of the receiver's clock is at most `bound_ns`.
@@ -237,7 +237,7 @@ impl Flight {
     }
 
     /// Adds a sent message; false when its number is impossible.
-    pub(super) fn push(&mut self, sent: &Sent) -> bool {
+    pub(super) fn push(&mut self, sent: &SentMessage) -> bool {
         if self.first.is_none() {
             self.first = Some(sent.message);
             self.base = sent.message;

@@ -24,10 +24,11 @@
 //!
 //! ```
 //! use evenfall_core::{ClockError, NodeId};
-//! use evenfall_multicast_report::{Config, Ledger, Released, Sent};
+//! use evenfall_multicast_report::{Config, Ledger, Released, SentMessage};
 //!
 //! let mut ledger = Ledger::new(Config::of([NodeId(1), NodeId(2)]));
-//! ledger.sent(&Sent { message: 0, sent_ns: 10, deadline_ns: Some(5_000), ..Sent::default() });
+//! let sent = SentMessage { sent_ns: 10, deadline_ns: Some(5_000), ..SentMessage::default() };
+//! ledger.sent(&sent);
 //! for (receiver, arrival_ns, release_ns) in [(1, 2_000, 5_100), (2, 3_000, 5_400)] {
 //!     let receiver = NodeId(receiver);
 //!     ledger.released(&Released { receiver, arrival_ns, release_ns, ..Released::default() });
@@ -60,7 +61,9 @@ pub use apart::Between;
 use apart::Windows;
 use flight::{Flight, Place};
 use receivers::{Entry, Receivers};
-pub use results::{ClockErrorUs, EdgeCounts, Outcome, ReceiverLine, Results, Series, TimePoint};
+pub use results::{
+    ClockErrorUs, EdgeCounts, LedgerOutcome, ReceiverLine, Results, Series, TimePoint,
+};
 use sample::Sample;
 use series::Timeline;
 
@@ -95,7 +98,7 @@ impl Config {
 
 /// The root sent a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sent {
+pub struct SentMessage {
     /// Tree or shard.
     pub stream: u32,
     /// Number within the stream, rising by one. Skipped numbers are not messages.
@@ -337,7 +340,7 @@ impl Ledger {
     }
 
     /// The root sent a message. Releases of a message count only after this call.
-    pub fn sent(&mut self, sent: &Sent) {
+    pub fn sent(&mut self, sent: &SentMessage) {
         let at = self.open(sent.stream);
         if !self.streams[at].1.push(sent) {
             self.counts.orphans += 1;
@@ -455,7 +458,7 @@ impl Ledger {
 
     /// Closes all messages and gives the results. `clock` is the error of the clock behind all
     /// times.
-    pub fn finish(mut self, clock: ClockError) -> Outcome {
+    pub fn finish(mut self, clock: ClockError) -> LedgerOutcome {
         self.close_all();
         self.receivers.settle();
         results::outcome(self, clock)

@@ -11,7 +11,7 @@ const EDGES_MAX: usize = 200;
 
 /// The results of a ledger.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Outcome {
+pub struct LedgerOutcome {
     /// Numbers.
     pub results: Results,
     /// The data of the pictures.
@@ -188,7 +188,7 @@ pub struct TimePoint {
 }
 
 /// The outcome of a ledger whose messages are all closed.
-pub(super) fn outcome(ledger: Ledger, clock: ClockError) -> Outcome {
+pub(super) fn outcome(ledger: Ledger, clock: ClockError) -> LedgerOutcome {
     let series_of_receivers = receivers(&ledger);
     let edges = edges(&ledger);
     let Ledger { counts, mut samples, timeline, receivers, .. } = ledger;
@@ -234,7 +234,7 @@ pub(super) fn outcome(ledger: Ledger, clock: ClockError) -> Outcome {
         edges,
         time: timeline.points(),
     };
-    Outcome { results, series }
+    LedgerOutcome { results, series }
 }
 
 fn receivers(ledger: &Ledger) -> Vec<ReceiverLine> {

@@ -14,11 +14,11 @@ fn us(us: u64) -> u64 {
     us * 1_000
 }
 
-fn sent(message: u64, scheduled_us: u64, deadline_us: u64) -> Sent {
+fn sent(message: u64, scheduled_us: u64, deadline_us: u64) -> SentMessage {
     let scheduled_ns = us(scheduled_us);
     let sent_ns = scheduled_ns + us(1);
     let deadline_ns = Some(us(deadline_us)).filter(|deadline_ns| *deadline_ns > 0);
-    Sent { stream: 0, message, scheduled_ns, sent_ns, deadline_ns }
+    SentMessage { stream: 0, message, scheduled_ns, sent_ns, deadline_ns }
 }
 
 fn released(receiver: NodeId, message: u64, arrival_us: u64, release_us: u64) -> Released {
@@ -261,7 +261,7 @@ fn memory_is_bounded_by_the_limit_and_what_comes_after_is_still_delivered() {
 fn streams_are_judged_apart_and_summed() {
     let mut ledger = ledger();
     for stream in [0, 9] {
-        ledger.sent(&Sent { stream, ..sent(100, 0, 5) });
+        ledger.sent(&SentMessage { stream, ..sent(100, 0, 5) });
         for receiver in [A, B] {
             ledger.released(&Released { stream, ..released(receiver, 100, 1, 5) });
         }

@@ -5,7 +5,7 @@
 //! run directory                                    ledger              page
 //!   run.json        settings, receivers, events ------------------------+
 //!   root.evlog       --+                                                |
-//!   receiver-1.evlog --+-- merged by time --> Ledger ------------> Outcome --> report.html
+//!   receiver-1.evlog --+-- merged by time --> Ledger ------> LedgerOutcome --> report.html
 //!   receiver-2.evlog --+                             |
 //!                                                    +--> fairness.csv, one line per message
 //! ```
@@ -26,7 +26,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use evenfall_core::{ClockError, NodeId};
-use evenfall_multicast_report::{Config, FairnessRow, Ledger, MESSAGE_BYTES, Outcome};
+use evenfall_multicast_report::{Config, FairnessRow, Ledger, LedgerOutcome, MESSAGE_BYTES};
 use serde::Serialize;
 
 pub use self::clocks::ClockCurve;
@@ -38,7 +38,7 @@ use crate::runlog::{
 use evenfall_runtime::memory::{self, MemoryCurve};
 use evenfall_runtime::page::page;
 
-/// Sent records are read this far ahead of the releases, so that a release never comes before its
+/// Messages sent are read this far ahead of the releases, so that a release never comes before its
 /// message, even when clocks disagree by as much.
 const READ_AHEAD_NS: u64 = 1_000_000_000;
 /// Memory for the messages in flight while logs are joined.
@@ -67,7 +67,7 @@ pub struct Report {
     /// Facts about the run.
     pub info: RunInfo,
     /// Figures of the run.
-    pub outcome: Outcome,
+    pub outcome: LedgerOutcome,
     /// The logs that were read.
     pub logs: Vec<LogLine>,
     /// Memory over the run, of the [`memory::CURVES_MAX`] processes that used most, as far as they
@@ -362,7 +362,7 @@ fn worse(a: ClockError, b: ClockError) -> ClockError {
     }
 }
 
-fn warnings(info: &RunInfo, logs: &[Log], outcome: &Outcome) -> Vec<String> {
+fn warnings(info: &RunInfo, logs: &[Log], outcome: &LedgerOutcome) -> Vec<String> {
     let mut warnings = Vec::new();
     for node in info.nodes.iter().filter(|node| does_release(node)) {
         if !logs.iter().any(|log| log.reader.header().node == node.id) {

@@ -42,7 +42,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use evenfall_core::{ClockError, ClockReading, NodeId};
-use evenfall_multicast_report::{Flags, Handed, Lost, Released, Sent};
+use evenfall_multicast_report::{Flags, Handed, Lost, Released, SentMessage};
 
 mod background;
 
@@ -149,7 +149,7 @@ pub struct RunLogHeader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunLogRecord {
     /// The root sent a message.
-    Sent(Sent),
+    Sent(SentMessage),
     /// This receiver released a frame. The receiver's id is in the header and not repeated here.
     Released(Released),
     /// This receiver reported a loss.
@@ -562,7 +562,13 @@ fn decode(bytes: &[u8; RECORD_BYTES], node: NodeId) -> Option<RunLogRecord> {
     Some(match bytes[0] {
         1 => {
             let deadline_ns = Some(c).filter(|deadline_ns| *deadline_ns > 0);
-            RunLogRecord::Sent(Sent { stream, message, scheduled_ns: a, sent_ns: b, deadline_ns })
+            RunLogRecord::Sent(SentMessage {
+                stream,
+                message,
+                scheduled_ns: a,
+                sent_ns: b,
+                deadline_ns,
+            })
         }
         2 => RunLogRecord::Released(Released {
             receiver: node,
@@ -620,7 +626,7 @@ mod tests {
             via: NodeId(u32::MAX),
         };
         vec![
-            RunLogRecord::Sent(Sent {
+            RunLogRecord::Sent(SentMessage {
                 stream: 2,
                 message: 3,
                 scheduled_ns: 4,
@@ -701,7 +707,7 @@ mod tests {
 
     #[test]
     fn many_records_stream_through_bounded_memory() {
-        let sent = |message| RunLogRecord::Sent(Sent { message, ..Sent::default() });
+        let sent = |message| RunLogRecord::Sent(SentMessage { message, ..SentMessage::default() });
         let all: Vec<RunLogRecord> = (0..20_000).map(sent).collect();
         let mut bytes = Vec::new();
         let mut writer = RunLogWriter::new(&mut bytes, &header()).expect("memory");

@@ -16,8 +16,8 @@ use evenfall_multicast_machine::{Begin, Config};
 use evenfall_runtime::address;
 use evenfall_runtime::settings::check::within;
 use evenfall_runtime::settings::{
-    self, Inject, Io, Run, SettingsError, SettingsMistake, check_addresses, check_closed,
-    check_nodes,
+    self, InjectSettings, Io, RunSettings, SettingsError, SettingsMistake, check_addresses,
+    check_closed, check_nodes,
 };
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -202,7 +202,7 @@ impl Default for RunOptions {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
     /// General settings of the run.
-    pub run: Run,
+    pub run: RunSettings,
     /// The multicast's settings of the run.
     pub course: RunOptions,
     /// Where the messages come from.
@@ -211,7 +211,7 @@ pub struct Settings {
     /// Sockets and threads.
     pub io: Io,
     /// Injected delays.
-    pub inject: Inject,
+    pub inject: InjectSettings,
     /// How the nodes measure each other's clocks.
     pub clock: ClockSettings,
     /// The public keys of those who may write the feed, and the own signing key.

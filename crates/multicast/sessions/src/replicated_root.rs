@@ -36,7 +36,7 @@ use evenfall_core::{
     Arrival, Clock, ClockReading, Format, ForwardCounters, ForwardId, Install, Machine, Malformed,
     NodeId, Sent, SharedKey, SyncTime, Timestamp, Transmit,
 };
-use evenfall_multicast_machine::{Draft, Root, RootEvent, Run};
+use evenfall_multicast_machine::{Draft, Root, RootEvent, RootRun};
 
 use self::producers::RootProducers;
 use crate::standby::session::{VOTE_OVERHEAD, VoterSession};
@@ -120,7 +120,7 @@ struct Voter {
     replica: Box<dyn Consensus>,
     sequence: AgreedFeed,
     /// The run that this root would open, with its secret.
-    run: Run,
+    run: RootRun,
     /// The term in which this root last asked to open the run.
     asked: Option<u32>,
     /// The term in which the root stands as leader.
@@ -146,7 +146,7 @@ impl ReplicatedRoot {
 
     /// Lets authors publish, as soon as the root [takes messages](Self::admit). `run` is the run of
     /// a root without voters.
-    pub fn receiving(self, ingress: ProducerIngress, run: Run) -> Self {
+    pub fn receiving(self, ingress: ProducerIngress, run: RootRun) -> Self {
         Self { authors: Some(Box::new(RootProducers::new(ingress, run))), ..self }
     }
 
@@ -167,7 +167,7 @@ impl ReplicatedRoot {
     ///
     /// # Errors
     /// When the voters cannot be a super-leaf, or do not have this root.
-    pub fn new(root: Root, run: Run, config: &VoterConfig) -> Result<Self, ConsensusError> {
+    pub fn new(root: Root, run: RootRun, config: &VoterConfig) -> Result<Self, ConsensusError> {
         Self::with_consensus(root, run, config, ConsensusStart::open_canopus)
     }
 
@@ -179,7 +179,7 @@ impl ReplicatedRoot {
     /// As [`new`](Self::new), and what `open_replica` refuses.
     pub fn with_consensus(
         root: Root,
-        run: Run,
+        run: RootRun,
         config: &VoterConfig,
         open_replica: impl FnOnce(ConsensusStart) -> Result<Box<dyn Consensus>, ConsensusError>,
     ) -> Result<Self, ConsensusError> {

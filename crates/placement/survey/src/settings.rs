@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use evenfall_placement_machine::{AgentConfig, Timing};
 use evenfall_runtime::settings::{
-    Inject, Io, Node, Run, SettingsDocument, SettingsError, SettingsMistake, check_closed,
-    check_nodes,
+    InjectSettings, Io, Node, RunSettings, SettingsDocument, SettingsError, SettingsMistake,
+    check_closed, check_nodes,
 };
 use serde::{Deserialize, Serialize};
 
@@ -77,11 +77,11 @@ impl SurveySettings {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
     /// The run itself.
-    pub run: Run,
+    pub run: RunSettings,
     /// Sockets and threads.
     pub io: Io,
     /// Injected delays.
-    pub inject: Inject,
+    pub inject: InjectSettings,
     /// Live measurement.
     pub survey: SurveySettings,
     /// The agents.

@@ -652,8 +652,8 @@ mod tests {
         ours.map(aya::programs::ProgramInfo::id).collect()
     }
 
-    /// Waits until these are the programs of `lo` again. A child of another test has the links of its
-    /// parent from its fork until its exec, so that they may outlive the forwarder for a moment.
+    /// Waits until these are the programs of `lo` again. A child of another test has the links of
+    /// its parent from its fork until its exec, so they may outlive the forwarder for a moment.
     fn await_programs(before: &BTreeSet<u32>) {
         let until = Instant::now() + Duration::from_secs(60);
         while programs() != *before {

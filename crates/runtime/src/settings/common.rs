@@ -35,7 +35,7 @@ pub const OPEN: &str = "without run.key_file nothing listens or sends beyond loo
 /// Settings that every process of a run shares. Services may own further keys of the table `[run]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Run {
+pub struct RunSettings {
     /// Directory of logs and report, relative to the settings file.
     pub dir: PathBuf,
     /// File with the shared key: 64 hexadecimal digits. Without a key nothing leaves loopback.
@@ -59,7 +59,7 @@ pub struct Run {
     pub node_keys: Option<EndKeys>,
 }
 
-impl Default for Run {
+impl Default for RunSettings {
     fn default() -> Self {
         Self {
             dir: PathBuf::from("run"),
@@ -74,7 +74,7 @@ impl Default for Run {
     }
 }
 
-impl Run {
+impl RunSettings {
     /// Makes relative paths begin from `base`.
     pub fn rebase(&mut self, base: &Path) {
         self.dir = base.join(&self.dir);
@@ -349,7 +349,7 @@ impl Io {
 /// Injected delays of arriving datagrams, a tool for experiments. See [`evenfall_port::Inject`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Inject {
+pub struct InjectSettings {
     /// File with the delays, which is read again during the run. Without a file there are no
     /// delays.
     pub file: Option<PathBuf>,
@@ -360,14 +360,14 @@ pub struct Inject {
     pub queue_datagrams_max: usize,
 }
 
-impl Default for Inject {
+impl Default for InjectSettings {
     fn default() -> Self {
         // The queue holds half a second of 100,000 datagrams a second.
         Self { file: None, seed: 1, queue_datagrams_max: 50_000 }
     }
 }
 
-impl Inject {
+impl InjectSettings {
     /// Makes relative paths begin from `base`.
     pub fn rebase(&mut self, base: &Path) {
         self.file = self.file.take().map(|file| base.join(file));

@@ -23,7 +23,7 @@ pub struct Seeds {
 
 /// The progress of the seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
+pub struct SeedsProgress {
     /// Runs that ended.
     pub done: u64,
     /// Number of seeds that failed.
@@ -45,7 +45,7 @@ impl Seeds {
         &self,
         run: impl Fn(u64) -> Result<R, String> + Sync,
         mut take: impl FnMut(u64, R),
-        mut progress: impl FnMut(Progress),
+        mut progress: impl FnMut(SeedsProgress),
     ) -> Vec<(u64, String)> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = if self.threads == 0 { cores } else { self.threads };
@@ -76,7 +76,7 @@ impl Seeds {
                     Err(why) => failed.push((seed, why)),
                 }
                 done += 1;
-                progress(Progress { done, failed: failed.len() as u64, of });
+                progress(SeedsProgress { done, failed: failed.len() as u64, of });
             }
         });
         failed.sort_unstable();
@@ -136,7 +136,7 @@ mod tests {
         );
         assert_eq!((passed.len(), failed.len()), (140, 50));
         assert!(passed.iter().all(|(seed, square)| *square == seed * seed));
-        assert_eq!(last, Some(Progress { done: 190, failed: 50, of: 190 }));
+        assert_eq!(last, Some(SeedsProgress { done: 190, failed: 50, of: 190 }));
     }
 
     #[test]

@@ -11,8 +11,8 @@ use evenfall_store_format::metadata::{MetadataNode, NODES_PER_BLOCK, decode_bloc
 use evenfall_store_format::publication::Publication;
 use evenfall_store_format::reader::resume;
 use evenfall_store_format::{
-    Error, FileEndSnapshot, FileId, Reader, Resumption, Schema, SealedSegment, SegmentKind,
-    Segments,
+    Error, FileEndSnapshot, FileId, Resumption, Schema, SealedSegment, SegmentKind, Segments,
+    SnapshotReader,
 };
 
 use super::life_catalog::read_catalog;
@@ -299,7 +299,7 @@ impl ArchivedFile<'_> {
     /// # Errors
     /// [`Error::Damaged`], the errors of the object store.
     pub fn find(&mut self, from_ns: i64, to_ns: i64) -> Result<std::ops::Range<u64>, StoreError> {
-        Ok(Reader::new(&self.snapshot, &mut self.segments).between(from_ns, to_ns)?)
+        Ok(SnapshotReader::new(&self.snapshot, &mut self.segments).between(from_ns, to_ns)?)
     }
 
     /// The records of these numbers.
@@ -312,7 +312,7 @@ impl ArchivedFile<'_> {
         each: &mut dyn FnMut(Bytes) -> evenfall_store_format::Result<()>,
     ) -> Result<(), StoreError> {
         let first = numbers.start;
-        let read = Reader::new(&self.snapshot, &mut self.segments).records(numbers, each);
+        let read = SnapshotReader::new(&self.snapshot, &mut self.segments).records(numbers, each);
         read.map_err(|error| self.missing(first, error))
     }
 
@@ -325,7 +325,7 @@ impl ArchivedFile<'_> {
             return Ok(None);
         }
         let schema = &self.entry.schema;
-        Ok(Reader::new(&self.snapshot, &mut self.segments).summary(numbers, schema)?)
+        Ok(SnapshotReader::new(&self.snapshot, &mut self.segments).summary(numbers, schema)?)
     }
 
     /// The error for a missing object, to a reader of records from this record on. The object is

@@ -34,8 +34,8 @@ use evenfall_store_format::layout::SEGMENT_BYTES;
 use evenfall_store_format::retention::Retention;
 use evenfall_store_format::volume::{DiskLoss, Recovered};
 use evenfall_store_format::{
-    Appender, Error, FileEndSnapshot, FileId, Reader, Schema, SealedSegment, SegmentKind, Stage,
-    TailRecords, Volume, VolumeConfig,
+    Appender, Error, FileEndSnapshot, FileId, Schema, SealedSegment, SegmentKind, SnapshotReader,
+    Stage, TailRecords, Volume, VolumeConfig,
 };
 
 use self::disposal::KeptAgeClock;
@@ -455,7 +455,7 @@ impl Store {
     /// [`Error::NoRecord`], and the errors of reading.
     pub fn record(&self, file: &StoreFile, number: u64) -> Result<Bytes, StoreError> {
         let (at, mut segments) = self.shared.reading(file, Interest::Recent);
-        Ok(Reader::new(&at, &mut segments).record(number)?)
+        Ok(SnapshotReader::new(&at, &mut segments).record(number)?)
     }
 
     /// Number and bytes of the latest record at or before this time.
@@ -464,7 +464,7 @@ impl Store {
     /// As [`record`](Self::record).
     pub fn record_at(&self, file: &StoreFile, time_ns: i64) -> Result<(u64, Bytes), StoreError> {
         let (at, mut segments) = self.shared.reading(file, Interest::Recent);
-        let mut reader = Reader::new(&at, &mut segments);
+        let mut reader = SnapshotReader::new(&at, &mut segments);
         let number = reader.latest_at(time_ns)?;
         Ok((number, reader.record(number)?))
     }
@@ -481,7 +481,7 @@ impl Store {
         each: &mut dyn FnMut(Bytes) -> evenfall_store_format::Result<()>,
     ) -> Result<Range<u64>, StoreError> {
         let (at, mut segments) = self.shared.reading(file, Interest::Recent);
-        let mut reader = Reader::new(&at, &mut segments);
+        let mut reader = SnapshotReader::new(&at, &mut segments);
         let numbers = reader.between(from_ns, to_ns)?;
         reader.records(numbers.clone(), each)?;
         Ok(numbers)
@@ -498,7 +498,7 @@ impl Store {
         to_ns: i64,
     ) -> Result<Range<u64>, StoreError> {
         let (at, mut segments) = self.shared.reading(file, Interest::Recent);
-        Ok(Reader::new(&at, &mut segments).between(from_ns, to_ns)?)
+        Ok(SnapshotReader::new(&at, &mut segments).between(from_ns, to_ns)?)
     }
 
     /// For each pair of times, the segments that hold the records between them, found by the index
@@ -512,7 +512,7 @@ impl Store {
         times_ns: &[(i64, i64)],
     ) -> Result<Vec<Range<u32>>, StoreError> {
         let (at, mut segments) = self.shared.reading(file, Interest::Recent);
-        let mut reader = Reader::new(&at, &mut segments);
+        let mut reader = SnapshotReader::new(&at, &mut segments);
         let find = |(from_ns, to_ns): &(i64, i64)| Ok(reader.segments_between(*from_ns, *to_ns)?);
         times_ns.iter().map(find).collect()
     }
@@ -528,7 +528,7 @@ impl Store {
         each: &mut dyn FnMut(Bytes) -> evenfall_store_format::Result<()>,
     ) -> Result<(), StoreError> {
         let (at, mut segments) = self.shared.reading(file, Interest::Passing);
-        Ok(Reader::new(&at, &mut segments).records(numbers, each)?)
+        Ok(SnapshotReader::new(&at, &mut segments).records(numbers, each)?)
     }
 
     /// Count, times and aggregates of the records from one time to another. Whole segments are
@@ -543,7 +543,7 @@ impl Store {
         to_ns: i64,
     ) -> Result<Option<IndexSummary>, StoreError> {
         let (at, mut segments) = self.shared.reading(file, Interest::Recent);
-        let mut reader = Reader::new(&at, &mut segments);
+        let mut reader = SnapshotReader::new(&at, &mut segments);
         let numbers = reader.between(from_ns, to_ns)?;
         Ok(reader.summary(numbers, &file.schema)?)
     }

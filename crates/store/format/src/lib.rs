@@ -37,7 +37,7 @@
 //! ```
 //! use std::sync::Arc;
 //! use evenfall_store_format::{
-//!     Appender, FileEndSnapshot, FileId, Reader, Result, Schema, SegmentKind, Segments,
+//!     Appender, FileEndSnapshot, FileId, SnapshotReader, Result, Schema, SegmentKind, Segments,
 //! };
 //!
 //! struct Nowhere;
@@ -56,7 +56,7 @@
 //! }
 //! let now = FileEndSnapshot::of(&appender, 0);
 //! let mut nowhere = Nowhere;
-//! let mut reader = Reader::new(&now, &mut nowhere);
+//! let mut reader = SnapshotReader::new(&now, &mut nowhere);
 //! assert_eq!(reader.between(15, 30)?, 1..3);
 //! assert_eq!(reader.latest_at(29)?, 1);
 //! # Ok::<(), evenfall_store_format::Error>(())
@@ -88,7 +88,7 @@ pub use columnar::ColumnDisk;
 pub use error::{Error, Result, Stage};
 pub use layout::{FileId, Layout, SegmentKind};
 pub use lost_records::TailRecords;
-pub use reader::{FileEndSnapshot, Reader, Segments};
+pub use reader::{FileEndSnapshot, Segments, SnapshotReader};
 pub use schema::{Field, FieldType, Schema};
 pub use segment::SealedSegment;
 pub use volume::{Volume, VolumeConfig};

@@ -100,12 +100,12 @@ impl NodeSource for Nodes<'_> {
 }
 
 /// Reads of one file at one moment.
-pub struct Reader<'a> {
+pub struct SnapshotReader<'a> {
     at: &'a FileEndSnapshot,
     segments: &'a mut dyn Segments,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> SnapshotReader<'a> {
     /// A reader over this snapshot.
     pub fn new(at: &'a FileEndSnapshot, segments: &'a mut dyn Segments) -> Self {
         Self { at, segments }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use evenfall_runtime::settings::{
-    KnownTable, Node, Run, SettingsDocument, SettingsError, SettingsMistake, check_addresses,
-    check_nodes,
+    KnownTable, Node, RunSettings, SettingsDocument, SettingsError, SettingsMistake,
+    check_addresses, check_nodes,
 };
 use evenfall_store_engine::{
     ChunkForm, StoreConfig, StoreError, StorePlaces, TIME_AHEAD_MAX, chunk_codec, expect_closed,
@@ -198,7 +198,7 @@ pub struct StoreNode {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
     /// The run itself.
-    pub run: Run,
+    pub run: RunSettings,
     /// The table `[store]`.
     pub store: StoreSettings,
     /// The servers.
@@ -220,7 +220,7 @@ impl Settings {
         let plain: Vec<Node> = document.list("node")?;
         check_nodes(&plain).map_err(refuse)?;
         let keys: Vec<StoreNodeKeys> = document.list("node")?;
-        let mut run: Run = document.part("run")?;
+        let mut run: RunSettings = document.part("run")?;
         document.check_durations()?;
         run.rebase(document.base());
         let mut store: StoreSettings = document.part("store")?;

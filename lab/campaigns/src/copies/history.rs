@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use evenfall_files_machine::namespace::{File, Namespace};
-use evenfall_files_machine::{DiskId, FileId};
+use evenfall_files_machine::{DiskId, InodeId};
 use evenfall_sim::{Run, Seen, SimTime, Violation};
 
 use super::Check;
@@ -38,7 +38,7 @@ fn blocks(bytes: &[u8]) -> Option<Vec<(u64, usize)>> {
 /// An append that a client began.
 #[derive(Clone, Copy, Debug)]
 struct Append {
-    file: FileId,
+    file: InodeId,
     length: usize,
     begun: SimTime,
     ended: Option<SimTime>,
@@ -63,10 +63,10 @@ struct Known {
 /// Everything that happened in a run.
 #[derive(Default)]
 pub struct CopiesHistory {
-    files: BTreeMap<FileId, Known>,
+    files: BTreeMap<InodeId, Known>,
     appends: BTreeMap<u64, Append>,
     /// Flushes that were taken, by token: the file, and the length to be noted.
-    flushes: BTreeMap<u64, (FileId, u64)>,
+    flushes: BTreeMap<u64, (InodeId, u64)>,
     noted: u64,
     reads: u64,
     names: u64,
@@ -92,13 +92,13 @@ impl CopiesHistory {
     }
 
     /// One of the files that were made.
-    pub fn pick(&self, pick: u64) -> Option<FileId> {
+    pub fn pick(&self, pick: u64) -> Option<InodeId> {
         let at = pick.checked_rem(self.files.len() as u64)?;
         self.files.keys().nth(at as usize).copied()
     }
 
     /// A change of a file's name was taken.
-    pub fn names_begin(&mut self, file: FileId, token: u64, to: Option<String>) {
+    pub fn names_begin(&mut self, file: InodeId, token: u64, to: Option<String>) {
         self.files.entry(file).or_default().names.push((token, to));
     }
 
@@ -127,7 +127,7 @@ impl CopiesHistory {
     pub fn append_begin(
         &mut self,
         seen: Seen,
-        file: FileId,
+        file: InodeId,
         token: u64,
         length: usize,
         lease: Option<u64>,
@@ -144,7 +144,7 @@ impl CopiesHistory {
     }
 
     /// A primary took a flush: the nameserver shall note this length of a file.
-    pub fn flush_begin(&mut self, token: u64, file: FileId, length: u64) {
+    pub fn flush_begin(&mut self, token: u64, file: InodeId, length: u64) {
         self.flushes.insert(token, (file, length));
     }
 
@@ -173,7 +173,7 @@ impl CopiesHistory {
     pub fn read(
         &mut self,
         seen: Seen,
-        file: FileId,
+        file: InodeId,
         bytes: Vec<u8>,
         is_whole: bool,
         is_member: bool,
@@ -214,7 +214,7 @@ impl CopiesHistory {
     }
 
     /// The nameserver says that a range of a file is lost. No disk may still have bytes of it.
-    pub fn lost(&mut self, seen: Seen, file: FileId, range: (u64, u64)) {
+    pub fn lost(&mut self, seen: Seen, file: InodeId, range: (u64, u64)) {
         self.lost += 1;
         let Some(known) = self.files.get_mut(&file) else { return };
         known.noted = known.noted.min(range.0);
@@ -272,7 +272,7 @@ impl CopiesHistory {
 
     fn judge_file(
         &self,
-        file: FileId,
+        file: InodeId,
         there: &File,
         namespace: &Namespace,
         live: &[&CopiesNode],
@@ -322,7 +322,7 @@ impl CopiesHistory {
 
     fn judge_places(
         &self,
-        file: FileId,
+        file: InodeId,
         members: &[DiskId],
         namespace: &Namespace,
         live: &[&CopiesNode],
@@ -355,7 +355,7 @@ impl CopiesHistory {
         });
     }
 
-    fn judge_content(&self, file: FileId, content: &[u8], run: &mut Run<Check>) {
+    fn judge_content(&self, file: InodeId, content: &[u8], run: &mut Run<Check>) {
         let known = &self.files[&file];
         let common = content.len().min(known.longest.len());
         run.expect(Check::Prefix, content.starts_with(&known.longest), || {

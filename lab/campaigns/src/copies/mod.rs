@@ -21,7 +21,7 @@ use evenfall_files_machine::log_replication::{self, FoundLog};
 use evenfall_files_machine::namespace::{Caller, NamespaceCall};
 use evenfall_files_machine::wire::{DataserverBeat, FilesControl, FilesMessage};
 use evenfall_files_machine::{
-    DataConfig, DiskId, FileId, FilesRefusal, NameConfig, dataserver, nameserver,
+    DataConfig, DiskId, FilesRefusal, InodeId, NameConfig, dataserver, nameserver,
 };
 use evenfall_sim::campaign::Outline;
 use evenfall_sim::{
@@ -219,7 +219,7 @@ impl Alteration<CopiesNode> for WrongServer {
 type Subject = Altered<CopiesNode, WrongServer>;
 
 /// An append that a mutant holds back: at which node, to which file, its token and its bytes.
-type Held = (NodeIndex, FileId, u64, Bytes);
+type Held = (NodeIndex, InodeId, u64, Bytes);
 
 /// The owner of all servers, their disks and their clients.
 struct Owner {
@@ -322,7 +322,7 @@ impl Owner {
         }
         let replication = self.plan.knob("copies") as u16;
         let file = self.history.pick(operation.pick);
-        let path = |file: FileId, node: &CopiesNode| match node {
+        let path = |file: InodeId, node: &CopiesNode| match node {
             CopiesNode::Name(server) => {
                 server.namespace().file(file).map(|_| server.namespace().path(file))
             }
@@ -485,7 +485,7 @@ impl Owner {
         self.history.excuse(&servers);
     }
 
-    fn read(&mut self, seen: Seen, file: FileId, subject: &Subject) {
+    fn read(&mut self, seen: Seen, file: InodeId, subject: &Subject) {
         let CopiesNode::Data(server, disk) = subject.machine() else { return };
         let Some(view) = server.view(file) else { return };
         let end = match self.mutant {

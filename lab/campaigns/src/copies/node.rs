@@ -6,7 +6,7 @@ use bytes::Bytes;
 use evenfall_core::{Disk as _, Machine, StorageError};
 use evenfall_files_machine::chunk::{self, AppendReader};
 use evenfall_files_machine::{
-    DataConfig, Dataserver, FileId, NameConfig, Nameserver, dataserver, nameserver,
+    DataConfig, Dataserver, InodeId, NameConfig, Nameserver, dataserver, nameserver,
 };
 use evenfall_sim::{NodeIndex, SimDisk, any_machine};
 
@@ -37,7 +37,7 @@ fn read(disk: &SimDisk) -> impl FnMut(&str, u64, usize) -> Result<Bytes, Storage
 }
 
 /// The bytes of a file up to `end`, or up to the first damaged append.
-pub fn content(disk: &SimDisk, file: FileId, chunks: &[u64], end: u64) -> Vec<u8> {
+pub fn content(disk: &SimDisk, file: InodeId, chunks: &[u64], end: u64) -> Vec<u8> {
     let (mut appends, mut bytes) = (AppendReader::new(file, chunks.to_vec()), Vec::new());
     while (bytes.len() as u64) < end && !chunks.is_empty() {
         match appends.read(bytes.len() as u64, &mut read(disk)) {
@@ -66,7 +66,7 @@ impl CopiesNode {
         let log = disk.read(dataserver::LOG, 0, usize::MAX).expect("disks read well");
         let logs = disk.list().expect("disks read well");
         let ours = logs.iter().filter_map(|(log, len)| Some((chunk::of_name(log)?, *len)));
-        let scan = |((file, start), len): ((FileId, u64), u64)| {
+        let scan = |((file, start), len): ((InodeId, u64), u64)| {
             let scan = chunk::scan(file, start, len, &mut read(&disk)).expect("disks read well");
             (file, start, scan)
         };
@@ -77,7 +77,7 @@ impl CopiesNode {
     }
 
     /// All bytes of a member's copy, acknowledged or not; `None` for a copy in the making.
-    pub fn member_content(&self, file: FileId) -> Option<Vec<u8>> {
+    pub fn member_content(&self, file: InodeId) -> Option<Vec<u8>> {
         let Self::Data(server, disk) = self else { return None };
         let view = server.view(file).filter(|view| view.is_member)?;
         Some(content(disk, file, &view.chunks, u64::MAX))

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use evenfall_core::Prng;
-use evenfall_files_machine::FileId;
+use evenfall_files_machine::InodeId;
 use evenfall_files_machine::namespace::Caller;
 use evenfall_sim::Seen;
 
@@ -22,7 +22,7 @@ pub fn is_leased(seed: u64) -> bool {
 }
 
 /// A writer of a file.
-type Writer = (FileId, u64);
+type Writer = (InodeId, u64);
 
 /// What the writers of a run remember.
 #[derive(Debug, Default)]
@@ -102,7 +102,7 @@ impl Owner {
 
     /// The lease under which an append is made. An append without a lease is taken while nobody
     /// holds one.
-    pub(super) fn lease_of(&self, token: u64, file: FileId, subject: &Subject) -> AppendLease {
+    pub(super) fn lease_of(&self, token: u64, file: InodeId, subject: &Subject) -> AppendLease {
         // The last appends find out whether every file takes appends again, so no lease is left.
         let believed = match is_leased(self.plan.seed) && token < OPERATIONS {
             true => self.writers.known.get(&(file, token % (WRITERS + 1))).copied(),

@@ -5,20 +5,20 @@ use evenfall_sim::campaign::{Outline, Trap};
 use evenfall_sim::{Campaign, FaultKind, NodeIndex, Run, Transcript};
 
 use super::checks::Check;
-use super::faults::Scene;
+use super::faults::MulticastScene;
 use super::mutants::Mutant;
 use super::node::CampaignNode;
 
 /// A campaign of the overlay.
 pub struct Overlay {
-    draw: fn(u64) -> Scene,
+    draw: fn(u64) -> MulticastScene,
     outline: Outline<Mutant, Check>,
 }
 
 /// All faults at once. Repair can only be judged in runs in which no node is ever down. About one
 /// seed in fifty draws such a run, so a mutant of repair needs many seeds.
 pub static FAULTS: Overlay = Overlay {
-    draw: Scene::of,
+    draw: MulticastScene::of,
     outline: Outline {
         name: "multicast",
         about: "the overlay under every fault of hosts and networks, joins, leaves and switches",
@@ -56,9 +56,9 @@ pub static FAULTS: Overlay = Overlay {
     },
 };
 
-/// See [`Scene::with_a_recorder`].
+/// See [`MulticastScene::with_a_recorder`].
 pub static RECORDER: Overlay = Overlay {
-    draw: Scene::with_a_recorder,
+    draw: MulticastScene::with_a_recorder,
     outline: Outline {
         name: "recorder",
         about: "a recorder repairs what rings have forgotten, and replays to late joiners",
@@ -81,9 +81,9 @@ pub static RECORDER: Overlay = Overlay {
     },
 };
 
-/// See [`Scene::with_a_slow_receiver`].
+/// See [`MulticastScene::with_a_slow_receiver`].
 pub static SLOW_RECEIVER: Overlay = Overlay {
-    draw: Scene::with_a_slow_receiver,
+    draw: MulticastScene::with_a_slow_receiver,
     outline: Outline {
         name: "slow-receiver",
         about: "a receiver is five thousand times too slow for a second, and delays nobody else",
@@ -95,9 +95,9 @@ pub static SLOW_RECEIVER: Overlay = Overlay {
     },
 };
 
-/// See [`Scene::with_a_slow_proxy`].
+/// See [`MulticastScene::with_a_slow_proxy`].
 pub static SLOW_PROXY: Overlay = Overlay {
-    draw: Scene::with_a_slow_proxy,
+    draw: MulticastScene::with_a_slow_proxy,
     outline: Outline {
         name: "slow-proxy",
         about: "a proxy turns forty times slower, is replaced, and nobody misses a frame",
@@ -109,9 +109,9 @@ pub static SLOW_PROXY: Overlay = Overlay {
     },
 };
 
-/// See [`Scene::with_clock_steps`].
+/// See [`MulticastScene::with_clock_steps`].
 pub static CLOCK: Overlay = Overlay {
-    draw: Scene::with_clock_steps,
+    draw: MulticastScene::with_clock_steps,
     outline: Outline {
         name: "clock",
         about: "clocks step by 10 s, an hour and 30 years or leave their bound, and nobody gains",
@@ -137,9 +137,9 @@ pub static CLOCK: Overlay = Overlay {
     },
 };
 
-/// See [`Scene::with_old_keys`].
+/// See [`MulticastScene::with_old_keys`].
 pub static OLD_KEYS: Overlay = Overlay {
-    draw: Scene::with_old_keys,
+    draw: MulticastScene::with_old_keys,
     outline: Outline {
         name: "old-keys",
         about: "a node that was shut out writes frames under keys that are out of use, for nobody",
@@ -164,7 +164,7 @@ fn forged_at(node: &CampaignNode) -> u64 {
 impl Campaign for Overlay {
     type Check = Check;
     type Mutant = Mutant;
-    type Scene = Scene;
+    type Scene = MulticastScene;
 
     fn outline(&self) -> Outline<Mutant, Check> {
         self.outline
@@ -176,11 +176,11 @@ impl Campaign for Overlay {
         if is_quiet { self.outline.seeds } else { u64::MAX }
     }
 
-    fn scene(&self, seed: u64) -> Scene {
+    fn scene(&self, seed: u64) -> MulticastScene {
         (self.draw)(seed)
     }
 
-    fn run(&self, scene: &Scene, mutant: Option<Mutant>, story: bool) -> Run<Check> {
+    fn run(&self, scene: &MulticastScene, mutant: Option<Mutant>, story: bool) -> Run<Check> {
         let mut scene = scene.clone();
         scene.mutant = mutant;
         let (world, watch) = scene.play(|owner| Transcript::told(owner, story));

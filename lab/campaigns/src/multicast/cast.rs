@@ -7,7 +7,7 @@ use std::sync::Arc;
 use evenfall_core::{MasterKey, NodeId, Prng, Timestamp};
 use evenfall_multicast_machine::forging::{ToySigner, ToyVerifier};
 use evenfall_multicast_machine::{
-    Begin, Config, Identity, Receiver, Recorder, Relay, ReleaseAfter, Root, Run, SharedKey,
+    Begin, Config, Identity, Receiver, Recorder, Relay, ReleaseAfter, Root, RootRun, SharedKey,
 };
 
 use super::archive::CampaignArchive;
@@ -52,7 +52,7 @@ pub(crate) fn draw_master(seed: u64) -> Option<MasterKey> {
 impl Cast {
     /// The root, in its run number `epoch`.
     pub fn root(&self, epoch: u32, now: Timestamp) -> CampaignNode {
-        let run = Run::new(epoch, [epoch as u8; 24]);
+        let run = RootRun::new(epoch, [epoch as u8; 24]);
         let root = Root::new(*self.config, self.root, self.stream, run, self.key.as_ref(), now);
         CampaignNode::Root(Box::new(self.equip_root(root)))
     }
@@ -149,9 +149,9 @@ pub fn message(seed: u64, number: u64, size: usize, into: &mut Vec<u8>) {
 
 /// When the messages of a feed are due.
 #[derive(Clone, Debug)]
-pub enum Schedule {
+pub enum DueTimes {
     /// At a steady pace.
-    Steady(Pace),
+    Steady(FeedPace),
     /// At the feed's own times.
     Own {
         /// When message 0 is due.
@@ -161,7 +161,7 @@ pub enum Schedule {
     },
 }
 
-impl Schedule {
+impl DueTimes {
     /// Messages in all.
     pub fn count(&self) -> u64 {
         match self {
@@ -192,7 +192,7 @@ impl Schedule {
 
 /// The pace of a feed: message `n` is due at `first + n * interval`.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub struct FeedPace {
     /// When message 0 is due.
     pub first: evenfall_sim::SimTime,
     /// Time between two messages.
@@ -201,7 +201,7 @@ pub struct Pace {
     pub count: u64,
 }
 
-impl Pace {
+impl FeedPace {
     /// When this message is due.
     pub fn due(&self, number: u64) -> evenfall_sim::SimTime {
         let ns = evenfall_core::time::nanos(self.interval).saturating_mul(number);

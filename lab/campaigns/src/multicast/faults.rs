@@ -18,7 +18,7 @@ use evenfall_sim::{
     NodeIndex, Plan, Quantiles, Rates, SimTime, StallSpec, Victims, World,
 };
 
-use super::cast::{Cast, Pace, draw_master, draw_signed};
+use super::cast::{Cast, FeedPace, draw_master, draw_signed};
 use super::checks::{Checks, Expectations, Replaced, Steps};
 use super::mutants::{Mutant, Mutation};
 use super::node::CampaignNode;
@@ -109,7 +109,7 @@ pub fn bounds() -> Bounds {
 
 /// All that a seed stands for.
 #[derive(Clone, Debug)]
-pub struct Scene {
+pub struct MulticastScene {
     /// Topology, knobs and faults.
     pub plan: Plan,
     /// Settings of all machines.
@@ -117,7 +117,7 @@ pub struct Scene {
     key: Option<SharedKey>,
     receivers: u32,
     proxies: u32,
-    pace: Pace,
+    pace: FeedPace,
     calm: SimTime,
     /// Joins, leaves and switches, by time.
     pub(super) acts: Vec<(SimTime, u64)>,
@@ -213,13 +213,13 @@ fn replace(knob: u64, round: Duration) -> Replace {
     }
 }
 
-impl AsMut<Plan> for Scene {
+impl AsMut<Plan> for MulticastScene {
     fn as_mut(&mut self) -> &mut Plan {
         &mut self.plan
     }
 }
 
-impl Scene {
+impl MulticastScene {
     /// What this seed is.
     pub fn of(seed: u64) -> Self {
         let bounds = bounds();
@@ -271,7 +271,7 @@ impl Scene {
         let count = (span.as_nanos() / interval.as_nanos()) as u64;
         let root_dies = (plan.knob("root") == 0).then(|| SimTime::from_millis(prng.below(1_500)));
         let key = (plan.knob("key") == 1).then(|| SharedKey::new(1, [seed as u8; 32]));
-        let pace = Pace { first, interval, count };
+        let pace = FeedPace { first, interval, count };
         Self {
             plan,
             config,
@@ -703,7 +703,7 @@ impl Scene {
     }
 
     /// The pace of its feed.
-    pub(super) fn pace(&self) -> Pace {
+    pub(super) fn pace(&self) -> FeedPace {
         self.pace
     }
 

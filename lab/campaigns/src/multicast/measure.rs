@@ -12,15 +12,16 @@ use evenfall_multicast_machine::{
 };
 use evenfall_multicast_report::sample::Sample;
 use evenfall_multicast_report::{
-    Config as LedgerConfig, Flags, Ledger, Lost, Outcome, Released, Results, Sent, Series,
+    Config as LedgerConfig, Flags, Ledger, LedgerOutcome, Lost, Released, Results, SentMessage,
+    Series,
 };
 use evenfall_sim::{Action, Cloud, NodeIndex, Observer, Seen, SimTime, World, WorldTally};
 use serde::Serialize;
 
-use super::cast::{Pace, Schedule, message};
+use super::cast::{DueTimes, FeedPace, message};
 use super::keepers::{self, ClockErrors, Keepers};
 use super::node::{self, CampaignNode, NodeEvent};
-use super::params::{Layout, Params};
+use super::params::{Layout, OverlayParams};
 
 /// The course of a frame that carries messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +40,7 @@ pub struct FrameCourse {
 
 /// The outcome of a run.
 #[derive(Clone, Debug, Serialize)]
-pub struct Run {
+pub struct OverlayRun {
     /// The figures, under the keys of `evenfall demo --json`.
     #[serde(flatten)]
     pub results: Results,
@@ -89,8 +90,8 @@ const CALL_CLOCK: u64 = 3;
 
 #[derive(Clone, Debug)]
 struct Feed {
-    warm: Schedule,
-    schedule: Schedule,
+    warm: DueTimes,
+    schedule: DueTimes,
     /// Next message to publish.
     next: u64,
     finished: bool,
@@ -169,7 +170,7 @@ pub enum MessageCourse {
 
 /// How far a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum RunProgress {
     /// The trees are being formed.
     Forming,
     /// The feed, with its warm-up, has been sent up to `at`.
@@ -186,21 +187,21 @@ pub enum Progress {
 }
 
 /// Runs the overlay and measures latency, windows and P(F).
-pub fn run(params: &Params) -> Run {
+pub fn run(params: &OverlayParams) -> OverlayRun {
     run_seen(params, &mut |_| {})
 }
 
 /// As [`run`]. `see` hears now and then how far the run is.
-pub fn run_seen(params: &Params, see: &mut dyn FnMut(Progress)) -> Run {
+pub fn run_seen(params: &OverlayParams, see: &mut dyn FnMut(RunProgress)) -> OverlayRun {
     run_heard(params, see, &mut |_| {})
 }
 
 /// As [`run_seen`]. `hear` hears of each message that it was sent, and of each release.
 pub fn run_heard(
-    params: &Params,
-    see: &mut dyn FnMut(Progress),
+    params: &OverlayParams,
+    see: &mut dyn FnMut(RunProgress),
     hear: &mut dyn FnMut(MessageCourse),
-) -> Run {
+) -> OverlayRun {
     let mut world: World<CampaignNode, Cloud> =
         World::new(Cloud::new(params.cloud.clone(), params.seed), params.seed);
     world.set_prefetch(node::prefetch());
@@ -231,7 +232,7 @@ pub fn run_heard(
     let settled = SimTime::ZERO + if params.keepers { keepers::SETTLING } else { Duration::ZERO };
     while (owner.formed < layout.trees && world.now() < FORMING_MAX) || world.now() < settled {
         world.run_until_on(params.cores, world.now() + TICK, &mut owner);
-        see(Progress::Forming);
+        see(RunProgress::Forming);
     }
     let start = world.now();
     let end = owner.plan(params, start);
@@ -242,18 +243,18 @@ pub fn run_heard(
     while world.now() < end {
         world.run_until_on(params.cores, (world.now() + TICK).min(end), &mut owner);
         let (at, of, hops) = (world.now().since(start), end.since(start), world.tally().hops);
-        see(Progress::Sending { at, of, hops });
+        see(RunProgress::Sending { at, of, hops });
     }
     while owner.ended < layout.trees && world.now() < end + ENDING_MAX {
         world.run_until_on(params.cores, world.now() + TICK, &mut owner);
-        see(Progress::Ending);
+        see(RunProgress::Ending);
     }
     owner.outcome(params, &world)
 }
 
 impl Owner<'_> {
     /// Sets the schedule of every tree; returns when the last message is due.
-    fn plan(&mut self, params: &Params, now: SimTime) -> SimTime {
+    fn plan(&mut self, params: &OverlayParams, now: SimTime) -> SimTime {
         let trees = params.trees.max(1);
         let interval = Duration::from_secs_f64(1.0 / params.rate.max(1e-3));
         let count = (params.duration.as_secs_f64() * params.rate).round() as u64;
@@ -264,7 +265,7 @@ impl Owner<'_> {
             let share = |all: u64| (all + u64::from(trees - 1 - tree)) / u64::from(trees);
             let phase = interval * tree;
             let steady = |first, all| {
-                Schedule::Steady(Pace {
+                DueTimes::Steady(FeedPace {
                     first: first + phase,
                     interval: interval * trees,
                     count: share(all),
@@ -273,7 +274,7 @@ impl Owner<'_> {
             let schedule = match &params.times {
                 Some(times) => {
                     let own = times.iter().skip(tree as usize).step_by(trees as usize);
-                    Schedule::Own { first, times: own.copied().collect() }
+                    DueTimes::Own { first, times: own.copied().collect() }
                 }
                 None => steady(first, count),
             };
@@ -328,7 +329,13 @@ impl Owner<'_> {
                     let deadline_ns = framed.deadline.map(|deadline| truly(seen, deadline));
                     let sent_ns = seen.at.nanos();
                     let stream = tree;
-                    self.ledger.sent(&Sent { stream, message, scheduled_ns, sent_ns, deadline_ns });
+                    self.ledger.sent(&SentMessage {
+                        stream,
+                        message,
+                        scheduled_ns,
+                        sent_ns,
+                        deadline_ns,
+                    });
                     (self.hear)(MessageCourse::Sent { message, scheduled_ns, deadline_ns });
                 }
             }
@@ -402,7 +409,7 @@ impl Owner<'_> {
         world.schedule(now + keepers::TELL_EVERY, Action::Token(TOKEN_CLOCKS));
     }
 
-    fn outcome(mut self, params: &Params, world: &World<CampaignNode, Cloud>) -> Run {
+    fn outcome(mut self, params: &OverlayParams, world: &World<CampaignNode, Cloud>) -> OverlayRun {
         let mut roots = Vec::new();
         for index in 0..world.node_count() as u32 {
             match world.machine(NodeIndex(index)) {
@@ -419,10 +426,10 @@ impl Owner<'_> {
             Some(other) => other,
             None => params.clock_error(),
         };
-        let Outcome { mut results, series } = self.ledger.finish(clock_error);
+        let LedgerOutcome { mut results, series } = self.ledger.finish(clock_error);
         results.release_late_us = self.release_late.summary();
         self.holds.sort_unstable();
-        Run {
+        OverlayRun {
             results,
             series,
             hold_us: nearest_rank(&self.holds, 0.5).map_or(0.0, |ns| f64::from(ns) / 1e3),

@@ -19,5 +19,5 @@ mod owner;
 mod params;
 pub mod subject;
 
-pub use measure::{FrameCourse, MessageCourse, Progress, Run, run, run_heard, run_seen};
-pub use params::Params;
+pub use measure::{FrameCourse, MessageCourse, OverlayRun, RunProgress, run, run_heard, run_seen};
+pub use params::OverlayParams;

@@ -16,7 +16,7 @@ use evenfall_sim::{
     Bounds, Cloud, CloudProfile, Fault, NodeIndex, Observer, Plan, Rates, Seen, SimTime, World,
 };
 
-use super::faults::{Scene, bounds};
+use super::faults::{MulticastScene, bounds};
 use super::node::NodeEvent;
 use super::owner::{JOIN, Owner, SWITCH, Watch};
 use super::subject::Subject;
@@ -50,7 +50,7 @@ impl Watch for Narrator {
 }
 
 /// Knobs of a story; the others are 2.
-fn scene(knobs: &[(&str, u64)], acts: &[(u64, u64)], faults: &[(u64, Fault)]) -> Scene {
+fn scene(knobs: &[(&str, u64)], acts: &[(u64, u64)], faults: &[(u64, Fault)]) -> MulticastScene {
     let mut plan = Plan::new(1, &bounds());
     plan.kinds.clear();
     plan.rates = Rates::default();
@@ -63,7 +63,7 @@ fn scene(knobs: &[(&str, u64)], acts: &[(u64, u64)], faults: &[(u64, Fault)]) ->
             _ => 2,
         });
     }
-    let mut scene = Scene::of_plan(plan, &Bounds { kinds: Vec::new(), ..bounds() });
+    let mut scene = MulticastScene::of_plan(plan, &Bounds { kinds: Vec::new(), ..bounds() });
     scene.plan.faults =
         faults.iter().map(|(ms, fault)| (SimTime::from_millis(*ms), fault.clone())).collect();
     scene.acts = acts.iter().map(|(ms, act)| (SimTime::from_millis(*ms), *act)).collect();

@@ -12,7 +12,7 @@ use evenfall_sim::{
 
 use super::cast::{Cast, message};
 use super::checks::{Check, Checks, size_of};
-use super::faults::Scene;
+use super::faults::MulticastScene;
 use super::node::{CampaignNode, MulticastActor, NodeEvent};
 use super::subject::Subject;
 
@@ -42,7 +42,7 @@ impl Watch for Transcript<Owner> {
 }
 
 pub(super) struct Owner {
-    scene: Scene,
+    scene: MulticastScene,
     cast: Cast,
     pub(super) checks: Checks,
     proxies: u32,
@@ -66,7 +66,13 @@ pub(super) struct Owner {
 }
 
 impl Owner {
-    pub(super) fn new(scene: Scene, cast: Cast, checks: Checks, proxies: u32, prng: Prng) -> Self {
+    pub(super) fn new(
+        scene: MulticastScene,
+        cast: Cast,
+        checks: Checks,
+        proxies: u32,
+        prng: Prng,
+    ) -> Self {
         Self {
             scene,
             cast,

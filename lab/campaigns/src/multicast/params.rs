@@ -15,7 +15,7 @@ use crate::model::{Model, Simulated, Stack};
 /// A run of the overlay at a steady pace or a feed's own times, without faults but those of the
 /// cloud model.
 #[derive(Clone, Debug)]
-pub struct Params {
+pub struct OverlayParams {
     /// Settings of the overlay: mode, shape, deadline and all limits.
     pub config: Config,
     /// Receivers.
@@ -60,7 +60,7 @@ pub struct Params {
     pub faults: Vec<(Duration, Fault)>,
 }
 
-impl Default for Params {
+impl Default for OverlayParams {
     fn default() -> Self {
         Self {
             config: Config::default(),
@@ -130,7 +130,7 @@ impl Layout {
     }
 }
 
-impl Params {
+impl OverlayParams {
     /// The same run on a model's network and hosts.
     pub fn on(self, model: &Model, stack: Stack) -> Self {
         Self { cloud: model.cloud(), host: model.host(stack), ..self }

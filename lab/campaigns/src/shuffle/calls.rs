@@ -13,7 +13,7 @@ use evenfall_sim::campaign::{Outline, Trap};
 use evenfall_sim::{Alteration, Campaign, Run, SimTime};
 
 use super::faults::{
-    Check, KINDS, MUTANT_SEEDS, Mutant, Played, Scene, Strikes, make_strikes, tampered,
+    Check, KINDS, MUTANT_SEEDS, Mutant, Played, ShuffleScene, Strikes, make_strikes, tampered,
 };
 
 /// Calls of a run.
@@ -80,7 +80,7 @@ pub struct Calls;
 impl Campaign for Calls {
     type Check = Check;
     type Mutant = Mutant;
-    type Scene = Scene<Vec<Case>>;
+    type Scene = ShuffleScene<Vec<Case>>;
 
     fn outline(&self) -> Outline<Mutant, Check> {
         const MUTANTS: &[Trap<Mutant, Check>] = &[
@@ -109,7 +109,7 @@ impl Campaign for Calls {
         let ranks = 2 + prng.below(8) as usize;
         let cases: Vec<Case> = (0..CALLS_PER_RUN).map(|_| Case::draw(&mut prng, ranks)).collect();
         let victim = prng.chance(0.25).then(|| prng.below(ranks as u64) as u32);
-        let mut scene = Scene::<Vec<Case>>::draw(seed, ranks, &mut prng);
+        let mut scene = ShuffleScene::<Vec<Case>>::draw(seed, ranks, &mut prng);
         scene.load = cases;
         scene.begin(&mut prng, victim, 1_500)
     }
@@ -132,7 +132,7 @@ impl Campaign for Calls {
     }
 }
 
-fn judge(scene: &Scene<Vec<Case>>, played: Played<CollectiveEvent>) -> Run<Check> {
+fn judge(scene: &ShuffleScene<Vec<Case>>, played: Played<CollectiveEvent>) -> Run<Check> {
     let (events, mut run) = played.split_run();
     let (ranks, cases, victim) = (scene.ranks, &scene.load, scene.victim());
     let mut ended = vec![[0; CALLS_PER_RUN]; ranks];

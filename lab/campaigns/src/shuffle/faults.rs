@@ -158,7 +158,7 @@ impl Alteration<Shuffle> for Strikes {
 }
 
 /// The scene that a seed draws: ranks that begin at different times, faults, and a load.
-pub struct Scene<L> {
+pub struct ShuffleScene<L> {
     pub(crate) plan: Plan,
     pub(crate) ranks: usize,
     pub(crate) config: ShuffleConfig,
@@ -166,13 +166,13 @@ pub struct Scene<L> {
     pub(crate) load: L,
 }
 
-impl<L> AsMut<Plan> for Scene<L> {
+impl<L> AsMut<Plan> for ShuffleScene<L> {
     fn as_mut(&mut self) -> &mut Plan {
         &mut self.plan
     }
 }
 
-impl<L: Default> Scene<L> {
+impl<L: Default> ShuffleScene<L> {
     /// Draws the machines and the network.
     pub(crate) fn draw(seed: u64, ranks: usize, prng: &mut Prng) -> Self {
         let config = ShuffleConfig {
@@ -256,7 +256,7 @@ impl<E> Played<E> {
     }
 }
 
-impl<L> Scene<L> {
+impl<L> ShuffleScene<L> {
     /// The rank that crashes.
     pub(crate) fn victim(&self) -> Option<u32> {
         self.plan.faults.iter().find_map(|(_, fault)| match fault {
@@ -314,7 +314,7 @@ impl Campaign for ShuffleCampaign {
     type Check = Check;
     type Mutant = Mutant;
     /// Lengths of all messages.
-    type Scene = Scene<Vec<usize>>;
+    type Scene = ShuffleScene<Vec<usize>>;
 
     fn outline(&self) -> Outline<Mutant, Check> {
         const MUTANTS: &[Trap<Mutant, Check>] = &[
@@ -341,7 +341,7 @@ impl Campaign for ShuffleCampaign {
         let mut prng = Prng::new(seed);
         let ranks = 2 + prng.below(6) as usize;
         let (crashes, reduce) = (prng.chance(0.2), prng.chance(0.3));
-        let mut scene = Scene::<Vec<usize>>::draw(seed, ranks, &mut prng);
+        let mut scene = ShuffleScene::<Vec<usize>>::draw(seed, ranks, &mut prng);
         scene.config.reduce = reduce;
         let mut length = |_| prng.below(6_000) as usize * prng.below(2) as usize;
         scene.load = (0..ranks * ranks).map(&mut length).collect();
@@ -364,7 +364,7 @@ impl Campaign for ShuffleCampaign {
     }
 }
 
-fn judge(scene: &Scene<Vec<usize>>, played: Played<ShuffleEvent>) -> Run<Check> {
+fn judge(scene: &ShuffleScene<Vec<usize>>, played: Played<ShuffleEvent>) -> Run<Check> {
     let (events, mut run) = played.split_run();
     let (ranks, victim) = (scene.ranks, scene.victim());
     let mut here = vec![0u32; ranks * ranks];

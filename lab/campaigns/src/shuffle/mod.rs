@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`matrix`] | the bytes from each sender to each receiver, and the least time that they take |
 //! | [`workload`] | matrices to measure with |
-//! | [`scene`] | [`Params`], [`run`]: one shuffle, measured against its bound |
+//! | [`scene`] | [`ShuffleParams`], [`run`]: one shuffle, measured against its bound |
 //! | [`unfinished`] | reasons why a shuffle does not end: failure, deadlock, time limit |
 //! | [`watch`] | watches a shuffle: its end, its progress, pauses |
 //! | [`rivals`] | [`ShuffleRival`]: other schemes that send the same matrix |
@@ -27,7 +27,7 @@ pub mod workload;
 
 pub use matrix::{Links, Matrix, MatrixError};
 pub use rivals::{Ablation, ShuffleRival};
-pub use scene::{Control, Done, Params, run, timeline};
+pub use scene::{Control, Done, ShuffleParams, run, timeline};
 pub use unfinished::Unfinished;
-pub use watch::Sample;
+pub use watch::ShuffleSample;
 pub use workload::Normal;

@@ -32,14 +32,14 @@ pub struct Pauses {
 
 /// The pauses of one node. Pauses are drawn up to the latest time that a caller has asked for.
 #[derive(Clone, Debug)]
-pub struct Schedule {
+pub struct PauseSchedule {
     prng: Prng,
     law: Pauses,
     /// Beginnings and ends of pauses.
     pauses: Vec<(u64, u64)>,
 }
 
-impl Schedule {
+impl PauseSchedule {
     /// A schedule with pauses of this law.
     pub fn new(law: Pauses, mut prng: Prng) -> Self {
         let start = prng.unit() * 2.0 * law.mean_ns;
@@ -142,7 +142,7 @@ impl Schedule {
 /// The thesis names three oracles: of senders, of receivers and of messages. The oracle of a
 /// message is never above the oracle of its receiver, which waits for all of its messages.
 pub fn oracles_ns(
-    schedules: &mut [Schedule],
+    schedules: &mut [PauseSchedule],
     packet_ns: u64,
     work_ns: impl Fn(usize, usize) -> u64,
 ) -> u64 {
@@ -150,7 +150,7 @@ pub fn oracles_ns(
     let work = |from: usize, to: usize| {
         if from == to { 0 } else { work_ns(from, to).saturating_sub(packet_ns) }
     };
-    let sender = |(from, schedule): (usize, &mut Schedule)| {
+    let sender = |(from, schedule): (usize, &mut PauseSchedule)| {
         let all = (0..nodes).map(|to| work(from, to)).sum();
         schedule.runs_for(all).last().map_or(0, |run| run.1)
     };
@@ -165,7 +165,11 @@ pub fn oracles_ns(
 ///
 /// A link that is never idle while packets wait ends at the largest `t + rest(t)` over all times t.
 /// `rest(t)` is the link time of the packets that were not sent before t.
-pub fn receiver_ns(schedules: &mut [Schedule], to: usize, work_ns: impl Fn(usize) -> u64) -> u64 {
+pub fn receiver_ns(
+    schedules: &mut [PauseSchedule],
+    to: usize,
+    work_ns: impl Fn(usize) -> u64,
+) -> u64 {
     let mut changes = Vec::new();
     let mut rest: u64 = 0;
     for (from, schedule) in schedules.iter_mut().enumerate() {

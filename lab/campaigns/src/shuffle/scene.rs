@@ -16,10 +16,12 @@ use evenfall_sim::{
 use super::matrix::{Links, Matrix};
 use super::node::Node;
 use super::plain::{Plain, rules::Rules};
-use super::preempt::{Pauses, Runs, Schedule, oracles_ns};
+use super::preempt::{PauseSchedule, Pauses, Runs, oracles_ns};
 use super::rivals::{Ablation, ShuffleRival};
 use super::unfinished::Unfinished;
-use super::watch::{self, Lockstep, REFRESH, Refresh, SAMPLE, STEP, Sample, Timeline, Watch};
+use super::watch::{
+    self, Lockstep, REFRESH, Refresh, SAMPLE, STEP, ShuffleSample, Timeline, Watch,
+};
 
 /// Hosts of a rack.
 pub const RACK_HOSTS: usize = 40;
@@ -84,7 +86,7 @@ impl Control {
 
 /// One run.
 #[derive(Clone, Debug)]
-pub struct Params {
+pub struct ShuffleParams {
     /// Bytes from each sender to each receiver, at full length.
     pub matrix: Matrix,
     /// The scheme.
@@ -111,7 +113,7 @@ pub struct Params {
     pub sample_every: Option<Duration>,
 }
 
-impl Params {
+impl ShuffleParams {
     /// The shuffle on a network of full bisection without pre-emption. Control packets cost
     /// nothing and go first.
     pub fn new(matrix: Matrix, seed: u64) -> Self {
@@ -211,7 +213,7 @@ impl Params {
     /// control packets are charged, the bound counts an acknowledgement per message, a grant per
     /// packet that is not sent unasked, and an announcement per message without unasked packets.
     /// With pre-emption, the bound also includes the oracles of section 6.2.1.
-    fn bound(&self, short: &Matrix, schedules: &mut [Schedule]) -> f64 {
+    fn bound(&self, short: &Matrix, schedules: &mut [PauseSchedule]) -> f64 {
         let (packet, scale) = self.control.payload();
         let nodes = short.nodes();
         let frame = u64::from(CONTROL_BYTES) * u64::from(self.control == Control::Charged);
@@ -275,7 +277,7 @@ pub struct Done {
 /// # Errors
 /// When the shuffle fails or does not end. Figure 6.15 can come to [`Unfinished::Deadlock`];
 /// everything else is a bug.
-pub fn run(params: &Params) -> Result<Done, Unfinished> {
+pub fn run(params: &ShuffleParams) -> Result<Done, Unfinished> {
     timeline(params).map(|(done, _)| done)
 }
 
@@ -283,17 +285,17 @@ pub fn run(params: &Params) -> Result<Done, Unfinished> {
 ///
 /// # Errors
 /// As [`run`].
-pub fn timeline(params: &Params) -> Result<(Done, Vec<Sample>), Unfinished> {
+pub fn timeline(params: &ShuffleParams) -> Result<(Done, Vec<ShuffleSample>), Unfinished> {
     let short = params.shortened();
     let nodes = short.nodes();
     let mut prng = Prng::new(params.seed ^ 0x7368_7566);
     let rtt_ns = params.rtt_ns();
     let mut schedule = |(rtt, runs), node| {
         let law = Pauses { mean_ns: rtt * rtt_ns, runs, packet_ns: PACKET_NS };
-        Schedule::new(law, prng.fork(node as u64))
+        PauseSchedule::new(law, prng.fork(node as u64))
     };
     let paused = params.preempt_rtt.map(|law| (0..nodes).map(|node| schedule(law, node)).collect());
-    let mut schedules: Vec<Schedule> = paused.unwrap_or_default();
+    let mut schedules: Vec<PauseSchedule> = paused.unwrap_or_default();
     let bound = params.bound(&short, &mut schedules);
     let spec = FatTreeSpec {
         rack_hosts: RACK_HOSTS as u32,
@@ -337,7 +339,7 @@ pub fn timeline(params: &Params) -> Result<(Done, Vec<Sample>), Unfinished> {
 
 /// Lets the shuffle run until its last message has arrived.
 fn finish(
-    params: &Params,
+    params: &ShuffleParams,
     world: &mut World<Node, FatTree>,
     watch: &mut Watch,
     limit: SimTime,
@@ -372,7 +374,7 @@ fn finish(
 }
 
 fn start(
-    params: &Params,
+    params: &ShuffleParams,
     short: &Matrix,
     operation: u64,
     world: &mut World<Node, FatTree>,
@@ -433,7 +435,7 @@ fn start(
 }
 
 fn measure(
-    params: &Params,
+    params: &ShuffleParams,
     world: &World<Node, FatTree>,
     watch: &mut Watch,
     short: &Matrix,

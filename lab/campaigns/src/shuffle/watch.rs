@@ -10,13 +10,13 @@ use evenfall_sim::{Action, FatTree, NodeIndex, Observer, Packet, Seen, SimTime, 
 
 use super::matrix::Matrix;
 use super::node::Node;
-use super::preempt::Schedule;
+use super::preempt::PauseSchedule;
 use super::scene::{LINK_BITS_PER_S, PACKET_NS};
 use super::unfinished::{self, Link};
 
 /// The progress of a shuffle at one time.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
-pub struct Sample {
+pub struct ShuffleSample {
     /// Time since the start.
     pub at_us: f64,
     /// Bytes that nodes sent since the last sample, as a share of the capacity of their links.
@@ -44,7 +44,7 @@ pub(super) struct Watch {
     pub(super) failed: Option<String>,
     /// Packets that were sent.
     pub(super) sent: u64,
-    pub(super) schedules: Vec<Schedule>,
+    pub(super) schedules: Vec<PauseSchedule>,
     pub(super) pauses: Vec<usize>,
     pub(super) refresh: Option<Refresh>,
     pub(super) lockstep: Option<Lockstep>,
@@ -62,7 +62,7 @@ pub(super) struct Timeline {
     scale: u32,
     sent: u64,
     received: u64,
-    pub(super) samples: Vec<Sample>,
+    pub(super) samples: Vec<ShuffleSample>,
 }
 
 impl Timeline {
@@ -108,7 +108,7 @@ impl Timeline {
         let room = self.every.as_secs_f64() * LINK_BITS_PER_S as f64 * nodes as f64;
         let busy = |bytes: u64| bytes as f64 * f64::from(self.scale) * 8.0 / room;
         let share = |count: usize| count as f64 / messages.max(1) as f64;
-        self.samples.push(Sample {
+        self.samples.push(ShuffleSample {
             at_us: world.now().nanos() as f64 / 1e3,
             uplinks: busy(core::mem::take(&mut self.sent)),
             downlinks: busy(received - self.received),

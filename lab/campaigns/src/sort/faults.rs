@@ -23,7 +23,7 @@ use evenfall_sim::{Alteration, Campaign, Run, SimTime, named_variants};
 
 use super::model::part_sizes;
 use super::node::{WorkModel, WorkedBurst};
-use crate::shuffle::faults::{KINDS, LATE_START, Played, Scene};
+use crate::shuffle::faults::{KINDS, LATE_START, Played, ShuffleScene};
 
 named_variants! {
     /// The checks of a sort.
@@ -242,7 +242,7 @@ pub struct SortCampaign;
 impl Campaign for SortCampaign {
     type Check = SortCheck;
     type Mutant = SortMutant;
-    type Scene = Scene<SortLoad>;
+    type Scene = ShuffleScene<SortLoad>;
 
     fn outline(&self) -> Outline<SortMutant, SortCheck> {
         const MUTANTS: &[Trap<SortMutant, SortCheck>] = &[
@@ -285,7 +285,7 @@ impl Campaign for SortCampaign {
         let load = SortLoad::draw(seed, ranks as usize, &mut prng);
         let victim = prng.chance(0.25).then(|| prng.below(ranks) as u32);
         let late = prng.chance(0.1).then(|| prng.below(ranks) as usize);
-        let mut scene = Scene::<SortLoad>::draw(seed, ranks as usize, &mut prng);
+        let mut scene = ShuffleScene::<SortLoad>::draw(seed, ranks as usize, &mut prng);
         scene.config.packet_bytes = 400;
         scene.load = load;
         let mut scene = scene.begin(&mut prng, victim, 4_000);
@@ -317,7 +317,10 @@ impl Campaign for SortCampaign {
     }
 }
 
-fn judge(scene: &Scene<SortLoad>, played: Played<BurstEvent<SortedRecords>>) -> Run<SortCheck> {
+fn judge(
+    scene: &ShuffleScene<SortLoad>,
+    played: Played<BurstEvent<SortedRecords>>,
+) -> Run<SortCheck> {
     let (events, mut run) = played.split_run();
     let (ranks, load, victim) = (scene.ranks, &scene.load, scene.victim());
     let mut parts: Vec<Option<SortedRecords>> = vec![None; ranks];

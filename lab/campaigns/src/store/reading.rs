@@ -9,15 +9,15 @@ use evenfall_sim::SimObjects;
 use evenfall_store_format::index::Geometry;
 use evenfall_store_format::layout::{SEGMENT_BYTES, chunk_name, segment_place};
 use evenfall_store_format::{
-    Appender, ColumnDisk, Error, FileEndSnapshot, FileId, Reader, Result, SealedSegment,
-    SegmentKind, Segments, Volume,
+    Appender, ColumnDisk, Error, FileEndSnapshot, FileId, Result, SealedSegment, SegmentKind,
+    Segments, SnapshotReader, Volume,
 };
 
 use super::Hand;
 
 /// Adds records to those before them, with zeros for missing ones.
 fn read_held(
-    reader: &mut Reader<'_>,
+    reader: &mut SnapshotReader<'_>,
     numbers: Range<u64>,
     missing: &[Range<u64>],
     record_bytes: usize,
@@ -136,7 +136,7 @@ pub(super) fn everything(
     let mut found = Vec::new();
     let geometry: Geometry = at.geometry;
     debug_assert_eq!(geometry.aggregates(), 0);
-    let mut reader = Reader::new(at, segments);
+    let mut reader = SnapshotReader::new(at, segments);
     if lost.is_empty() && missing.is_empty() {
         let all = reader.between(i64::MIN, i64::MAX)?;
         reader.records(all, &mut |part| {

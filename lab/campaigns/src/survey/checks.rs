@@ -17,7 +17,7 @@ use evenfall_sim::{
     named_variants,
 };
 
-use super::Scene;
+use super::SurveyScene;
 use super::subject::{FOREIGN_VERSION, Station, StationEvent, SurveySubject, probe_of};
 
 /// Token of the moment at which the surveyor's lines are saved.
@@ -51,7 +51,7 @@ type Delivered = BTreeMap<u32, SimTime>;
 
 /// Watches a survey, and restarts machines that are due to return.
 pub(super) struct Owner {
-    scene: Scene,
+    scene: SurveyScene,
     violations: Vec<Violation<Check>>,
     over: Option<SimTime>,
     life: u64,
@@ -75,7 +75,7 @@ pub(super) struct Owner {
 }
 
 impl Owner {
-    pub(super) fn new(scene: Scene) -> Self {
+    pub(super) fn new(scene: SurveyScene) -> Self {
         Self {
             scene,
             violations: Vec::new(),

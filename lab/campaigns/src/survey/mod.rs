@@ -115,7 +115,7 @@ impl Step {
 
 /// The scene that a seed draws.
 #[derive(Clone, Debug)]
-pub struct Scene {
+pub struct SurveyScene {
     /// Pool, knobs and faults.
     pub plan: Plan,
     /// The mutant that all machines run.
@@ -133,13 +133,13 @@ pub struct Scene {
     returns: Option<SimTime>,
 }
 
-impl AsMut<Plan> for Scene {
+impl AsMut<Plan> for SurveyScene {
     fn as_mut(&mut self) -> &mut Plan {
         &mut self.plan
     }
 }
 
-impl Scene {
+impl SurveyScene {
     /// Draws the scene of a seed.
     pub fn of(seed: u64) -> Self {
         let bounds = bounds();
@@ -303,7 +303,7 @@ impl Scene {
     }
 }
 
-impl fmt::Display for Scene {
+impl fmt::Display for SurveyScene {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "  surveyor dies {:?}, returns {:?}; ", self.dies, self.returns)?;
         write!(f, "liar {:?}, of another version {:?}, ", self.liar, self.foreign)?;
@@ -317,7 +317,7 @@ pub struct Survey;
 impl Campaign for Survey {
     type Check = Check;
     type Mutant = Mutant;
-    type Scene = Scene;
+    type Scene = SurveyScene;
 
     fn outline(&self) -> Outline<Mutant, Check> {
         const TRAPS: &[Trap<Mutant, Check>] = &[
@@ -346,11 +346,11 @@ impl Campaign for Survey {
         }
     }
 
-    fn scene(&self, seed: u64) -> Scene {
-        Scene::of(seed)
+    fn scene(&self, seed: u64) -> SurveyScene {
+        SurveyScene::of(seed)
     }
 
-    fn run(&self, scene: &Scene, mutant: Option<Mutant>, story: bool) -> Run<Check> {
-        Scene { mutant, ..scene.clone() }.run(story)
+    fn run(&self, scene: &SurveyScene, mutant: Option<Mutant>, story: bool) -> Run<Check> {
+        SurveyScene { mutant, ..scene.clone() }.run(story)
     }
 }

@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use evenfall_core::{Format, NodeId, Prng, Timestamp};
-use evenfall_multicast_machine::{Config, Root, RootEvent, Run as RunId, Shape};
+use evenfall_multicast_machine::{Config, Root, RootEvent, RootRun, Shape};
 use evenfall_multicast_sessions::{ProducerEvent, ProducerIngress, ProducerSession};
 use evenfall_multicast_sessions::{ReplicatedRoot, ReplicatedRootEvent, VoterConfig};
 use evenfall_sim::campaign::Outline;
@@ -129,7 +129,7 @@ impl Owner {
             Some(Mutant::KeepsTheLife) => 0,
             _ => self.lives.get(&node).copied().unwrap_or(0),
         };
-        let run = RunId::new(EPOCH + node.0 + ROOTS * life, [node.0 as u8 + 1; 24]);
+        let run = RootRun::new(EPOCH + node.0 + ROOTS * life, [node.0 as u8 + 1; 24]);
         let root = Root::new(*self.cast.config, NodeId(node.0), 0, run, None, now);
         let root = self.cast.equip_root(root);
         let voters = (0..ROOTS).map(NodeIndex).map(|n| (NodeId(n.0), n.address())).collect();

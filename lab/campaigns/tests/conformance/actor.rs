@@ -28,7 +28,7 @@ pub enum Part {
 
 /// The record of what a machine did.
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
+pub struct MachineRecord {
     pub part: Part,
     /// Numbers of the messages released, in order.
     pub released: Vec<u64>,
@@ -137,7 +137,7 @@ impl Play {
             drop_every: self.drop_every.filter(|_| part == Part::Receiver).map(|n| n + node as u64),
             // A proxy has no end of its own, because it serves as long as other machines need it.
             done: part == Part::Proxy,
-            outcome: Outcome { part, ..Outcome::default() },
+            outcome: MachineRecord { part, ..MachineRecord::default() },
         }
     }
 
@@ -186,7 +186,7 @@ impl Play {
     }
 
     /// Plays the scene on one kind of network.
-    pub fn on(&self, net: &Net) -> Vec<Outcome> {
+    pub fn on(&self, net: &Net) -> Vec<MachineRecord> {
         net.play(&Scene {
             nodes: Self::NODES,
             make: &|node, at, now| self.make(node, at, now),
@@ -213,11 +213,11 @@ pub struct Actor {
     late_is_in: bool,
     drop_every: Option<u64>,
     done: bool,
-    outcome: Outcome,
+    outcome: MachineRecord,
 }
 
 impl Actor {
-    fn told(&self) -> Outcome {
+    fn told(&self) -> MachineRecord {
         let mut outcome = self.outcome.clone();
         match &self.machine {
             CampaignNode::Root(_) | CampaignNode::Recorder(_) | CampaignNode::Keeper(_) => {}

@@ -16,7 +16,7 @@ mod writes;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use actor::{Outcome, Part, Play};
+use actor::{MachineRecord, Part, Play};
 use caller::Caller;
 use evenfall_multicast_machine::Mode;
 use net::{Net, Scene};
@@ -179,7 +179,7 @@ fn every_question_when_a_transmit_left_is_answered_once(net: &Net) {
 fn a_run_releases_the_same_with_and_without_forwarding_by_the_port() {
     let play = Play::default();
     let [by_hand, by_port] = [false, true].map(|forwards| play.on(&Net::Simulated { forwards }));
-    let told = |all: &[Outcome]| -> Vec<_> {
+    let told = |all: &[MachineRecord]| -> Vec<_> {
         all.iter().map(|outcome| (outcome.part, outcome.released.clone(), outcome.lost)).collect()
     };
     assert_eq!(told(&by_hand), told(&by_port));
@@ -191,12 +191,12 @@ fn a_run_releases_the_same_with_and_without_forwarding_by_the_port() {
 }
 
 /// Frames that the proxies forwarded, and the part of them that their ports forwarded.
-fn forwarded(all: &[Outcome]) -> (u64, u64) {
-    let count = |of: fn(&Outcome) -> u64| all.iter().map(of).sum::<u64>();
+fn forwarded(all: &[MachineRecord]) -> (u64, u64) {
+    let count = |of: fn(&MachineRecord) -> u64| all.iter().map(of).sum::<u64>();
     (count(|outcome| outcome.forwarded), count(|outcome| outcome.forwarded_by_port))
 }
 
-fn check(play: &Play, all: &[Outcome]) {
+fn check(play: &Play, all: &[MachineRecord]) {
     for receiver in all.iter().filter(|outcome| outcome.part == Part::Receiver) {
         let first = receiver.released.first().copied().unwrap_or(0);
         let expected: Vec<u64> = (first..first + receiver.released.len() as u64).collect();
@@ -209,7 +209,7 @@ fn check(play: &Play, all: &[Outcome]) {
     }
 }
 
-fn all_released(all: &[Outcome]) {
+fn all_released(all: &[MachineRecord]) {
     for receiver in all.iter().filter(|outcome| outcome.part == Part::Receiver) {
         assert_eq!((receiver.released.first(), receiver.released.len()), (Some(&0), 500));
     }

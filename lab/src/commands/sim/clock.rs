@@ -8,7 +8,7 @@ use evenfall_runtime::program::Outcome;
 use evenfall_runtime::progress::Progress;
 use evenfall_studies::clock::parts::PartsLeftOut;
 use evenfall_studies::clock::paths::FabricSpec;
-use evenfall_studies::clock::{ClockResults, ClockSpread, Params, run};
+use evenfall_studies::clock::{ClockParams, ClockResults, ClockSpread, run};
 use humantime::{format_duration, parse_duration};
 
 use super::seeds;
@@ -101,8 +101,8 @@ pub fn main(args: &Args) -> Outcome {
 }
 
 /// The same run under several seeds.
-fn several(args: &Args, params: &Params) -> Outcome {
-    let one = |seed| run(&Params { seed, ..params.clone() }, &mut |_, _| {});
+fn several(args: &Args, params: &ClockParams) -> Outcome {
+    let one = |seed| run(&ClockParams { seed, ..params.clone() }, &mut |_, _| {});
     seeds::several((args.seed, args.seeds), args.json, one, |results| {
         serde_json::to_value(results)
     })?;
@@ -131,7 +131,7 @@ fn table(results: &ClockResults) {
     );
 }
 
-fn params(args: &Args) -> Result<Params, Box<dyn std::error::Error>> {
+fn params(args: &Args) -> Result<ClockParams, Box<dyn std::error::Error>> {
     let share = |name: &str, value: f64| {
         let fits = (0.0..1.0).contains(&value);
         if fits { Ok(value) } else { Err(format!("--{name} {value}: from 0 to below 1")) }
@@ -151,7 +151,7 @@ fn params(args: &Args) -> Result<Params, Box<dyn std::error::Error>> {
     if args.budget == 0 {
         return Err("--budget: must be above 0".into());
     }
-    let mut params = Params {
+    let mut params = ClockParams {
         nodes: args.nodes,
         seed: args.seed,
         duration: args.duration,
@@ -162,7 +162,7 @@ fn params(args: &Args) -> Result<Params, Box<dyn std::error::Error>> {
         lost: share("lost", args.lost)?,
         model: args.model.clone(),
         without: args.without.clone(),
-        ..Params::default()
+        ..ClockParams::default()
     };
     params.paths.load = share("load", args.load)?;
     params.paths.asymmetry_ns = (1e3 * positive("asymmetry", args.asymmetry)?) as u64;

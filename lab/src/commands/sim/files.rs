@@ -7,7 +7,7 @@ use evenfall_files_flow::ThreeTier;
 use evenfall_runtime::program::Outcome;
 use evenfall_studies::files::morning::Morning;
 use evenfall_studies::files::study::{self, FIGURES};
-use evenfall_studies::files::{Params, Steering, TOTAL_RATIO};
+use evenfall_studies::files::{ReadParams, Steering, TOTAL_RATIO};
 use evenfall_studies::shuffle::plot;
 use evenfall_studies::tables::Table;
 use serde_json::Value;
@@ -90,7 +90,7 @@ pub fn main(args: &Args) -> Outcome {
     if args.reads == 0 || args.block == 0 {
         return Err("--reads and --block: must be above 0".into());
     }
-    let mut params = Params { steering: args.policy, ..Params::default() };
+    let mut params = ReadParams { steering: args.policy, ..ReadParams::default() };
     (params.load.rate, params.load.reads) = (args.rate, args.reads);
     params.load.bytes = args.block.saturating_mul(1_000_000);
     params.load.queries = args.tpch;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use evenfall_campaigns::shuffle::preempt::Runs;
 use evenfall_campaigns::shuffle::{
-    Ablation, Control, Matrix, Params, ShuffleRival, timeline, workload,
+    Ablation, Control, Matrix, ShuffleParams, ShuffleRival, timeline, workload,
 };
 use evenfall_core::Prng;
 use evenfall_sim::Priorities;
@@ -155,7 +155,7 @@ pub fn main(args: &Args) -> Outcome {
     Ok(())
 }
 
-fn params(args: &Args) -> Result<Params, Box<dyn std::error::Error>> {
+fn params(args: &Args) -> Result<ShuffleParams, Box<dyn std::error::Error>> {
     let control = match args.control {
         Charge::Free => Control::Free,
         Charge::Charged => Control::Charged,
@@ -191,7 +191,7 @@ fn params(args: &Args) -> Result<Params, Box<dyn std::error::Error>> {
         Priority::Edge => Priorities::Edge,
         Priority::None => Priorities::Nowhere,
     };
-    Ok(Params {
+    Ok(ShuffleParams {
         rival: args.policy,
         core: args.core / 100.0,
         preempt_rtt: args.preempt_rtt.map(|rtt| (rtt, runs)),
@@ -207,7 +207,7 @@ fn params(args: &Args) -> Result<Params, Box<dyn std::error::Error>> {
             Lacks::Chance => Ablation::Even,
             Lacks::Windows => Ablation::Baseline,
         },
-        ..Params::new(matrix, args.seed)
+        ..ShuffleParams::new(matrix, args.seed)
     })
 }
 

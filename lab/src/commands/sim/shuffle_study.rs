@@ -12,7 +12,7 @@ use evenfall_campaigns::shuffle::unfinished::Unfinished;
 use evenfall_studies::shuffle::course::{self, CourseFigure, ShuffleTimeline};
 use evenfall_studies::shuffle::curves::Curves;
 use evenfall_studies::shuffle::plot;
-use evenfall_studies::shuffle::study::{self, Figure, Record, Run};
+use evenfall_studies::shuffle::study::{self, Figure, Record, ShuffleRun};
 use evenfall_studies::tables::Table;
 
 use humantime::parse_duration;
@@ -100,7 +100,7 @@ fn fill(
     records: &mut Records,
     progress: &mut dyn FnMut(&str),
 ) -> Result<(), String> {
-    let mut runs: BTreeMap<(u64, String, bool), Run> = BTreeMap::new();
+    let mut runs: BTreeMap<(u64, String, bool), ShuffleRun> = BTreeMap::new();
     for figure in figures {
         let (own, course) = match figure {
             Kind::Skewness(figure) => (figure.runs(&args.percent, args.runs), false),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use evenfall_campaigns::model::{Model, Stack};
-use evenfall_campaigns::multicast::Params;
+use evenfall_campaigns::multicast::OverlayParams;
 use evenfall_core::time::nanos;
 use evenfall_multicast_machine::Mode;
 use evenfall_multicast_machine::config::Rule;
@@ -134,7 +134,7 @@ pub fn main(args: &SimTradingArgs) -> Outcome {
     let mode = serde_json::to_value(args.mode)?;
     if args.seeds > 1 {
         let one = |seed| {
-            let params = Params { seed, ..scene.params.clone() };
+            let params = OverlayParams { seed, ..scene.params.clone() };
             run(&TradingScene { params, ..scene.clone() }, &mut |_| {})
         };
         let with_mode = |market: &MarketOutcome| {
@@ -145,7 +145,7 @@ pub fn main(args: &SimTradingArgs) -> Outcome {
         seeds::several((args.seed, args.seeds), args.json, one, with_mode)?;
         return Ok(());
     }
-    let params = Params { seed: args.seed, ..scene.params.clone() };
+    let params = OverlayParams { seed: args.seed, ..scene.params.clone() };
     let shown = Progress::new();
     let market = run(&TradingScene { params, ..scene }, &mut told(&shown));
     shown.end();

@@ -50,7 +50,7 @@ const WARMING: Duration = Duration::from_secs(10);
 
 /// A run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Params {
+pub struct ClockParams {
     /// Nodes; the first is the reference.
     pub nodes: u32,
     /// The network.
@@ -82,7 +82,7 @@ pub struct Params {
     pub without: Vec<PartsLeftOut>,
 }
 
-impl Default for Params {
+impl Default for ClockParams {
     fn default() -> Self {
         Self {
             nodes: 100,
@@ -107,7 +107,7 @@ impl Default for Params {
     }
 }
 
-impl Params {
+impl ClockParams {
     /// The middle of the time that is looked at.
     fn middle(&self) -> SimTime {
         SimTime::ZERO + WARM_UP + self.duration / 2
@@ -218,7 +218,7 @@ impl Observer<Node, ClockPaths> for Watch {
 
 /// The error of every node that the asymmetry of lasting delays causes at a time. The mesh solves
 /// estimates without any other error: each is wrong by half of the difference of its two ways.
-fn forced(params: &Params, paths: &ClockPaths, pairs: &[(u32, u32)], at: SimTime) -> Vec<i64> {
+fn forced(params: &ClockParams, paths: &ClockPaths, pairs: &[(u32, u32)], at: SimTime) -> Vec<i64> {
     let end = Timestamp::from_nanos(1 << 40);
     let edge = |&(a, b): &(u32, u32)| {
         let way = |from, to| paths.base_ns(HostIndex(from), HostIndex(to), at) as i64;
@@ -250,7 +250,7 @@ fn drawn(nodes: u32, share: f64, prng: &mut Prng) -> Vec<u32> {
 }
 
 /// Builds the world, and schedules the changes of all clocks' rates where no model has them.
-fn world(params: &Params, liars: &[u32], prng: &mut Prng) -> World<Node, ClockPaths> {
+fn world(params: &ClockParams, liars: &[u32], prng: &mut Prng) -> World<Node, ClockPaths> {
     let paths = ClockPaths::new(params.paths.clone(), params.seed);
     let (paths, usual, drift_ppb, wander_ppb) = match &params.model {
         Some(model) => (paths.in_cloud(model.cloud()), model.host(Stack::Sockets), 0.0, 0.0),
@@ -389,7 +389,7 @@ fn chained(watch: &Watch, number: u32, local: Timestamp, rival: usize) -> Option
 }
 
 /// Runs it. `progress` hears how much of the run is over.
-pub fn run(params: &Params, progress: &mut dyn FnMut(Duration, Duration)) -> ClockResults {
+pub fn run(params: &ClockParams, progress: &mut dyn FnMut(Duration, Duration)) -> ClockResults {
     let mut prng = Prng::new(params.seed ^ 0x0063_6c6f_636b);
     let liars = drawn(params.nodes, params.liars, &mut prng);
     let lost = drawn(params.nodes, params.lost, &mut prng);

@@ -1,11 +1,11 @@
 use super::*;
 
-fn run(params: &Params) -> ClockResults {
+fn run(params: &ClockParams) -> ClockResults {
     super::run(params, &mut |_, _| {})
 }
 
-fn short() -> Params {
-    Params { nodes: 30, duration: Duration::from_secs(5), ..Params::default() }
+fn short() -> ClockParams {
+    ClockParams { nodes: 30, duration: Duration::from_secs(5), ..ClockParams::default() }
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn readings_keep_their_bounds_at_every_load_and_beat_both_rivals() {
 
 #[test]
 fn one_liar_in_ten_is_named_and_one_seed_gives_one_result() {
-    let params = Params { liars: 0.1, ..short() };
+    let params = ClockParams { liars: 0.1, ..short() };
     let results = run(&params);
     assert_eq!(results.liars, [3, 3, 0], "{results:?}");
     assert_eq!(results, run(&params));
@@ -41,7 +41,7 @@ fn one_liar_in_ten_is_named_and_one_seed_gives_one_result() {
 #[test]
 fn the_paths_and_clocks_of_a_model_keep_the_proven_bounds() {
     let model = evenfall_campaigns::model::Model::named("gcp").expect("built in");
-    let results = run(&Params { model: Some(model), ..short() });
+    let results = run(&ClockParams { model: Some(model), ..short() });
     assert!(results.proven_coverage == 1.0, "{results:?}");
     // The asymmetry of the model's pairs is a tenth of a delay of 70 us.
     assert!(results.whole_error_us.p99 > 2.0 * run(&short()).whole_error_us.p99, "{results:?}");
@@ -51,7 +51,7 @@ fn the_paths_and_clocks_of_a_model_keep_the_proven_bounds() {
 #[test]
 fn clocks_of_the_study_with_all_parts_are_those_of_the_machines() {
     let without = [&[PartsLeftOut::default()], &PartsLeftOut::EACH_AND_ALL[..]].concat();
-    let results = run(&Params { without, ..short() });
+    let results = run(&ClockParams { without, ..short() });
     let errors = |parts: &str| results.without_us[parts];
     // A verdict takes some 20 us from the reference to its node.
     let apart = (errors("").p99 - results.whole_error_us.p99).abs();

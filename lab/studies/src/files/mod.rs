@@ -151,7 +151,7 @@ impl std::error::Error for UnknownSteering {}
 
 /// The parameters of a run, without its seed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Params {
+pub struct ReadParams {
     /// The policy.
     pub steering: Steering,
     /// The network.
@@ -189,7 +189,7 @@ pub const READS: usize = 2_000;
 /// Bytes of a block.
 pub const BLOCK_BYTES: u64 = 128_000_000;
 
-impl Default for Params {
+impl Default for ReadParams {
     fn default() -> Self {
         Self {
             steering: Steering::Mayflower,
@@ -213,7 +213,7 @@ impl Default for Params {
     }
 }
 
-impl Params {
+impl ReadParams {
     /// Runs one seed on the simulated network. Returns the times of the run and the lower bound on
     /// the mean in seconds.
     pub fn run(&self, seed: u64) -> (ReadTimes, f64) {

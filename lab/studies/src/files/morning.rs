@@ -14,7 +14,7 @@ use evenfall_files_flow::{ThreeTier, TopologyNode};
 
 use crate::files::scene::ReadPlan;
 use crate::files::workload::{self, Job, Placement};
-use crate::files::{Params, Steering, bound, fluids};
+use crate::files::{ReadParams, Steering, bound, fluids};
 use crate::tables::Table;
 
 /// Hosts that read the day.
@@ -96,7 +96,7 @@ fn bound_s(spec: &ThreeTier, jobs: &[Job]) -> f64 {
 }
 
 fn run(steering: Steering, seed: u64) -> Run {
-    let Params { spec, interval, part_bytes, .. } = Params::default();
+    let ReadParams { spec, interval, part_bytes, .. } = ReadParams::default();
     let jobs = reads(&spec, seed);
     let mut policy = steering.policy(&spec, interval, seed);
     let (setup, strangers) = (steering.setup(), &[][..]);
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn every_policy_ends_the_eight_reads_carries_each_byte_once_and_keeps_the_bound() {
-        let least_s = DAY_BYTES as f64 / Params::default().spec.host_bytes_per_s;
+        let least_s = DAY_BYTES as f64 / ReadParams::default().spec.host_bytes_per_s;
         for (name, steering) in Steering::ALL {
             let run = run(steering, 3);
             assert_eq!(run.times_s.len(), READERS);
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn the_bound_of_reads_that_begin_together_is_the_work_of_the_three_copies() {
-        let spec = Params::default().spec;
+        let spec = ReadParams::default().spec;
         let mut jobs = reads(&spec, 1);
         jobs.iter_mut().for_each(|job| job.at_s = 0.0);
         let alone_s = DAY_BYTES as f64 / spec.host_bytes_per_s;

@@ -9,7 +9,7 @@ use evenfall_campaigns::seeds::mean_and_half_width;
 use evenfall_files_flow::ThreeTier;
 
 use crate::files::workload::{Locality, Placement};
-use crate::files::{FILES, FilesSummary, PERCENTS, Params, RACK_RATIO, Steering, TOTAL_RATIO};
+use crate::files::{FILES, FilesSummary, PERCENTS, RACK_RATIO, ReadParams, Steering, TOTAL_RATIO};
 use crate::shuffle::curves::Curves;
 use crate::tables::Table;
 
@@ -49,7 +49,7 @@ const BEST: [Steering; 4] =
     [Steering::Mayflower, Steering::MayflowerB, Steering::Agentless, Steering::SinbadMf];
 
 /// The title and the parameters of a column.
-type Setting = (String, Params);
+type Setting = (String, ReadParams);
 
 /// Makes a table from runs of the seeds `first..first + seeds`.
 ///
@@ -60,10 +60,10 @@ pub fn table(figure: &str, first: u64, seeds: u64, progress: &mut dyn FnMut(&str
     let title = known.unwrap_or_else(|| panic!("there is no figure {figure}")).1;
     let method = format!("Seeds {first} to {}; columns +- are 95 % by t.", first + seeds - 1);
     if figure == "3.3" {
-        return policies(title, method, first, seeds, &Params::default(), progress);
+        return policies(title, method, first, seeds, &ReadParams::default(), progress);
     }
     if figure == "tpch" {
-        let mut params = Params::default();
+        let mut params = ReadParams::default();
         params.load.queries = Some(TPCH_FACTOR);
         return policies(title, method, first, seeds, &params, progress);
     }
@@ -103,7 +103,7 @@ pub fn table(figure: &str, first: u64, seeds: u64, progress: &mut dyn FnMut(&str
 }
 
 /// A change by a row to the parameters of a column.
-type Change = Box<dyn Fn(&mut Params)>;
+type Change = Box<dyn Fn(&mut ReadParams)>;
 
 /// A row for each policy.
 fn steer(all: &[Steering]) -> Vec<(String, Change)> {
@@ -113,14 +113,14 @@ fn steer(all: &[Steering]) -> Vec<(String, Change)> {
     all.iter().map(row).collect()
 }
 
-fn with(name: String, change: impl Fn(&mut Params)) -> Setting {
-    let mut params = Params::default();
+fn with(name: String, change: impl Fn(&mut ReadParams)) -> Setting {
+    let mut params = ReadParams::default();
     change(&mut params);
     (name, params)
 }
 
 /// A column for each rate of reads.
-fn rates(rates: &[f64], change: impl Fn(&mut Params)) -> Vec<Setting> {
+fn rates(rates: &[f64], change: impl Fn(&mut ReadParams)) -> Vec<Setting> {
     let setting = |&rate: &f64| {
         let (name, mut params) = with(format!("{rate:.2}"), &change);
         params.load.rate = rate;
@@ -217,7 +217,7 @@ fn background(columns: Vec<Setting>) -> (Vec<(String, Change)>, Vec<Setting>) {
         ("agentless", Steering::Agentless, false),
     ];
     let row = |&(name, steering, seen): &(&str, Steering, bool)| -> (String, Change) {
-        let change = move |params: &mut Params| {
+        let change = move |params: &mut ReadParams| {
             (params.steering, params.strangers_seen) = (steering, seen);
         };
         (name.to_owned(), Box::new(change))
@@ -229,7 +229,7 @@ fn background(columns: Vec<Setting>) -> (Vec<(String, Change)>, Vec<Setting>) {
 pub fn distribution_of_reads(first: u64, seeds: u64, progress: &mut dyn FnMut(&str)) -> Curves {
     let curve = |&steering: &Steering| {
         progress(&format!("figure 3.3b: {}", steering.name()));
-        let summary = Params { steering, ..Params::default() }.runs(first, seeds);
+        let summary = ReadParams { steering, ..ReadParams::default() }.runs(first, seeds);
         let at = |at: usize| summary.percentiles_s.iter().map(|run| run[at]).collect();
         (steering.name().to_owned(), (0..PERCENTS.len()).map(at).collect())
     };
@@ -270,7 +270,7 @@ fn growth_by_locality(
         let mut values = Vec::new();
         for (rack, files) in OPEN {
             progress(&format!("locality: {}, {rack}:1, {files} files", steering.name()));
-            let mut params = Params { steering, ..Params::default() };
+            let mut params = ReadParams { steering, ..ReadParams::default() };
             params.spec = ThreeTier::thesis(rack, TOTAL_RATIO);
             params.load.files = files;
             let near = params.runs(first, seeds).mean_s;
@@ -298,7 +298,7 @@ fn policies(
     method: String,
     first: u64,
     seeds: u64,
-    params: &Params,
+    params: &ReadParams,
     progress: &mut dyn FnMut(&str),
 ) -> Table {
     let mut columns =
@@ -310,7 +310,7 @@ fn policies(
     let mut bound = None;
     for (name, steering) in Steering::ALL {
         progress(&format!("{title}: {name}"));
-        let summary: FilesSummary = Params { steering, ..params.clone() }.runs(first, seeds);
+        let summary: FilesSummary = ReadParams { steering, ..params.clone() }.runs(first, seeds);
         let (mean, half) = mean_and_half_width(&summary.mean_s);
         let (p95, p95_half) = mean_and_half_width(&summary.p95_s);
         let ratio = mean.map(|mean| mean / *least.get_or_insert(mean));

@@ -101,7 +101,7 @@ pub fn jobs(spec: &ThreeTier, load: &ReadLoad, factor: u64, seed: u64) -> Vec<Jo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::Params;
+    use crate::files::ReadParams;
 
     #[test]
     fn tables_have_the_sizes_of_the_specification() {
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn queries_read_whole_tables_at_the_rate_asked_for() {
-        let mut params = Params::default();
+        let mut params = ReadParams::default();
         (params.load.queries, params.load.reads) = (Some(10), 20_000);
         let jobs = workload::jobs(&params.spec, &params.load, 1);
         let rate = jobs.len() as f64 / jobs[jobs.len() - 1].at_s;

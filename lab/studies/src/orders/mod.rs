@@ -29,7 +29,7 @@ mod upward;
 
 use core::time::Duration;
 
-use evenfall_campaigns::multicast::{MessageCourse, Params, run_heard};
+use evenfall_campaigns::multicast::{MessageCourse, OverlayParams, run_heard};
 use evenfall_core::time::nanos;
 use evenfall_core::{Prng, nearest_rank};
 
@@ -66,7 +66,7 @@ pub enum OrderRanking {
 #[derive(Clone, Debug)]
 pub struct OrderScene {
     /// The run of the feed.
-    pub params: Params,
+    pub params: OverlayParams,
     /// How the exchange ranks.
     pub ranking: OrderRanking,
 }

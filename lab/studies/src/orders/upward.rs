@@ -8,7 +8,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-use evenfall_campaigns::multicast::Params;
+use evenfall_campaigns::multicast::OverlayParams;
 use evenfall_core::{
     Arrival, ClockReading, Destination, Head, Machine, Malformed, Reader, Timestamp, TrafficClass,
     Transmit,
@@ -151,7 +151,7 @@ impl<N: Network> Observer<OrderPort, N> for ArrivalLog {
 /// Sends what every participant has to send. Returns the arrivals at the exchange in the order of
 /// their times.
 pub(super) fn send_upward(
-    params: &Params,
+    params: &OverlayParams,
     departures: Vec<Vec<UpwardDeparture>>,
 ) -> Vec<UpwardArrival> {
     let last = departures.iter().flatten().map(|departure| departure.at_ns).max().unwrap_or(0);

@@ -8,12 +8,12 @@ use core::fmt;
 use std::collections::BTreeMap;
 
 use evenfall_campaigns::shuffle::rivals::ShuffleRival;
-use evenfall_campaigns::shuffle::scene::{Params, timeline};
+use evenfall_campaigns::shuffle::scene::{ShuffleParams, timeline};
 use evenfall_campaigns::shuffle::unfinished::Unfinished;
-use evenfall_campaigns::shuffle::watch::Sample;
+use evenfall_campaigns::shuffle::watch::ShuffleSample;
 
 use super::curves::Curves;
-use super::study::{HADOOPS, Run, Setup, randomised};
+use super::study::{HADOOPS, Setup, ShuffleRun, randomised};
 
 /// Samples in the least time that the links allow.
 const SAMPLES_PER_BOUND: u32 = 20;
@@ -54,7 +54,7 @@ const PARTS: [Part; 8] = [
 ];
 
 impl Part {
-    fn of(self, sample: &Sample) -> f64 {
+    fn of(self, sample: &ShuffleSample) -> f64 {
         match self {
             Self::Uplinks => sample.uplinks,
             Self::Completed => sample.completed,
@@ -72,7 +72,7 @@ impl Part {
 /// A finished run, sample by sample.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShuffleTimeline {
-    /// [`Run::key`].
+    /// [`ShuffleRun::key`].
     pub key: String,
     samples: Vec<[f64; PARTS.len()]>,
 }
@@ -82,10 +82,10 @@ impl ShuffleTimeline {
     ///
     /// # Errors
     /// As [`timeline`].
-    pub fn run(run: &Run) -> Result<Self, Unfinished> {
+    pub fn run(run: &ShuffleRun) -> Result<Self, Unfinished> {
         let params = run.params();
         let sample_every = Some(params.shortest() / SAMPLES_PER_BOUND);
-        let (_, samples) = timeline(&Params { sample_every, ..params })?;
+        let (_, samples) = timeline(&ShuffleParams { sample_every, ..params })?;
         let samples = samples.iter().take(SAMPLES).map(|s| PARTS.map(|part| part.of(s)));
         Ok(Self { key: run.key(), samples: samples.collect() })
     }
@@ -133,10 +133,14 @@ impl CourseFigure {
     }
 
     /// The runs of the figure, ordered by seed.
-    pub fn runs(&self, runs: u64) -> Vec<Run> {
+    pub fn runs(&self, runs: u64) -> Vec<ShuffleRun> {
         let skewness_percent = self.skewness_percent;
         let of = |seed| {
-            self.curves.iter().map(move |&(_, setup, _)| Run { setup, skewness_percent, seed })
+            self.curves.iter().map(move |&(_, setup, _)| ShuffleRun {
+                setup,
+                skewness_percent,
+                seed,
+            })
         };
         self.seeds(runs).into_iter().flat_map(of).collect()
     }
@@ -149,7 +153,7 @@ impl CourseFigure {
         let curve = |&(ref name, setup, part): &(String, Setup, Part)| {
             let number = PARTS.iter().position(|&p| p == part).unwrap_or(0);
             let found = self.seeds(runs).into_iter().filter_map(|seed| {
-                by_key.get(Run { setup, skewness_percent, seed }.key().as_str()).copied()
+                by_key.get(ShuffleRun { setup, skewness_percent, seed }.key().as_str()).copied()
             });
             let found: Vec<&ShuffleTimeline> = found.collect();
             let value = |course: &ShuffleTimeline, at: usize| {
@@ -222,8 +226,8 @@ mod tests {
     #[test]
     fn a_course_that_was_written_reads_back_and_one_cut_off_does_not() {
         let setup = Setup::new(4, 8, ShuffleRival::Hadoop(2));
-        let course =
-            ShuffleTimeline::run(&Run { setup, skewness_percent: 50, seed: 3 }).expect("runs");
+        let course = ShuffleTimeline::run(&ShuffleRun { setup, skewness_percent: 50, seed: 3 })
+            .expect("runs");
         let line = course.to_string();
         assert_eq!(ShuffleTimeline::parse(&line).expect("a record").to_string(), line);
         assert_eq!(ShuffleTimeline::parse(&line[..line.len() - 40]), None);
@@ -233,8 +237,8 @@ mod tests {
     #[test]
     fn a_receiver_of_two_works_on_two_until_all_is_there() {
         let setup = Setup::new(8, 20, ShuffleRival::Hadoop(2));
-        let course =
-            ShuffleTimeline::run(&Run { setup, skewness_percent: 10, seed: 1 }).expect("runs");
+        let course = ShuffleTimeline::run(&ShuffleRun { setup, skewness_percent: 10, seed: 1 })
+            .expect("runs");
         assert!(course.samples[4][4] <= 2.0, "{:?}", course.samples[4]);
         let last = course.samples.last().expect("samples");
         assert_eq!((last[1], last[4]), (1.0, 0.0));
@@ -243,8 +247,8 @@ mod tests {
     #[test]
     fn senders_of_high_entropy_need_no_grants() {
         let setup = Setup::new(4, 8, ShuffleRival::Entropy);
-        let course =
-            ShuffleTimeline::run(&Run { setup, skewness_percent: 0, seed: 1 }).expect("runs");
+        let course = ShuffleTimeline::run(&ShuffleRun { setup, skewness_percent: 0, seed: 1 })
+            .expect("runs");
         assert_eq!(course.samples.last().expect("samples")[1], 1.0, "all messages are there");
     }
 }

@@ -1,15 +1,18 @@
 //! Chapter 6 of the thesis, figure by figure.
 //!
-//! A figure has curves over message skewness. A point of a curve is several [`Run`]s with seeds of
-//! their own. Figures share runs: throughput and buffers of one setup come from the same runs. A
-//! [`Record`] is one finished run as a line of text, so that a stopped study can be continued.
+//! A figure has curves over message skewness. A point of a curve is several [`ShuffleRun`]s with
+//! seeds of their own. Figures share runs: throughput and buffers of one setup come from the same
+//! runs. A [`Record`] is one finished run as a line of text, so that a stopped study can be
+//! continued.
 
 use core::fmt;
 use std::collections::BTreeMap;
 
 use evenfall_campaigns::shuffle::preempt::Runs;
 use evenfall_campaigns::shuffle::rivals::{Ablation, ShuffleRival};
-use evenfall_campaigns::shuffle::scene::{Control, Done, LINK_BITS_PER_S, Params, RACK_HOSTS, run};
+use evenfall_campaigns::shuffle::scene::{
+    Control, Done, LINK_BITS_PER_S, RACK_HOSTS, ShuffleParams, run,
+};
 use evenfall_campaigns::shuffle::unfinished::Unfinished;
 use evenfall_campaigns::shuffle::{Links, Matrix, workload};
 use evenfall_core::Prng;
@@ -84,7 +87,7 @@ impl fmt::Display for Setup {
 
 /// One run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Run {
+pub struct ShuffleRun {
     /// The setup.
     pub setup: Setup,
     /// Message skewness that the generator aims at, in percent.
@@ -93,21 +96,21 @@ pub struct Run {
     pub seed: u64,
 }
 
-impl Run {
+impl ShuffleRun {
     /// The beginning of the run's record. Equal runs have equal keys.
     pub fn key(&self) -> String {
         format!("{} {} {}", self.setup, self.skewness_percent, self.seed)
     }
 
     /// The parameters of the simulation.
-    pub fn params(&self) -> Params {
+    pub fn params(&self) -> ShuffleParams {
         let Setup { nodes, control, .. } = self.setup;
         let (payload, scale) = control.payload();
         let mean = f64::from(self.setup.mean_packets) * f64::from(payload * scale);
         let skewness = f64::from(self.skewness_percent) / 100.0;
         let normal = workload::by_sampling(nodes, skewness, &mut Prng::new(self.seed));
         let preempt = self.setup.preempt_rtt;
-        Params {
+        ShuffleParams {
             rival: self.setup.rival,
             ablation: self.setup.ablation,
             overcommit: self.setup.overcommit.map(f64::from),
@@ -116,7 +119,7 @@ impl Run {
             priorities: self.setup.priorities,
             stale: f64::from(self.setup.stale),
             control,
-            ..Params::new(normal.bytes(mean), self.seed)
+            ..ShuffleParams::new(normal.bytes(mean), self.seed)
         }
     }
 
@@ -201,7 +204,7 @@ const METRICS: [Metric; 9] = [
 /// A finished run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
-    /// [`Run::key`].
+    /// [`ShuffleRun::key`].
     pub key: String,
     values: [f64; METRICS.len()],
 }
@@ -262,7 +265,7 @@ pub struct Figure {
 impl Figure {
     /// The runs of the figure, ordered by seed: all points of all curves with the first seed come
     /// before the second seed. A figure that follows from matrices has no runs.
-    pub fn runs(&self, skewness: &[u32], runs: u64) -> Vec<Run> {
+    pub fn runs(&self, skewness: &[u32], runs: u64) -> Vec<ShuffleRun> {
         let mut setups: Vec<Setup> = self.curves.iter().map(|&(_, setup)| setup).collect();
         if let Some(over) = self.over {
             setups.extend(setups.clone().into_iter().map(over));
@@ -274,7 +277,7 @@ impl Figure {
         (1..=runs)
             .flat_map(|seed| skewness.iter().map(move |&percent| (seed, percent)))
             .flat_map(|(seed, skewness_percent)| {
-                setups.iter().map(move |&setup| Run { setup, skewness_percent, seed })
+                setups.iter().map(move |&setup| ShuffleRun { setup, skewness_percent, seed })
             })
             .collect()
     }
@@ -478,18 +481,20 @@ impl Figure {
     /// The curves of the figure, made from the records that exist.
     pub fn curves(&self, skewness: &[u32], runs: u64, records: &[Record]) -> Curves {
         let by_key: BTreeMap<&str, &Record> = records.iter().map(|r| (r.key.as_str(), r)).collect();
-        let value = |run: Run| match self.metric {
+        let value = |run: ShuffleRun| match self.metric {
             Metric::Bound | Metric::CoreLoad => {
                 self.metric.of_matrix(&run.params().matrix, run.setup.core_percent)
             }
             metric => by_key.get(run.key().as_str()).map(|record| record.value(metric)),
         };
-        let relative = |run: Run| match self.over {
-            Some(over) => Some(value(run)? / value(Run { setup: over(run.setup), ..run })?),
+        let relative = |run: ShuffleRun| match self.over {
+            Some(over) => Some(value(run)? / value(ShuffleRun { setup: over(run.setup), ..run })?),
             None => value(run),
         };
         let point = |setup, skewness_percent| {
-            (1..=runs).filter_map(|seed| relative(Run { setup, skewness_percent, seed })).collect()
+            (1..=runs)
+                .filter_map(|seed| relative(ShuffleRun { setup, skewness_percent, seed }))
+                .collect()
         };
         let curve = |setup| skewness.iter().map(|&percent| point(setup, percent)).collect();
         Curves {
@@ -512,7 +517,7 @@ mod tests {
     #[test]
     fn a_record_that_was_written_reads_back_and_one_cut_off_does_not() {
         let setup = Setup::new(4, 2, ShuffleRival::Grpf);
-        let record = Run { setup, skewness_percent: 50, seed: 3 }.run().expect("runs");
+        let record = ShuffleRun { setup, skewness_percent: 50, seed: 3 }.run().expect("runs");
         let line = record.to_string();
         assert_eq!(Record::parse(&line).expect("a record").key, record.key);
         assert_eq!(Record::parse(&line[..line.len() - 40]), None);

@@ -7,10 +7,10 @@ use evenfall_campaigns::seeds::{in_parallel, mean_and_half_width};
 use super::{Table, columns};
 use crate::clock::parts::PartsLeftOut;
 use crate::clock::paths::FabricSpec;
-use crate::clock::{ClockResults, Params, run};
+use crate::clock::{ClockParams, ClockResults, run};
 
 /// A network: its name, and what differs from a load of one half.
-type NetworkRow = (&'static str, fn(&mut Params));
+type NetworkRow = (&'static str, fn(&mut ClockParams));
 
 /// Networks in which all clocks are compared.
 const NETWORKS: [NetworkRow; 8] = [
@@ -39,7 +39,7 @@ const PERCENTILES: [Percentile; 2] = [("p50", |errors| errors.p50), ("p99", |err
 /// The tables, one for each percentile, for this many nodes, under `seeds` seeds from `first` on.
 pub fn tables(nodes: u32, first: u64, seeds: u32, progress: &mut dyn FnMut(&str)) -> Vec<Table> {
     let without = PartsLeftOut::EACH_AND_ALL;
-    let usual = Params { nodes, without: without.to_vec(), ..Params::default() };
+    let usual = ClockParams { nodes, without: without.to_vec(), ..ClockParams::default() };
     let method = format!(
         "{nodes} nodes, {} kb/s of probes for each node, {} s after a warm-up; means over seeds \
          {first} to {}, +- is 95 % by Student's t; microseconds, with the part of asymmetry",
@@ -60,7 +60,7 @@ pub fn tables(nodes: u32, first: u64, seeds: u32, progress: &mut dyn FnMut(&str)
         progress(name);
         let mut params = usual.clone();
         change(&mut params);
-        let one = |seed| run(&Params { seed, ..params.clone() }, &mut |_, _| {});
+        let one = |seed| run(&ClockParams { seed, ..params.clone() }, &mut |_, _| {});
         let done = |finished| progress(&format!("{name}, {finished} of {seeds} seeds"));
         let runs = in_parallel(first, seeds.into(), one, done);
         for (table, (_, of)) in tables.iter_mut().zip(PERCENTILES) {

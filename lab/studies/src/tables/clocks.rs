@@ -6,7 +6,7 @@
 
 use core::time::Duration;
 
-use evenfall_campaigns::multicast::Run;
+use evenfall_campaigns::multicast::OverlayRun;
 use evenfall_campaigns::seeds::mean_and_half_width;
 use evenfall_core::Hedging;
 use evenfall_multicast_machine::Mode;
@@ -20,7 +20,7 @@ use crate::shuffle::plot;
 const ERRORS_US: [u64; 5] = [0, 1, 10, 30, 100];
 
 /// A figure of a run, and the head of its column.
-type Figure = (&'static str, fn(&Run) -> Option<f64>);
+type Figure = (&'static str, fn(&OverlayRun) -> Option<f64>);
 
 const FIGURES: [Figure; 4] = [
     ("window p50", |run| Some(run.results.window_us.p50)),

@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use evenfall_campaigns::multicast::Params;
+use evenfall_campaigns::multicast::OverlayParams;
 use evenfall_campaigns::seeds::{in_parallel, mean_and_half_width};
 use evenfall_core::Hedging;
 use evenfall_multicast_machine::Mode;
@@ -20,7 +20,7 @@ const CLOCK_ERROR: Duration = Duration::from_micros(4);
 fn all_scenes(effort: &Effort, participants: u32) -> Vec<(&'static str, OrderScene)> {
     use OrderRanking::{Arrival, DeliveryClock, Sequencer};
     let on = |mode, hedging, rule| {
-        let mut params: Params = effort.params(participants, mode, Hedging(hedging));
+        let mut params: OverlayParams = effort.params(participants, mode, Hedging(hedging));
         params.config.deadline.rule = rule;
         params
     };
@@ -60,7 +60,7 @@ pub fn table(effort: &Effort, participants: u32, progress: &mut dyn FnMut(&str))
     for (name, scene) in all_scenes(effort, participants) {
         progress(name);
         let one = |seed| {
-            let params = Params { seed, ..scene.params.clone() };
+            let params = OverlayParams { seed, ..scene.params.clone() };
             run_orders(&OrderScene { params, ranking: scene.ranking })
         };
         let runs = in_parallel(effort.seed, effort.seeds.into(), one, |_| {});

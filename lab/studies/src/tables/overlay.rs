@@ -8,7 +8,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use evenfall_campaigns::model::{Model, Stack};
-use evenfall_campaigns::multicast::{Params, Run, run};
+use evenfall_campaigns::multicast::{OverlayParams, OverlayRun, run};
 use evenfall_campaigns::seeds::{in_parallel, mean_and_half_width};
 use evenfall_core::{Hedging, nearest_rank};
 use evenfall_multicast_machine::Mode;
@@ -40,7 +40,7 @@ enum Cell {
     /// A published figure, if there is one.
     Published(Option<f64>),
     /// The same figure of a run. A column with half the width of its interval follows.
-    Ours(fn(&Run) -> Option<f64>),
+    Ours(fn(&OverlayRun) -> Option<f64>),
 }
 
 impl Effort {
@@ -74,13 +74,13 @@ impl Effort {
     /// A figure of the same run under every seed.
     pub(super) fn each<T: Send>(
         &self,
-        params: &Params,
+        params: &OverlayParams,
         progress: &mut dyn FnMut(&str),
         name: &str,
-        figure: impl Fn(&Run) -> T + Sync,
+        figure: impl Fn(&OverlayRun) -> T + Sync,
     ) -> Vec<T> {
         progress(name);
-        let one = |seed| figure(&run(&Params { seed, ..params.clone() }));
+        let one = |seed| figure(&run(&OverlayParams { seed, ..params.clone() }));
         let done = |finished| progress(&format!("{name}, {finished} of {} seeds", self.seeds));
         in_parallel(self.seed, self.seeds.into(), one, done)
     }
@@ -89,7 +89,7 @@ impl Effort {
         &self,
         table: &mut Table,
         name: &str,
-        params: &Params,
+        params: &OverlayParams,
         cells: &[Cell],
         progress: &mut dyn FnMut(&str),
     ) {
@@ -116,13 +116,13 @@ impl Effort {
     }
 
     /// A run of this size on the model.
-    pub fn params(&self, receivers: u32, mode: Mode, hedging: Hedging) -> Params {
-        let mut params = Params {
+    pub fn params(&self, receivers: u32, mode: Mode, hedging: Hedging) -> OverlayParams {
+        let mut params = OverlayParams {
             receivers,
             rate: self.rate,
             duration: Duration::from_secs_f64(f64::from(self.messages) / self.rate),
             warm_up: Duration::from_secs_f64(f64::from(self.warm_up) / self.rate),
-            ..Params::default()
+            ..OverlayParams::default()
         };
         params = params.on(&self.model, self.stack);
         params.config.mode = mode;
@@ -132,30 +132,30 @@ impl Effort {
 }
 
 /// The median of the un-held latency, and other figures of rows.
-fn p50(run: &Run) -> Option<f64> {
+fn p50(run: &OverlayRun) -> Option<f64> {
     Some(run.results.oml_us.p50)
 }
 
-fn p99(run: &Run) -> Option<f64> {
+fn p99(run: &OverlayRun) -> Option<f64> {
     Some(run.results.oml_us.p99)
 }
 
-fn hold_p50(run: &Run) -> Option<f64> {
+fn hold_p50(run: &OverlayRun) -> Option<f64> {
     let mut holds: Vec<Duration> = run.frames.iter().map(|frame| frame.hold).collect();
     holds.sort_unstable();
     nearest_rank(&holds, 0.5).map(|hold| hold.as_secs_f64() * 1e6)
 }
 
-fn held_p50(run: &Run) -> Option<f64> {
+fn held_p50(run: &OverlayRun) -> Option<f64> {
     Some(run.results.held_oml_us.p50)
 }
 
-fn p_f(run: &Run) -> Option<f64> {
+fn p_f(run: &OverlayRun) -> Option<f64> {
     run.results.p_f
 }
 
 /// The price of the hold: the median held latency over the 99th percentile of the un-held one.
-pub(super) fn hold_ratio(run: &Run) -> Option<f64> {
+pub(super) fn hold_ratio(run: &OverlayRun) -> Option<f64> {
     Some(run.results.held_oml_us.p50 / run.results.oml_us.p99)
 }
 
@@ -174,7 +174,7 @@ const HELD: [(Option<&str>, &str); 5] = [
 /// Published percentiles, each followed by ours. In a mode that holds messages, ours are
 /// percentiles of the held latency.
 fn percentiles(mode: Mode, published: [Option<f64>; 3]) -> Vec<Cell> {
-    let ours: [fn(&Run) -> Option<f64>; 3] = match mode.holds() {
+    let ours: [fn(&OverlayRun) -> Option<f64>; 3] = match mode.holds() {
         true => [
             |run| Some(run.results.held_oml_us.p50),
             |run| Some(run.results.held_oml_us.p90),
@@ -234,7 +234,7 @@ pub fn modes(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Table {
         let effort = Effort { rate, ..effort.clone() };
         let mut params = effort.params(100, mode, Hedging(hedging));
         params.config.deadline.rule = Rule::MaxP95;
-        let windows: [fn(&Run) -> Option<f64>; 2] = match mode.holds() {
+        let windows: [fn(&OverlayRun) -> Option<f64>; 2] = match mode.holds() {
             true => [|run| Some(run.results.window_us.p50), |run| Some(run.results.window_us.p99)],
             false => [
                 |run| Some(run.results.arrival_window_us.p50),
@@ -360,7 +360,7 @@ pub fn curve(
     for target in [0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999] {
         let mut params = effort.params(receivers, Mode::Release, hedging);
         params.config.deadline.target = target;
-        let held_p99 = |run: &Run| Some(run.results.held_oml_us.p99);
+        let held_p99 = |run: &OverlayRun| Some(run.results.held_oml_us.p99);
         let cells = [p_f, held_p50, held_p99, p99, hold_ratio].map(Cell::Ours);
         effort.row(&mut table, &format!("{target}"), &params, &cells, progress);
     }

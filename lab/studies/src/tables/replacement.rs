@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use evenfall_campaigns::model::Model;
-use evenfall_campaigns::multicast::{Params, Run, run};
+use evenfall_campaigns::multicast::{OverlayParams, OverlayRun, run};
 use evenfall_campaigns::seeds::{in_parallel, mean_and_half_width};
 use evenfall_core::Hedging;
 use evenfall_multicast_machine::replace::ReplacementStep;
@@ -50,7 +50,12 @@ impl ReplacementCase {
 }
 
 /// A run with 100 receivers, ten proxies and two spares.
-pub fn scenario(model: &Model, case: ReplacementCase, hedging: Hedging, seed: u64) -> Params {
+pub fn scenario(
+    model: &Model,
+    case: ReplacementCase,
+    hedging: Hedging,
+    seed: u64,
+) -> OverlayParams {
     let effort = Effort::on(model.clone());
     let effort = Effort { rate: 1_000.0, messages: 1_000, warm_up: 1_000, ..effort };
     let mut params = effort.params(100, Mode::Release, hedging);
@@ -68,7 +73,7 @@ pub fn scenario(model: &Model, case: ReplacementCase, hedging: Hedging, seed: u6
 }
 
 /// The median hold of frames made from one time to another, microseconds.
-pub fn hold_us(run: &Run, from: Duration, to: Duration) -> Option<f64> {
+pub fn hold_us(run: &OverlayRun, from: Duration, to: Duration) -> Option<f64> {
     let within = run.frames.iter().filter(|frame| (from..to).contains(&frame.at));
     let mut holds: Vec<Duration> = within.map(|frame| frame.hold).collect();
     holds.sort_unstable();
@@ -76,14 +81,14 @@ pub fn hold_us(run: &Run, from: Duration, to: Duration) -> Option<f64> {
 }
 
 /// The share of frames made from one time to another that were late at a receiver.
-pub fn late_share(run: &Run, from: Duration, to: Duration) -> Option<f64> {
+pub fn late_share(run: &OverlayRun, from: Duration, to: Duration) -> Option<f64> {
     let within = || run.frames.iter().filter(|frame| (from..to).contains(&frame.at));
     let late = within().filter(|frame| frame.late).count();
     (within().count() > 0).then(|| late as f64 / within().count() as f64)
 }
 
 /// When the tree was switched to the spare, counted from the first message.
-pub fn switched_at(run: &Run) -> Option<Duration> {
+pub fn switched_at(run: &OverlayRun) -> Option<Duration> {
     let made = |(_, step): &&(Duration, Replacement)| step.step == ReplacementStep::Made;
     run.replacements.iter().find(made).map(|(at, _)| *at)
 }
@@ -93,7 +98,7 @@ fn figures(model: &Model, hedging: Hedging, seed: u64) -> [Vec<Option<f64>>; 4] 
     let runs = ReplacementCase::ALL.map(|case| run(&scenario(model, case, hedging, seed)));
     let switch = switched_at(&runs[3]);
     let from = switch.unwrap_or(SLOW_AT + SECOND);
-    let figures = |(case, run): (ReplacementCase, &Run)| {
+    let figures = |(case, run): (ReplacementCase, &OverlayRun)| {
         let counts = run.roots[0].replacements;
         let own = switch.filter(|_| case == ReplacementCase::Replaced);
         vec![

@@ -9,7 +9,7 @@
 
 use core::time::Duration;
 
-use evenfall_campaigns::multicast::{MessageCourse, Params, run, run_heard};
+use evenfall_campaigns::multicast::{MessageCourse, OverlayParams, run, run_heard};
 use evenfall_campaigns::seeds::{in_parallel, mean_and_half_width};
 use evenfall_core::{Hedging, nearest_rank};
 use evenfall_multicast_machine::Mode;
@@ -31,7 +31,7 @@ const SPRAYED: u32 = 16;
 struct RivalScene {
     name: &'static str,
     /// The run. Its receivers are the machines of all participants.
-    params: Params,
+    params: OverlayParams,
     /// Published percentiles 50, 90 and 99 of the latency, microseconds.
     published: Option<[f64; 3]>,
     /// A constant time on top of each latency, microseconds.
@@ -93,7 +93,7 @@ impl ArrivalBook {
 
 /// The same run with a sender whose one copy a switch multiplies. Neither processor nor card spends
 /// time on the others, and the switch none at all: a real one is slower.
-fn with_switch(mut params: Params) -> Params {
+fn with_switch(mut params: OverlayParams) -> OverlayParams {
     let host = &mut params.host;
     (host.copy_cost, host.card_cost) = (Duration::ZERO, Duration::ZERO);
     (host.nic_packets_per_s, host.nic_bits_per_s) = (0, 0);
@@ -101,7 +101,7 @@ fn with_switch(mut params: Params) -> Params {
 }
 
 /// The same run with packets that each take one of several paths between their hosts.
-fn with_spraying(mut params: Params) -> Params {
+fn with_spraying(mut params: OverlayParams) -> OverlayParams {
     params.cloud.sprayed_paths = SPRAYED;
     params
 }
@@ -151,7 +151,7 @@ pub fn table(effort: &Effort, participants: u32, progress: &mut dyn FnMut(&str))
         let machines = scene.params.receivers + scene.params.proxies();
         let one = |seed| {
             let mut book = ArrivalBook::new(participants);
-            let params = Params { seed, ..scene.params.clone() };
+            let params = OverlayParams { seed, ..scene.params.clone() };
             run_heard(&params, &mut |_| {}, &mut |course| book.hear(course));
             book.figures()
         };
@@ -198,7 +198,7 @@ pub fn shapes_by_cost(effort: &Effort, sizes: &[u32], progress: &mut dyn FnMut(&
             params.receivers_per_host = if receivers < 1_000 { 1 } else { 10 };
             let name = format!("N={receivers} D={depth} F={fanout}");
             progress(&name);
-            let one = |seed| run(&Params { seed, ..params.clone() }).results.oml_us.p50;
+            let one = |seed| run(&OverlayParams { seed, ..params.clone() }).results.oml_us.p50;
             let medians = in_parallel(effort.seed, effort.seeds.into(), one, |_| {});
             let (mean, half) = mean_and_half_width(&medians);
             table.row(name, [Some(said), mean, half]);

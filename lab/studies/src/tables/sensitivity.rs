@@ -5,7 +5,7 @@
 //! taken seed by seed, so that the interval is that of the difference.
 
 use evenfall_campaigns::model::Model;
-use evenfall_campaigns::multicast::Run;
+use evenfall_campaigns::multicast::OverlayRun;
 use evenfall_campaigns::seeds::mean_and_half_width;
 use evenfall_core::Hedging;
 use evenfall_multicast_machine::Mode;
@@ -25,11 +25,12 @@ type Headlines = [f64; HEADLINES.len()];
 /// The headlines on a model, by seed.
 fn headlines(effort: &Effort, name: &str, progress: &mut dyn FnMut(&str)) -> Vec<Headlines> {
     let tree = effort.params(RECEIVERS, Mode::Tree, Hedging::NONE);
-    let tree = effort
-        .each(&tree, progress, name, |run: &Run| [run.results.oml_us.p50, run.results.oml_us.p99]);
+    let tree = effort.each(&tree, progress, name, |run: &OverlayRun| {
+        [run.results.oml_us.p50, run.results.oml_us.p99]
+    });
     // Un-held latencies do not depend on the hold, so a run that holds tells both.
     let held = effort.params(RECEIVERS, Mode::Release, Hedging(2));
-    let held = effort.each(&held, progress, name, |run: &Run| {
+    let held = effort.each(&held, progress, name, |run: &OverlayRun| {
         let results = &run.results;
         let ratio = hold_ratio(run).unwrap_or(f64::NAN);
         let window = results.arrival_window_us.p50;

@@ -4,7 +4,7 @@
 use evenfall_campaigns::seeds::{in_parallel, mean_and_half_width};
 
 use super::{Table, columns};
-use crate::clock::{ClockResults, Params, run};
+use crate::clock::{ClockParams, ClockResults, run};
 
 /// What a run came to.
 type Figure = (&'static str, fn(&ClockResults) -> f64);
@@ -22,7 +22,7 @@ const FIGURES: [Figure; 9] = [
 ];
 
 /// A row: its name, and what differs from a load of one half without faults.
-type Row = (&'static str, fn(&mut Params));
+type Row = (&'static str, fn(&mut ClockParams));
 
 const ROWS: [Row; 10] = [
     ("no load", |params| params.paths.load = 0.0),
@@ -39,7 +39,7 @@ const ROWS: [Row; 10] = [
 
 /// The table for this many nodes, under `seeds.1` seeds from `seeds.0` on.
 pub fn table(nodes: u32, seeds: (u64, u32), progress: &mut dyn FnMut(&str)) -> Table {
-    let usual = Params { nodes, ..Params::default() };
+    let usual = ClockParams { nodes, ..ClockParams::default() };
     let method = format!(
         "{nodes} nodes, {} kb/s of probes for each node, rates of {} ppm (standard deviation), {} \
          s after a warm-up; means over seeds {} to {}, +- is 95 % by Student's t; microseconds",
@@ -55,7 +55,7 @@ pub fn table(nodes: u32, seeds: (u64, u32), progress: &mut dyn FnMut(&str)) -> T
         progress(name);
         let mut params = usual.clone();
         change(&mut params);
-        let one = |seed| run(&Params { seed, ..params.clone() }, &mut |_, _| {});
+        let one = |seed| run(&ClockParams { seed, ..params.clone() }, &mut |_, _| {});
         let done = |finished| progress(&format!("{name}, {finished} of {} seeds", seeds.1));
         let runs = in_parallel(seeds.0, seeds.1.into(), one, done);
         let cells = FIGURES.map(|(_, of)| {

@@ -1,7 +1,7 @@
 //! The trading demo in every mode, and what a participant gains by a wrong clock or by opening
 //! messages early.
 
-use evenfall_campaigns::multicast::Params;
+use evenfall_campaigns::multicast::OverlayParams;
 use evenfall_campaigns::seeds::{in_parallel, mean_and_half_width};
 use evenfall_multicast_machine::Mode;
 
@@ -60,7 +60,7 @@ pub fn table(effort: &Effort, orders: u32, progress: &mut dyn FnMut(&str)) -> Ta
         let published =
             PUBLISHED.iter().find(|(mode, _)| format!("{mode:?}").to_lowercase() == name);
         let one = |seed| {
-            let params = Params { seed, ..scene.params.clone() };
+            let params = OverlayParams { seed, ..scene.params.clone() };
             run(&TradingScene { params, orders, ..scene.clone() }, &mut |_| {})
         };
         let runs = in_parallel(effort.seed, u64::from(effort.seeds), one, |_| {});

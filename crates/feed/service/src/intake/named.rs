@@ -1,6 +1,6 @@
 //! The intake of the feed that settings name.
 
-use evenfall_runtime::settings::{Io, Run};
+use evenfall_runtime::settings::{Io, RunSettings};
 
 use super::{Intake, mold, replay};
 use crate::IntakeError;
@@ -10,7 +10,7 @@ use crate::settings::Feed;
 ///
 /// # Errors
 /// [`IntakeError`].
-pub fn open(feed: &Feed, run: &Run, io: &Io) -> Result<Box<dyn Intake>, IntakeError> {
+pub fn open(feed: &Feed, run: &RunSettings, io: &Io) -> Result<Box<dyn Intake>, IntakeError> {
     Ok(match feed.mold {
         Some(address) => Box::new(mold::Mold::open(address, feed, run.key()?.is_some(), io)?),
         None => Box::new(replay::Replay::open(feed)?),

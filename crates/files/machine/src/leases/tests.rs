@@ -8,7 +8,7 @@ use crate::{DiskId, Nameserver};
 const AT_MS: u64 = 1_764_659_700_000;
 
 /// A nameserver with two dataservers, and a file on both of them.
-fn names_with_file() -> (Nameserver, FileId) {
+fn names_with_file() -> (Nameserver, InodeId) {
     let mut names = Nameserver::new(NameConfig::default(), 1, &Bytes::new()).expect("no log");
     hear_all(&mut names, Timestamp::ZERO);
     let file = create(&mut names, "/a", 2);
@@ -22,14 +22,14 @@ fn hear_all(names: &mut Nameserver, now: Timestamp) {
 fn grant(
     names: &mut Nameserver,
     now: Timestamp,
-    file: FileId,
+    file: InodeId,
     writer: &str,
 ) -> Result<u64, FilesRefusal> {
     names.grant_lease(now, AT_MS, 9, &Caller::superuser("ann"), file, writer)
 }
 
 /// Both members answer the seal of an epoch.
-fn end_epoch(names: &mut Nameserver, now: Timestamp, file: FileId, epoch: u64) {
+fn end_epoch(names: &mut Nameserver, now: Timestamp, file: InodeId, epoch: u64) {
     names.examine(now, file);
     for n in 1..=2 {
         let (held, disk, length, committed) = (epoch - 1, DiskId(n), 0, 0);
@@ -38,7 +38,7 @@ fn end_epoch(names: &mut Nameserver, now: Timestamp, file: FileId, epoch: u64) {
     }
 }
 
-fn lease_of(names: &Nameserver, file: FileId) -> WriterLease {
+fn lease_of(names: &Nameserver, file: InodeId) -> WriterLease {
     names.namespace().file(file).expect("a file").lease.clone()
 }
 

@@ -10,7 +10,7 @@ use crate::config::{
     PATH_BYTES_MAX, REPLICATION_MAX,
 };
 use crate::leases::WriterLease;
-use crate::{DiskId, FileId, FilesRefusal};
+use crate::{DiskId, FilesRefusal, InodeId};
 
 /// A change that a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub enum NamespaceCall {
         /// The number and the length that the file at `path` had, and then those of each source.
         /// The call is refused when one of these paths has another file now, or one of these files
         /// has another length.
-        was: Vec<(FileId, u64)>,
+        was: Vec<(InodeId, u64)>,
     },
     /// Moves a file or a directory.
     Rename {
@@ -289,7 +289,7 @@ impl Namespace {
     ///
     /// # Errors
     /// [`FilesRefusal::NotDirectory`] or [`FilesRefusal::Limit`].
-    fn check_room(&self, directory: FileId) -> Result<(), FilesRefusal> {
+    fn check_room(&self, directory: InodeId) -> Result<(), FilesRefusal> {
         match &self.inodes[&directory].kind {
             InodeKind::File(_) => Err(FilesRefusal::NotDirectory(self.path(directory))),
             InodeKind::Directory(entries) if entries.len() >= ENTRIES_MAX => {
@@ -303,7 +303,7 @@ impl Namespace {
     /// name of that inode, and the names before are those of the directories on the way.
     fn make(
         &self,
-        id: FileId,
+        id: InodeId,
         names: &[&str],
         (caller, mode, at_ms): (&Caller, u16, u64),
         last: InodeKind,
@@ -339,7 +339,7 @@ impl Namespace {
         Ok(records)
     }
 
-    fn changed(&self, id: FileId, change: impl FnOnce(&mut Inode)) -> Vec<NamespaceChange> {
+    fn changed(&self, id: InodeId, change: impl FnOnce(&mut Inode)) -> Vec<NamespaceChange> {
         let mut inode = self.inodes[&id].clone();
         change(&mut inode);
         // The entries of a directory are in their own records.
@@ -375,7 +375,7 @@ impl Namespace {
         caller: &Caller,
         path: &str,
         with: &str,
-        (sources, was): (&[String], &[(FileId, u64)]),
+        (sources, was): (&[String], &[(InodeId, u64)]),
         at_ms: u64,
     ) -> Result<Vec<NamespaceChange>, FilesRefusal> {
         let mut gone = Vec::new();

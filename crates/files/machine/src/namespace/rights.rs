@@ -16,7 +16,7 @@
 //! directory.
 
 use super::{Inode, InodeKind, Namespace, ROOT};
-use crate::{FileId, FilesRefusal};
+use crate::{FilesRefusal, InodeId};
 
 /// The right to read.
 pub const READ: u16 = 0o4;
@@ -77,7 +77,7 @@ impl Namespace {
     pub fn check_access(
         &self,
         caller: &Caller,
-        id: FileId,
+        id: InodeId,
         access: u16,
     ) -> Result<(), FilesRefusal> {
         let inode = &self.inodes[&id];
@@ -94,7 +94,7 @@ impl Namespace {
     }
 
     /// Whether a caller may remove an entry from its directory, or move the entry.
-    pub(super) fn check_removal(&self, caller: &Caller, id: FileId) -> Result<(), FilesRefusal> {
+    pub(super) fn check_removal(&self, caller: &Caller, id: InodeId) -> Result<(), FilesRefusal> {
         if id == ROOT {
             return Ok(());
         }
@@ -116,7 +116,7 @@ impl Namespace {
     pub(super) fn check_removal_below(
         &self,
         caller: &Caller,
-        id: FileId,
+        id: InodeId,
     ) -> Result<(), FilesRefusal> {
         let mut rest = if caller.is_superuser { Vec::new() } else { vec![id] };
         while let Some(id) = rest.pop() {
@@ -135,7 +135,7 @@ impl Namespace {
     }
 
     /// Whether a caller owns an inode.
-    pub(super) fn check_owner(&self, caller: &Caller, id: FileId) -> Result<(), FilesRefusal> {
+    pub(super) fn check_owner(&self, caller: &Caller, id: InodeId) -> Result<(), FilesRefusal> {
         if caller.is_superuser || self.inodes[&id].owner == caller.user {
             return Ok(());
         }
@@ -149,7 +149,7 @@ impl Namespace {
     pub(super) fn check_gift(
         &self,
         caller: &Caller,
-        id: FileId,
+        id: InodeId,
         owner: Option<&str>,
         group: Option<&str>,
     ) -> Result<(), FilesRefusal> {

@@ -154,7 +154,7 @@ fn a_file_takes_the_place_of_another_one_unless_that_one_has_changed() {
     made.call(NamespaceCall::SetOwner { path: "/a/f".into(), owner, group: None }).expect("a file");
     let id = |made: &Made, path: &str| made.namespace.find(path).expect("a file").0;
     let (old, new, source) = (id(&made, "/a/f"), id(&made, "/a/._new"), id(&made, "/a/source"));
-    let call = |was: Vec<(FileId, u64)>| NamespaceCall::Replace {
+    let call = |was: Vec<(InodeId, u64)>| NamespaceCall::Replace {
         path: "/a/f".into(),
         with: "/a/._new".into(),
         sources: vec!["/a/source".into()],

@@ -19,7 +19,7 @@ use evenfall_files_machine::config::BLOCK_BYTES;
 use evenfall_files_machine::namespace::rights::{READ, WRITE};
 use evenfall_files_machine::namespace::{Caller, Namespace, NamespaceCall, names};
 use evenfall_files_machine::wire::DataserverPlace;
-use evenfall_files_machine::{DiskId, FileId, FilesRefusal, Nameserver};
+use evenfall_files_machine::{DiskId, FilesRefusal, InodeId, Nameserver};
 use evenfall_runtime::http::streams::StreamAnswer;
 use evenfall_runtime::http::{Method, StatusCode, Upload, exchange_under};
 use serde_json::json;
@@ -149,7 +149,7 @@ impl NameserverRoutes {
         caller: Caller,
         asked: Asked,
         writer: Option<String>,
-    ) -> Result<(FileId, Option<u64>), WebHdfsException> {
+    ) -> Result<(InodeId, Option<u64>), WebHdfsException> {
         reports::logged_value(&self.inbox, move |server, now, token| {
             let NamespaceCall::Create { path, .. } = &asked.call else {
                 return Err(FilesRefusal::Unknown);
@@ -177,7 +177,7 @@ impl NameserverRoutes {
         let was = was.and_then(|(id, length)| Some((id.parse().ok()?, length.parse().ok()?)));
         let (id, length) = was.ok_or_else(wrong)?;
         let (path, sources) = (request.path.clone(), Vec::new());
-        let call = NamespaceCall::Replace { path, with, sources, was: vec![(FileId(id), length)] };
+        let call = NamespaceCall::Replace { path, with, sources, was: vec![(InodeId(id), length)] };
         self.change(request, call)??;
         Ok(webhdfs::empty(StatusCode::OK))
     }
@@ -287,7 +287,7 @@ fn gather(
     key: Option<&SharedKey>,
     primary: &DataserverPlace,
     path: &str,
-    file: FileId,
+    file: InodeId,
     parts: &[Part],
 ) -> Result<(), WebHdfsException> {
     let mut all = Vec::new();

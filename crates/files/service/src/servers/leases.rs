@@ -16,7 +16,7 @@
 
 use std::time::Duration;
 
-use evenfall_files_machine::{FileId, FilesRefusal, HeldLease, Nameserver};
+use evenfall_files_machine::{FilesRefusal, HeldLease, InodeId, Nameserver};
 use evenfall_runtime::http::streams::StreamAnswer;
 use evenfall_runtime::http::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -61,7 +61,7 @@ impl NameserverRoutes {
         let generation = reports::logged_value(&self.inbox, move |server, now, token| {
             let (id, _) = server.namespace().find_as(&caller, &path)?;
             // The bytes are for the file that the dataserver leads, and not for a later one.
-            if id != FileId(number) {
+            if id != InodeId(number) {
                 return Err(FilesRefusal::Changed(path));
             }
             server.grant_lease(now, now_ms(), token, &caller, id, &writer)
@@ -94,7 +94,7 @@ impl DataserverRoutes {
     pub fn ask_for_lease(
         &self,
         request: &WebHdfsRequest,
-        file: FileId,
+        file: InodeId,
     ) -> Result<u64, WebHdfsException> {
         let (names, path) = (&self.nameserver, escaped(&request.path));
         let writer = escaped(&writer_of(request)?);

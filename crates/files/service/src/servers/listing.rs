@@ -2,7 +2,7 @@
 
 use evenfall_files_machine::namespace::rights::{EXECUTE, READ};
 use evenfall_files_machine::namespace::{Caller, Inode, InodeKind, Namespace};
-use evenfall_files_machine::{FileId, FilesRefusal};
+use evenfall_files_machine::{FilesRefusal, InodeId};
 use serde_json::Value;
 
 use super::webhdfs::status;
@@ -15,7 +15,7 @@ const SUM_STEP: usize = 5_000;
 
 /// Some entries of a directory. A file is listed as its own single entry.
 pub struct ListingPage {
-    pub directory: FileId,
+    pub directory: InodeId,
     /// The statuses as JSON, with commas between them.
     pub text: String,
     /// The name of the last one.
@@ -26,7 +26,7 @@ pub struct ListingPage {
 
 impl ListingPage {
     /// The entries behind a name.
-    pub fn of(namespace: &Namespace, id: FileId, inode: &Inode, after: &str) -> Self {
+    pub fn of(namespace: &Namespace, id: InodeId, inode: &Inode, after: &str) -> Self {
         let InodeKind::Directory(entries) = &inode.kind else {
             let text = status(id, inode, "").to_string();
             return Self { directory: id, text, last: String::new(), left: 0 };
@@ -71,8 +71,8 @@ impl Sums {
         mut self,
         namespace: &Namespace,
         caller: &Caller,
-        mut rest: Vec<FileId>,
-    ) -> Result<(Self, Vec<FileId>), FilesRefusal> {
+        mut rest: Vec<InodeId>,
+    ) -> Result<(Self, Vec<InodeId>), FilesRefusal> {
         for _ in 0..SUM_STEP {
             let Some(id) = rest.pop() else { break };
             match namespace.inodes().get(&id).map(|inode| &inode.kind) {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use evenfall_core::StorageError;
 use evenfall_files_machine::chunk::{self, AppendHead, ChunkScan, HEAD_BYTES};
-use evenfall_files_machine::{FileId, log_replica};
+use evenfall_files_machine::{InodeId, log_replica};
 use evenfall_runtime::http::streams::Pieces;
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
@@ -113,7 +113,7 @@ impl Logs {
     ///
     /// # Errors
     /// When the directory or a log cannot be read.
-    pub fn scan(&mut self) -> Result<Vec<(FileId, u64, ChunkScan)>, StorageError> {
+    pub fn scan(&mut self) -> Result<Vec<(InodeId, u64, ChunkScan)>, StorageError> {
         let wrong = |error: io::Error| failed("chunks", &error);
         let mut all = Vec::new();
         for entry in std::fs::read_dir(&self.directory).map_err(wrong)? {
@@ -142,7 +142,7 @@ impl Logs {
     /// Those of [`read`](Self::read).
     pub fn checksum(
         &mut self,
-        file: FileId,
+        file: InodeId,
         chunks: &[u64],
         end: u64,
     ) -> Result<Option<u32>, StorageError> {
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn the_checksum_of_appends_in_several_chunks_is_that_of_the_whole_file() {
         let directory = tempfile::tempdir().unwrap();
-        let (file, all) = (FileId(7), b"abcdefghij".repeat(500));
+        let (file, all) = (InodeId(7), b"abcdefghij".repeat(500));
         let chunks = [0_u64, 1_000, 1_003];
         for (at, start) in chunks.iter().enumerate() {
             let end = chunks.get(at + 1).map_or(all.len(), |next| *next as usize);
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn a_start_removes_the_empty_logs_of_deleted_chunks_and_scans_the_others() {
         let directory = tempfile::tempdir().unwrap();
-        let path = |start| directory.path().join(chunk::log_name(FileId(1), start));
+        let path = |start| directory.path().join(chunk::log_name(InodeId(1), start));
         std::fs::write(path(0), chunk::encode(0, b"abc")).unwrap();
         std::fs::write(path(3), b"").unwrap();
         std::fs::write(directory.path().join("copies"), b"").unwrap();

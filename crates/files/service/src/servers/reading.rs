@@ -11,7 +11,7 @@ use bytes::Bytes;
 use evenfall_core::SharedKey;
 use evenfall_files_machine::chunk::{AppendReader, Damage};
 use evenfall_files_machine::config::{APPEND_BYTES_MAX, READ_BYTES};
-use evenfall_files_machine::{CopyView, Dataserver, DiskId, FileId};
+use evenfall_files_machine::{CopyView, Dataserver, DiskId, InodeId};
 use evenfall_runtime::http::{Answered, Method, StatusCode, Upload, exchange_under};
 
 use super::flows::Counts;
@@ -32,7 +32,7 @@ const READERS_MAX: usize = 64;
 /// member, and the damage is reported, so that the copy is made anew.
 pub struct FileReading {
     inbox: OwnerInbox<Dataserver>,
-    file: FileId,
+    file: InodeId,
     /// The epoch of the copy when the reading began. A copy of another epoch may have been cut or
     /// removed since, which is no damage.
     epoch: Option<u64>,
@@ -54,7 +54,7 @@ impl FileReading {
     pub fn new(
         inbox: &OwnerInbox<Dataserver>,
         directory: PathBuf,
-        (file, path): (FileId, &str),
+        (file, path): (InodeId, &str),
         (view, epoch): (CopyView, Option<u64>),
         range: std::ops::Range<u64>,
         (others, key): (Vec<SocketAddr>, Option<SharedKey>),
@@ -165,7 +165,7 @@ impl Iterator for FileReading {
 /// joiner reads on from that place.
 pub struct Joins {
     directory: PathBuf,
-    readers: HashMap<(FileId, DiskId), (Vec<u64>, AppendReader, Logs)>,
+    readers: HashMap<(InodeId, DiskId), (Vec<u64>, AppendReader, Logs)>,
 }
 
 impl Joins {
@@ -180,7 +180,7 @@ impl Joins {
     /// When the first of them cannot be read.
     pub fn read(
         &mut self,
-        file: FileId,
+        file: InodeId,
         disk: DiskId,
         chunks: Vec<u64>,
         offset: u64,

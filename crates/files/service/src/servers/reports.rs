@@ -6,7 +6,7 @@ use std::sync::mpsc::sync_channel;
 use evenfall_core::Timestamp;
 use evenfall_files_machine::nameserver::KnownDataserver;
 use evenfall_files_machine::namespace::InodeKind;
-use evenfall_files_machine::{DiskId, FileId, FilesRefusal, Nameserver};
+use evenfall_files_machine::{DiskId, FilesRefusal, InodeId, Nameserver};
 use evenfall_runtime::http::streams::StreamAnswer;
 use serde_json::{Value, json};
 
@@ -149,7 +149,7 @@ pub fn balance(
 
 /// Files that lack copies or bytes.
 pub fn fsck(inbox: &OwnerInbox<Nameserver>) -> Result<StreamAnswer, WebHdfsException> {
-    let (mut wrong, mut files, mut after) = (Vec::new(), 0, Some(FileId(0)));
+    let (mut wrong, mut files, mut after) = (Vec::new(), 0, Some(InodeId(0)));
     while let Some(last) = after {
         let (found, count, next) = inbox.ask(move |server, now| step(server, now, last))?;
         wrong.extend(found.into_iter().take(WRONG_MAX - wrong.len()));
@@ -161,7 +161,7 @@ pub fn fsck(inbox: &OwnerInbox<Nameserver>) -> Result<StreamAnswer, WebHdfsExcep
 
 /// Looks at some files whose numbers are above `after`. Returns the files that lack copies or
 /// bytes, how many files were looked at, and the last number if there are more files.
-fn step(server: &Nameserver, now: Timestamp, after: FileId) -> (Vec<Value>, u64, Option<FileId>) {
+fn step(server: &Nameserver, now: Timestamp, after: InodeId) -> (Vec<Value>, u64, Option<InodeId>) {
     let (namespace, mut wrong, mut count, mut last) = (server.namespace(), Vec::new(), 0, None);
     let behind = namespace.inodes().range((Bound::Excluded(after), Bound::Unbounded));
     for (seen, (id, inode)) in behind.take(STEP).enumerate() {

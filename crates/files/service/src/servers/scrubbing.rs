@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use evenfall_files_machine::chunk::{AppendReader, Damage};
-use evenfall_files_machine::{CopyView, Dataserver, FileId, FilesRefusal};
+use evenfall_files_machine::{CopyView, Dataserver, FilesRefusal, InodeId};
 use evenfall_host::interrupt;
 
 use super::logs::Logs;
@@ -60,7 +60,7 @@ impl Scrubber {
     }
 
     /// Reads the committed bytes of a copy.
-    fn read(&mut self, file: FileId) -> Result<(), FilesRefusal> {
+    fn read(&mut self, file: InodeId) -> Result<(), FilesRefusal> {
         let look = move |server: &mut Dataserver, _| {
             server.view(file).map(|view| (view, server.epoch(file)))
         };
@@ -85,7 +85,7 @@ impl Scrubber {
 
     fn report(
         &self,
-        file: FileId,
+        file: InodeId,
         epoch: Option<u64>,
         damage: &Damage,
     ) -> Result<(), FilesRefusal> {
@@ -115,7 +115,7 @@ impl Scrubber {
 /// The owner has ended.
 pub fn report(
     inbox: &OwnerInbox<Dataserver>,
-    file: FileId,
+    file: InodeId,
     epoch: Option<u64>,
     damage: &Damage,
 ) -> Result<bool, FilesRefusal> {

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use bytes::Bytes;
 use evenfall_files_machine::namespace::{Inode, InodeKind};
-use evenfall_files_machine::{FileId, FilesRefusal, config};
+use evenfall_files_machine::{FilesRefusal, InodeId, config};
 use evenfall_runtime::http::streams::{Content, StreamAnswer};
 use evenfall_runtime::http::{self, Answered, ForeignRequest, StatusCode};
 use evenfall_runtime::listing::is_deceptive;
@@ -361,7 +361,7 @@ impl WebHdfsRequest {
 }
 
 /// The status of an inode. `suffix` is its name in a listing.
-pub fn status(id: FileId, inode: &Inode, suffix: &str) -> Value {
+pub fn status(id: InodeId, inode: &Inode, suffix: &str) -> Value {
     let (kind, length, replication, block, children) = match &inode.kind {
         InodeKind::File(file) => ("FILE", file.length, file.replication, file.block_bytes, 0),
         InodeKind::Directory(entries) => ("DIRECTORY", 0, 0, 0, entries.len()),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use evenfall_core::SharedKey;
 use evenfall_files_machine::config::{APPEND_BYTES_MAX, BLOCK_BYTES};
-use evenfall_files_machine::{CopyView, Dataserver, FileId, FilesRefusal};
+use evenfall_files_machine::{CopyView, Dataserver, FilesRefusal, InodeId};
 use evenfall_runtime::address::HostPort;
 use evenfall_runtime::http::streams::{Arriving, Content, Pieces, StreamAnswer};
 use evenfall_runtime::http::{
@@ -157,7 +157,7 @@ impl DataserverRoutes {
             let what = format!("a dataserver has no {method} {op:.50}: ask the nameserver");
             return Err(WebHdfsException::unsupported(what));
         }
-        let (file, lease) = match request.number("file")?.map(FileId) {
+        let (file, lease) = match request.number("file")?.map(InodeId) {
             Some(file) => (file, None),
             None if op == "CREATE" => self.make(request)?,
             None => {
@@ -173,7 +173,7 @@ impl DataserverRoutes {
         }
     }
 
-    fn view(&self, file: FileId) -> Result<Option<(CopyView, Option<u64>)>, WebHdfsException> {
+    fn view(&self, file: InodeId) -> Result<Option<(CopyView, Option<u64>)>, WebHdfsException> {
         let look = move |server: &mut Dataserver, _| {
             server.view(file).map(|view| (view, server.epoch(file)))
         };
@@ -186,7 +186,7 @@ impl DataserverRoutes {
     /// dataserver.
     fn wait_for(
         &self,
-        file: FileId,
+        file: InodeId,
         end: u64,
     ) -> Result<Result<Found, SocketAddr>, WebHdfsException> {
         let (begun, mut rest) = (Instant::now(), FIRST_ROUND);
@@ -218,7 +218,7 @@ impl DataserverRoutes {
     fn open(
         &self,
         request: &WebHdfsRequest,
-        file: FileId,
+        file: InodeId,
     ) -> Result<StreamAnswer, WebHdfsException> {
         let end = request.number("end")?.unwrap_or(0);
         let offset = request.number("offset")?.unwrap_or(0);
@@ -253,7 +253,7 @@ impl DataserverRoutes {
     fn checksum(
         &self,
         request: &WebHdfsRequest,
-        file: FileId,
+        file: InodeId,
     ) -> Result<StreamAnswer, WebHdfsException> {
         let end = request.number("end")?.unwrap_or(0);
         let (view, epoch) = match self.wait_for(file, end)? {
@@ -328,7 +328,7 @@ impl DataserverRoutes {
         let made: serde_json::Value = serde_json::from_str(&made).map_err(|e| wrong(&e))?;
         let file = made["file"].as_u64().ok_or_else(|| wrong(&"the answer has no number"))?;
         let lease = made["lease"].as_u64().ok_or_else(|| wrong(&OLD_NAMESERVER))?;
-        Ok((FileId(file), Some(lease)))
+        Ok((InodeId(file), Some(lease)))
     }
 
     /// Copies the beginnings of files into a new file. Each part is a number, the address of a
@@ -336,7 +336,7 @@ impl DataserverRoutes {
     fn gather(
         &self,
         request: &WebHdfsRequest,
-        file: FileId,
+        file: InodeId,
     ) -> Result<StreamAnswer, WebHdfsException> {
         // No client knows the name of the new file, so the file needs no lease.
         let _writing = self.begin_to_write()?;
@@ -408,7 +408,7 @@ impl DataserverRoutes {
     fn write_under(
         &self,
         request: &WebHdfsRequest,
-        file: FileId,
+        file: InodeId,
         lease: u64,
         client: Option<IpAddr>,
         mut body: Arriving,
@@ -454,7 +454,7 @@ impl DataserverRoutes {
     ///
     /// # Errors
     /// The process ends.
-    pub fn leads(&self, file: FileId) -> Result<bool, WebHdfsException> {
+    pub fn leads(&self, file: InodeId) -> Result<bool, WebHdfsException> {
         Ok(self.view(file)?.is_some_and(|(view, _)| view.is_primary))
     }
 
@@ -464,7 +464,7 @@ impl DataserverRoutes {
     /// When this dataserver does not lead in time, or another dataserver has led for a while.
     pub fn wait_to_lead(
         &self,
-        file: FileId,
+        file: InodeId,
         lease: Option<u64>,
         patience: Duration,
     ) -> Result<CopyView, WebHdfsException> {
@@ -490,7 +490,7 @@ impl DataserverRoutes {
     }
 
     /// Waits until the nameserver knows the length, and has the lease back.
-    fn flush(&self, file: FileId, lease: Option<u64>) -> Result<(), WebHdfsException> {
+    fn flush(&self, file: InodeId, lease: Option<u64>) -> Result<(), WebHdfsException> {
         let begun = Instant::now();
         loop {
             let pending = self.inbox.begin(move |server, _, token| match lease {
@@ -519,7 +519,7 @@ impl DataserverRoutes {
 type Found = (CopyView, Option<u64>);
 
 /// A file, and the generation of its lease when the request has the lease already.
-type LeasedFile = (FileId, Option<u64>);
+type LeasedFile = (InodeId, Option<u64>);
 
 /// Refuses one more file when `writing` requests are as many as this server takes.
 fn expect_room(writing: usize) -> Result<(), WebHdfsException> {
@@ -552,7 +552,7 @@ fn push_all(
 }
 
 /// Sends the client to another dataserver with the same arguments.
-fn elsewhere(request: &WebHdfsRequest, file: FileId, other: SocketAddr) -> StreamAnswer {
+fn elsewhere(request: &WebHdfsRequest, file: InodeId, other: SocketAddr) -> StreamAnswer {
     let mut query = format!("op={}&file={}", request.op, file.0);
     for name in ["offset", "length", "end", "only", "flow", "block", "combine"] {
         if let Some(value) = request.text(name) {

@@ -11,7 +11,7 @@ use evenfall_files_machine::namespace::{
     Caller, Inode, InodeKind, Namespace, NamespaceCall, names,
 };
 use evenfall_files_machine::wire::DataserverPlace;
-use evenfall_files_machine::{FileId, FilesRefusal, Nameserver};
+use evenfall_files_machine::{FilesRefusal, InodeId, Nameserver};
 use evenfall_runtime::http::streams::{Arriving, Content, StreamAnswer};
 use evenfall_runtime::http::{self, AllowedHosts, Method, StatusCode};
 use serde_json::{Value, json};
@@ -253,7 +253,7 @@ impl NameserverRoutes {
         &self,
         request: &WebHdfsRequest,
         needs: impl FnOnce(&InodeKind) -> u16 + Send + 'static,
-        of: impl FnOnce(&Namespace, FileId, &Inode) -> T + Send + 'static,
+        of: impl FnOnce(&Namespace, InodeId, &Inode) -> T + Send + 'static,
     ) -> Result<T, WebHdfsException> {
         let (path, caller) = (request.path.clone(), self.caller(request)?);
         let found = self.inbox.ask(move |server, _| {
@@ -490,7 +490,7 @@ impl NameserverRoutes {
 
 /// A file and the dataservers that have a copy of it.
 pub struct Located {
-    pub id: FileId,
+    pub id: InodeId,
     /// The length that the nameserver knows.
     pub length: u64,
     /// Copies that the file shall have.
@@ -546,7 +546,7 @@ fn found<'a>(
     namespace: &'a Namespace,
     caller: &Caller,
     path: &str,
-) -> Result<(FileId, &'a Inode), FilesRefusal> {
+) -> Result<(InodeId, &'a Inode), FilesRefusal> {
     namespace.find_as(caller, path).map_err(|refusal| match refusal {
         FilesRefusal::NotDirectory(_) => FilesRefusal::NotFound(path.to_owned()),
         refusal => refusal,

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use evenfall_files_machine::{FileId, FilesRefusal};
+use evenfall_files_machine::{FilesRefusal, InodeId};
 
 use super::owner::{EndedCall, PendingCall};
 use super::webhdfs::WebHdfsException;
@@ -33,7 +33,7 @@ const PIPELINE: usize = 224;
 /// See the documentation of the module.
 pub struct Pipeline<'a> {
     files: &'a DataserverRoutes,
-    file: FileId,
+    file: InodeId,
     /// The generation of the writer's lease, which the machine checks with each append.
     lease: Option<u64>,
     /// Where the next append begins. The machine refuses an append that would begin elsewhere, so
@@ -46,7 +46,7 @@ pub struct Pipeline<'a> {
 
 impl<'a> Pipeline<'a> {
     /// Appends that begin at `next`, under the lease of this generation.
-    pub fn new(files: &'a DataserverRoutes, file: FileId, lease: Option<u64>, next: u64) -> Self {
+    pub fn new(files: &'a DataserverRoutes, file: InodeId, lease: Option<u64>, next: u64) -> Self {
         Self { files, file, lease, next, under_way: VecDeque::new(), progress_at: Instant::now() }
     }
 

@@ -71,7 +71,7 @@ impl Tally {
 
 /// The delay of one sampled frame over the receivers that a report covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sample {
+pub struct SampledDelay {
     /// Frame number.
     pub sequence: u64,
     /// Nanoseconds from the root's send time to the latest arrival at these receivers. The value
@@ -204,7 +204,7 @@ pub(crate) struct Report {
     /// In order of frame number.
     pub spreads: Vec<ReleaseSpread>,
     /// In order of frame number.
-    pub samples: Vec<Sample>,
+    pub samples: Vec<SampledDelay>,
 }
 
 /// Samples that one report may hold. No allowed size of datagram has room for more.
@@ -433,7 +433,7 @@ impl Report {
             sequence = sequence_after(&mut r, sequence)?;
             let (latest_ns, receivers) = (varint_u32(&mut r)?, varint_u32(&mut r)?);
             let missing = varint_u32(&mut r)?;
-            report.samples.push(Sample { sequence, latest_ns, receivers, missing });
+            report.samples.push(SampledDelay { sequence, latest_ns, receivers, missing });
         }
         r.finish()?;
         Ok(report)
@@ -454,7 +454,7 @@ mod tests {
         (0..evenfall_core::histogram::BUCKETS).for_each(|b| report.delays.add(b, 1 << 40));
         let worst = Worst { from: NodeId(1), to: NodeId(2), mean_ns: 3, max_ns: 4 };
         report.worst = vec![worst; WORST_MAX];
-        let sample = |n| Sample {
+        let sample = |n| SampledDelay {
             sequence: (1 << 40) + n * 20,
             latest_ns: 300_000 + n as u32,
             receivers: 1_000,
@@ -519,7 +519,7 @@ mod tests {
     fn a_report_survives_the_wire() {
         let mut report = Report { p95_ns: 4, ..Report::default() };
         report.tally.late = 7;
-        report.samples.push(Sample { sequence: 3, latest_ns: 99, receivers: 2, missing: 1 });
+        report.samples.push(SampledDelay { sequence: 3, latest_ns: 99, receivers: 2, missing: 1 });
         report.delays.record(Duration::from_micros(80));
         let clocks = [ClockError::SameClock, ClockError::Unknown, ClockError::Disproved];
         report.members = clocks.map(|clock| MemberFigures { clock, ..figures(7) }).to_vec();
@@ -535,7 +535,7 @@ mod tests {
     #[test]
     fn truncated_bodies_are_malformed() {
         let mut report = Report::default();
-        report.samples.push(Sample { sequence: 3, latest_ns: 99, receivers: 2, missing: 1 });
+        report.samples.push(SampledDelay { sequence: 3, latest_ns: 99, receivers: 2, missing: 1 });
         report.delays.record(Duration::from_micros(80));
         (report.members, report.spreads) = (vec![figures(8)], vec![spread(3)]);
         let bytes = report.encode(ROOMY);

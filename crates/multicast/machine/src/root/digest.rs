@@ -3,7 +3,7 @@
 use evenfall_core::{ClockError, Timestamp};
 
 use super::{Root, RootEvent};
-use crate::control::{DepartureReason, ReleaseSpread, Report, Sample};
+use crate::control::{DepartureReason, ReleaseSpread, Report, SampledDelay};
 use crate::merge::Wait;
 use crate::replace::{Known, ReplacementStep};
 
@@ -30,7 +30,7 @@ impl Root {
     ///
     /// A frame that came by repair long after it was judged, or that never came, does not lengthen
     /// the hold, since no hold helps such a frame. It only counts as late.
-    fn judge(&mut self, now: Timestamp, sample: &Sample) {
+    fn judge(&mut self, now: Timestamp, sample: &SampledDelay) {
         let Some(frame) = self.sampled_frames.find_frame(sample.sequence) else { return };
         if sample.receivers == 0 && sample.missing == 0 {
             // No receiver reported, so the outcome is unknown.

@@ -26,7 +26,7 @@ impl Root {
         self.last_origin = origin;
         // The deadlines of a stream never decrease.
         let holds = self.config.mode.holds() && self.last_deadline > SyncTime::ZERO;
-        let Run { epoch, id: run_id, .. } = self.run;
+        let RootRun { epoch, id: run_id, .. } = self.run;
         let fixed = OriginHeader {
             class: TrafficClass::Live,
             key_id: self.out.seal.key_id(),

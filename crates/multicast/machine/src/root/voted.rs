@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use evenfall_core::{Histogram, Install, Timestamp};
 
 use super::Root;
-use crate::admission::Run;
+use crate::admission::RootRun;
 use crate::draft::Draft;
 use crate::hold::LoadClass;
 
@@ -71,7 +71,7 @@ impl Root {
     /// Leads the run from now on, or waits. A root that leads goes on behind the last frame on
     /// which the voters agreed, and nodes have to join it anew. Frames that were proposed before
     /// are forgotten, because the voters refuse them.
-    pub fn stand(&mut self, now: Timestamp, run: Run, is_leading: bool) {
+    pub fn stand(&mut self, now: Timestamp, run: RootRun, is_leading: bool) {
         let Voted { agreed, took, .. } = self.voted.take().unwrap_or_default();
         let mut config = self.config;
         // The hold of the last frame is a better beginning than the hold of an unknown tree.

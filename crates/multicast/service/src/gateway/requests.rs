@@ -150,7 +150,7 @@ fn serve(
     stop: &AtomicBool,
 ) {
     // The thread that releases may have a real-time priority, which requests shall not have.
-    pin::schedule(pin::Schedule::Batch).ok();
+    pin::schedule(pin::ThreadSchedule::Batch).ok();
     let mut arrivals: Vec<Arrival> = Vec::new();
     while !stop.load(Ordering::Acquire) {
         let batch = port.receive(&mut arrivals);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use evenfall_core::Prng;
-use evenfall_multicast_report::{Flags, Lost, Released, Results, Sent};
+use evenfall_multicast_report::{Flags, Lost, Released, Results, SentMessage};
 
 mod pages;
 
@@ -102,7 +102,7 @@ fn write_run(directory: &Path) {
         let scheduled_ns = START_NS + message * GAP_NS;
         let sent_ns = scheduled_ns + 3_000;
         let deadline_ns = Some(sent_ns + hold_ns(message));
-        root.append(&RunLogRecord::Sent(Sent {
+        root.append(&RunLogRecord::Sent(SentMessage {
             stream: 0,
             message,
             scheduled_ns,
@@ -267,7 +267,11 @@ fn sent(
         RunLogWriter::create(directory, &header(LoggedRole::Root, 0, "root")).expect("a log");
     for message in 0..messages {
         let scheduled_ns = START_NS + 1_000_000 * message;
-        root.append(&RunLogRecord::Sent(Sent { message, scheduled_ns, ..Sent::default() }));
+        root.append(&RunLogRecord::Sent(SentMessage {
+            message,
+            scheduled_ns,
+            ..SentMessage::default()
+        }));
     }
     root.finish().expect("a log");
 }
@@ -330,7 +334,11 @@ fn root_that_is_started_again_begins_another_run_and_keeps_the_log_of_the_first(
     let mut log = RunLogWriter::create(&directory.0, &root).expect("a log");
     for message in 0..5 {
         let scheduled_ns = again_ns + 1_000_000 * message;
-        log.append(&RunLogRecord::Sent(Sent { message, scheduled_ns, ..Sent::default() }));
+        log.append(&RunLogRecord::Sent(SentMessage {
+            message,
+            scheduled_ns,
+            ..SentMessage::default()
+        }));
     }
     log.finish().expect("a log");
     info().write(&directory.0).expect("run.json");
@@ -370,11 +378,11 @@ fn a_reading_of_the_clock_hides_no_message_from_a_receiver_whose_clock_is_behind
     };
     let at_ms = |ms: u64| START_NS + ms * 1_000_000;
     let sent = |message, ms| {
-        RunLogRecord::Sent(Sent {
+        RunLogRecord::Sent(SentMessage {
             message,
             sent_ns: at_ms(ms),
             scheduled_ns: at_ms(ms),
-            ..Sent::default()
+            ..SentMessage::default()
         })
     };
     let released = |first_message, ms| {
@@ -414,7 +422,12 @@ fn a_run_with_planted_clocks_is_judged_by_the_clock_below_them() {
     log(
         LoggedRole::Root,
         0,
-        &[RunLogRecord::Sent(Sent { scheduled_ns, sent_ns, deadline_ns, ..Sent::default() })],
+        &[RunLogRecord::Sent(SentMessage {
+            scheduled_ns,
+            sent_ns,
+            deadline_ns,
+            ..SentMessage::default()
+        })],
     );
     for id in [1, 2] {
         let receiver = NodeId(id);

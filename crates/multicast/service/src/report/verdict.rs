@@ -2,7 +2,7 @@
 //! was worst. The page, the terminal and the demonstration all print these words.
 
 use evenfall_core::{ClockError, Summary, math};
-use evenfall_multicast_report::{Outcome, ReceiverLine};
+use evenfall_multicast_report::{LedgerOutcome, ReceiverLine};
 use serde::Serialize;
 
 use super::{NodeInfo, Report};
@@ -73,7 +73,7 @@ pub fn mood(report: &Report) -> Mood {
 }
 
 /// The receiver that lost most messages. Of receivers with equal losses, the slowest.
-fn worst(outcome: &Outcome, nodes: &[NodeInfo]) -> String {
+fn worst(outcome: &LedgerOutcome, nodes: &[NodeInfo]) -> String {
     let lines = &outcome.series.receivers;
     let rank = |a: &&ReceiverLine, b: &&ReceiverLine| {
         a.lost.cmp(&b.lost).then(a.delay_p99_us.total_cmp(&b.delay_p99_us))
@@ -164,7 +164,7 @@ mod tests {
     use std::time::Duration;
 
     use evenfall_core::NodeId;
-    use evenfall_multicast_report::{Config, Ledger, Released, Sent};
+    use evenfall_multicast_report::{Config, Ledger, Released, SentMessage};
 
     use super::*;
     use crate::report::RunInfo;
@@ -190,7 +190,8 @@ mod tests {
         for message in 0..messages {
             let sent_ns = 1_000_000 * (message + 1);
             let deadline_ns = (hold_ns > 0).then_some(sent_ns + hold_ns);
-            let sent = Sent { message, scheduled_ns: sent_ns, sent_ns, deadline_ns, stream: 0 };
+            let sent =
+                SentMessage { message, scheduled_ns: sent_ns, sent_ns, deadline_ns, stream: 0 };
             ledger.sent(&sent);
             for &receiver in &ids {
                 let is_last = receiver.0 == receivers;

@@ -379,5 +379,5 @@ impl<'a> TreeStart<'a, '_> {
 /// inherit.
 fn schedule_thread(settings: &Settings) -> Result<(), RoleError> {
     let priority = settings.io.real_time;
-    Ok(priority.map_or(Ok(()), |priority| pin::schedule(pin::Schedule::Fifo(priority)))?)
+    Ok(priority.map_or(Ok(()), |priority| pin::schedule(pin::ThreadSchedule::Fifo(priority)))?)
 }

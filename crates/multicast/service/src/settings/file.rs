@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use evenfall_runtime::settings::{self, KnownTable, Run, SettingsDocument, SettingsError, keys_of};
+use evenfall_runtime::settings::{
+    self, KnownTable, RunSettings, SettingsDocument, SettingsError, keys_of,
+};
 
 use super::{RunOptions, Settings};
 
@@ -31,7 +33,8 @@ impl Settings {
     /// The tables and keys that these settings own, for [`SettingsDocument::refuse_unknown`].
     pub fn known() -> Vec<KnownTable> {
         let of = |table, keys| KnownTable { table, keys };
-        let mut known = vec![of("run", keys_of::<Run>()), of("run", keys_of::<RunOptions>())];
+        let mut known =
+            vec![of("run", keys_of::<RunSettings>()), of("run", keys_of::<RunOptions>())];
         let whole = ["feed", "io", "inject", "clock", "trust", "multicast"];
         known.extend(whole.map(|table| of(table, &[])));
         known

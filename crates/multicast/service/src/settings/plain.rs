@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use evenfall_core::{EndKeys, MasterKey, NodeId, NodeKey, SharedKey};
 use evenfall_multicast_machine::Config;
-use evenfall_runtime::settings::{Run, SettingsError};
+use evenfall_runtime::settings::{RunSettings, SettingsError};
 
 use super::{MulticastNode, RoleName, RunOptions, Settings, TrustSettings};
 
@@ -194,7 +194,7 @@ fn checked(
     }
     // A run log needs a directory, and the program has named none.
     let (clock, key) = (clock.into(), key.clone());
-    let run = Run { log: false, clock, key, node_keys, ..Run::default() };
+    let run = RunSettings { log: false, clock, key, node_keys, ..RunSettings::default() };
     let course = RunOptions { trees, ..RunOptions::default() };
     let trust = trust.clone();
     let settings = Settings { run, course, multicast, nodes, trust, ..Settings::default() };

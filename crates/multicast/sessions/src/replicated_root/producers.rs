@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use evenfall_core::{Arrival, Malformed, Timestamp, Transmit};
-use evenfall_multicast_machine::{Draft, ProducerMark, Root, Run};
+use evenfall_multicast_machine::{Draft, ProducerMark, Root, RootRun};
 
 use super::{ReplicatedRootEvent, Voter};
 use crate::producer::ingress::LeadStanding;
@@ -19,7 +19,7 @@ pub(super) struct RootProducers {
     /// The messages that are in no draft yet.
     undrafted: VecDeque<Placed>,
     /// The run of a root without voters.
-    run: Run,
+    run: RootRun,
     /// The lines of a root without voters.
     lines: ProducerTable,
     /// ProducerTable that shall begin when all messages of their names are in drafts. A frame with
@@ -30,7 +30,7 @@ pub(super) struct RootProducers {
 }
 
 impl RootProducers {
-    pub(super) fn new(ingress: ProducerIngress, run: Run) -> Self {
+    pub(super) fn new(ingress: ProducerIngress, run: RootRun) -> Self {
         let (undrafted, lines) = Default::default();
         Self { ingress, undrafted, run, lines, begins: Vec::new(), changes: Vec::new() }
     }

@@ -85,7 +85,7 @@ fn address(node: u32) -> SocketAddr {
 
 /// One of two roots.
 fn root(node: u32, log: &SharedLog, now: Timestamp) -> ReplicatedRoot {
-    let run = Run::new(1 + node, [7; 24]);
+    let run = RootRun::new(1 + node, [7; 24]);
     let root = Root::new(OverlayConfig::default(), NodeId(node), 0, run, None, now);
     let voters = (0..2).map(|node| (NodeId(node), address(node))).collect();
     let config = VoterConfig { me: NodeId(node), voters, seed: 1 + u64::from(node), key: None };

@@ -15,8 +15,8 @@ use evenfall_store_format::publication::mend_lost;
 use evenfall_store_format::reader::resume;
 use evenfall_store_format::volume::{DiskLoss, Recovered, RecoveredFile, read_segment};
 use evenfall_store_format::{
-    Appender, Error, FileEndSnapshot, Reader, Resumption, Schema, SealedSegment, SegmentKind,
-    TailRecords,
+    Appender, Error, FileEndSnapshot, Resumption, Schema, SealedSegment, SegmentKind,
+    SnapshotReader, TailRecords,
 };
 
 use super::disposal::is_disk_full;
@@ -376,7 +376,7 @@ impl StoreEngine {
         let appender = Appender::resume(id, token, Arc::clone(&schema), held)?;
         let at = FileEndSnapshot::of(&appender, entry.first);
         let mut offset = 0;
-        Reader::new(&at, &mut segments).records(from..records, &mut |part: Bytes| {
+        SnapshotReader::new(&at, &mut segments).records(from..records, &mut |part: Bytes| {
             self.disk.write(aside, offset, &part)?;
             offset += part.len() as u64;
             Ok(())

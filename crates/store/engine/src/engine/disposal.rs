@@ -19,7 +19,7 @@ use evenfall_store_format::cache::Interest;
 use evenfall_store_format::layout::{DataChunk, SEGMENT_BYTES, SEGMENTS_PER_CHUNK, chunk_name};
 use evenfall_store_format::metadata::NODES_PER_BLOCK;
 use evenfall_store_format::retention::{OBJECTS_STAY_NS, Retention, TIMES_OF_DAY_END_NS};
-use evenfall_store_format::{Error, FileEndSnapshot, Reader, SegmentKind};
+use evenfall_store_format::{Error, FileEndSnapshot, SegmentKind, SnapshotReader};
 
 use super::file::GoneBelow;
 use super::{Store, StoreEngine, StoreFile};
@@ -164,7 +164,8 @@ impl StoreEngine {
         let mut first_by_age = 0;
         if let Some(horizon) = now_ns.and_then(horizon_ns) {
             let mut segments = self.segments(file, Interest::Passing);
-            first_by_age = Reader::new(&at, &mut segments).between(horizon, i64::MAX)?.start;
+            first_by_age =
+                SnapshotReader::new(&at, &mut segments).between(horizon, i64::MAX)?.start;
         }
         // After a crash the open index node is built again from its data.
         let indexed = at.nodes * at.geometry.entries_per_node() / SEGMENTS_PER_CHUNK;
@@ -229,7 +230,7 @@ impl StoreEngine {
         let by_bytes = by_bytes.first_chunk(all.layout, all.records, 0);
         let Some(horizon_ns) = horizon_ns else { return Ok(by_bytes) };
         let mut segments = self.segments(file, Interest::Passing);
-        let mut reader = Reader::new(&all, &mut segments);
+        let mut reader = SnapshotReader::new(&all, &mut segments);
         let by_age = reader.segments_between(horizon_ns, i64::MAX)?.start / SEGMENTS_PER_CHUNK;
         Ok(by_age.max(by_bytes))
     }

@@ -31,7 +31,7 @@ use bytes::Bytes;
 use evenfall_core::Objects as _;
 use evenfall_store_format::cache::{Cache, Interest};
 use evenfall_store_format::layout::{Layout, SEGMENT_BYTES};
-use evenfall_store_format::{Error, FileId, Reader, Schema, SegmentKind, Segments};
+use evenfall_store_format::{Error, FileId, Schema, SegmentKind, Segments, SnapshotReader};
 
 use super::{SHARDS, StoreEngine};
 use crate::archive::{PublishedEnd, block_of, node_in, node_of};
@@ -399,12 +399,12 @@ impl StoreEngine {
         file: &NonPrimaryFile,
         end: &PublishedEnd,
         interest: Interest,
-        read: impl FnOnce(&mut Reader<'_>) -> evenfall_store_format::Result<T>,
+        read: impl FnOnce(&mut SnapshotReader<'_>) -> evenfall_store_format::Result<T>,
     ) -> Result<T, StoreError> {
         let (_, bucket) = self.cluster_of(&file.name)?;
         let parts = Parts::default();
         let mut segments = EndSegments { shared: self, bucket, end, interest, parts };
-        Ok(read(&mut Reader::new(&end.snapshot, &mut segments))?)
+        Ok(read(&mut SnapshotReader::new(&end.snapshot, &mut segments))?)
     }
 
     /// The error for a missing object, to a reader of records from this record on. The object is

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use evenfall_core::UserKey;
 use evenfall_store_format::cache::Interest;
-use evenfall_store_format::{Error, FileId, Reader};
+use evenfall_store_format::{Error, FileId, SnapshotReader};
 
 use super::{StoreEngine, StoreFile, TICK};
 use crate::client::{Client, ConnectOptions, RemoteFile};
@@ -314,7 +314,7 @@ impl StoreEngine {
     fn record(&self, file: &StoreFile, number: u64) -> Result<Bytes, StoreError> {
         let at = self.snapshot(file);
         let mut segments = self.segments(file, Interest::Passing);
-        Ok(Reader::new(&at, &mut segments).record(number)?)
+        Ok(SnapshotReader::new(&at, &mut segments).record(number)?)
     }
 
     /// Sends a part of the missing records of each file, and waits until the second node has them
@@ -390,13 +390,14 @@ impl StoreEngine {
             part.clear();
             failed = failed.take().or(done.err());
         };
-        let read = Reader::new(&at, &mut segments).records(link.sent..end, &mut |bytes: Bytes| {
-            if part.len() + bytes.len() > most {
-                send(&mut part);
-            }
-            part.extend_from_slice(&bytes);
-            Ok(())
-        });
+        let read =
+            SnapshotReader::new(&at, &mut segments).records(link.sent..end, &mut |bytes: Bytes| {
+                if part.len() + bytes.len() > most {
+                    send(&mut part);
+                }
+                part.extend_from_slice(&bytes);
+                Ok(())
+            });
         if !part.is_empty() {
             send(&mut part);
         }

@@ -10,7 +10,9 @@ use evenfall_store_format::index::IndexSummary;
 use evenfall_store_format::layout::{DataChunk, SEGMENT_BYTES, segment_place};
 use evenfall_store_format::messages::MessageField;
 use evenfall_store_format::volume::read_segment;
-use evenfall_store_format::{Error, FileEndSnapshot, FileId, Reader, SegmentKind, Segments};
+use evenfall_store_format::{
+    Error, FileEndSnapshot, FileId, SegmentKind, Segments, SnapshotReader,
+};
 
 use super::file::Pin;
 use super::{SHARDS, Store, StoreEngine, StoreFile};
@@ -248,6 +250,6 @@ impl Store {
             return Ok(None);
         }
         let (at, mut segments) = self.shared.reading(file, Interest::Recent);
-        Ok(Reader::new(&at, &mut segments).summary(numbers, &file.schema)?)
+        Ok(SnapshotReader::new(&at, &mut segments).summary(numbers, &file.schema)?)
     }
 }

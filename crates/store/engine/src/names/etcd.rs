@@ -154,7 +154,7 @@ impl NameService for Etcd {
 
     fn get_all(&self, keys: &[String]) -> Result<Vec<Option<Found>>, NamesError> {
         let read = |key: &String| RequestOp {
-            step: Some(wire::Step::Range(RangeRequest {
+            step: Some(wire::RequestStep::Range(RangeRequest {
                 key: key.clone().into(),
                 ..RangeRequest::default()
             })),
@@ -174,7 +174,7 @@ impl NameService for Etcd {
             // others.
             let key = first.key.clone();
             let read = RangeRequest { key, ..RangeRequest::default() };
-            success.push(RequestOp { step: Some(wire::Step::Range(read)) });
+            success.push(RequestOp { step: Some(wire::RequestStep::Range(read)) });
         }
         let request = TxnRequest { compare, success };
         let answer: TxnResponse = self.call("/etcdserverpb.KV/Txn", &request)?;
@@ -237,11 +237,11 @@ fn compare(condition: Condition) -> Compare {
     Compare { target, key: key.into(), with: Some(with) }
 }
 
-fn step(step: Step) -> wire::Step {
+fn step(step: Step) -> wire::RequestStep {
     match step {
         Step::Put(key, value, lease) => {
-            wire::Step::Put(PutRequest { key: key.into(), value, lease })
+            wire::RequestStep::Put(PutRequest { key: key.into(), value, lease })
         }
-        Step::Delete(key) => wire::Step::Delete(DeleteRangeRequest { key: key.into() }),
+        Step::Delete(key) => wire::RequestStep::Delete(DeleteRangeRequest { key: key.into() }),
     }
 }

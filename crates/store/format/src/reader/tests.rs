@@ -54,7 +54,7 @@ fn build(count: usize, seed: u64) -> (Appender, Shelf, Vec<(i64, u64)>) {
 fn reads_by_number_and_time_equal_those_of_a_list() {
     let (appender, mut shelf, plain) = build(80_000, 1);
     let at = FileEndSnapshot::of(&appender, 0);
-    let mut reader = Reader::new(&at, &mut shelf);
+    let mut reader = SnapshotReader::new(&at, &mut shelf);
     let mut prng = Prng::new(2);
     let span = plain.last().unwrap().0 as u64 + 10;
     for _ in 0..1_000 {
@@ -76,7 +76,7 @@ fn reads_by_number_and_time_equal_those_of_a_list() {
 fn ranges_and_summaries_equal_those_of_a_list() {
     let (appender, mut shelf, plain) = build(60_000, 3);
     let at = FileEndSnapshot::of(&appender, 0);
-    let mut reader = Reader::new(&at, &mut shelf);
+    let mut reader = SnapshotReader::new(&at, &mut shelf);
     let mut prng = Prng::new(4);
     for _ in 0..200 {
         let first = prng.below(plain.len() as u64);
@@ -106,7 +106,7 @@ fn an_empty_file_has_no_records_and_says_so() {
     let appender = Appender::new(FileId(1), 1, Arc::new(schema())).unwrap();
     let at = FileEndSnapshot::of(&appender, 0);
     let mut shelf = Shelf::default();
-    let mut reader = Reader::new(&at, &mut shelf);
+    let mut reader = SnapshotReader::new(&at, &mut shelf);
     assert_eq!(reader.between(i64::MIN, i64::MAX), Ok(0..0));
     assert!(matches!(reader.latest_at(0), Err(Error::NoRecord { .. })));
     assert_eq!(reader.summary(0..0, &schema()), Ok(None));

@@ -19,7 +19,7 @@ use evenfall_consensus_machine::ClientRequest;
 use evenfall_core::{Malformed, Prng, Timestamp};
 
 use super::wire::{Batch, WireField as _, messages};
-use super::{Config, Pace, Rival, RivalContext};
+use super::{ActionPace, Config, Rival, RivalContext};
 
 /// The ways to answer reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +99,7 @@ pub struct Leader {
     committed: u64,
     executed: u64,
     followers: Vec<Follower>,
-    pace: Pace,
+    pace: ActionPace,
     /// The last batch of each replica that is executed.
     done: Vec<u64>,
     /// Batches of this replica's clients that are not executed.
@@ -109,7 +109,7 @@ pub struct Leader {
     asked: VecDeque<(u64, Vec<ClientRequest>)>,
     answered: VecDeque<(u64, Vec<ClientRequest>)>,
     questions: u64,
-    ask_pace: Pace,
+    ask_pace: ActionPace,
     /// Questions that wait for the lease.
     open: Vec<(u32, u64)>,
 }
@@ -137,14 +137,14 @@ impl Leader {
             committed: 0,
             executed: 0,
             followers: vec![Follower { next: 1, ..Follower::default() }; count as usize],
-            pace: Pace::new(config.batch_every),
+            pace: ActionPace::new(config.batch_every),
             done: vec![0; count as usize],
             own: VecDeque::new(),
             unasked: Vec::new(),
             asked: VecDeque::new(),
             answered: VecDeque::new(),
             questions: 0,
-            ask_pace: Pace::new(config.batch_every),
+            ask_pace: ActionPace::new(config.batch_every),
             open: Vec::new(),
             config,
         };

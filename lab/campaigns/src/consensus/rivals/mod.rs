@@ -239,12 +239,12 @@ pub trait Rival: fmt::Debug + Send {
 
 /// The pace of an action that happens at once after a pause, and otherwise once in a period.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub struct ActionPace {
     every: Duration,
     last: Option<Timestamp>,
 }
 
-impl Pace {
+impl ActionPace {
     /// A pace with this period.
     pub fn new(every: Duration) -> Self {
         Self { every, last: None }
@@ -277,7 +277,7 @@ pub struct RivalReplica {
     bytes: usize,
     bytes_max: usize,
     batches: u64,
-    pace: Pace,
+    pace: ActionPace,
 }
 
 /// Voters of Zab with observers: the leader and five followers, as the thesis on Canopus has it.
@@ -293,7 +293,7 @@ impl RivalReplica {
         let clock = Clock::default();
         let (now, told) = (Timestamp::ZERO, VecDeque::new());
         let out = RivalContext { me, now, clock, links, told, executed: 0 };
-        let (pace, bytes_max) = (Pace::new(config.batch_every), config.batch_bytes);
+        let (pace, bytes_max) = (ActionPace::new(config.batch_every), config.batch_bytes);
         let rival: Box<dyn Rival> = match protocol {
             Protocol::Canopus => return None,
             Protocol::Raft => Box::new(Leader::new(config, me, count, Reads::Leased)),

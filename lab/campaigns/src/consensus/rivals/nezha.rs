@@ -20,7 +20,7 @@ use bytes::Bytes;
 use evenfall_core::{Malformed, SyncTime, Timestamp};
 
 use super::wire::{Batch, WireField as _, messages};
-use super::{Config, Pace, Rival, RivalContext};
+use super::{ActionPace, Config, Rival, RivalContext};
 
 /// A batch: the replica that made it, and its number there.
 type Id = (u32, u64);
@@ -95,8 +95,8 @@ pub struct Nezha {
     told: u64,
     /// At the leader: the number of committed entries that the leader has told the followers.
     told_committed: u64,
-    order_pace: Pace,
-    sync_pace: Pace,
+    order_pace: ActionPace,
+    sync_pace: ActionPace,
     /// The deadline of the last own batch: requests of one client keep their order.
     last_deadline: u64,
     /// When the next batch is released.
@@ -133,8 +133,8 @@ impl Nezha {
             untold: Vec::new(),
             told: 0,
             told_committed: 0,
-            order_pace: Pace::new(config.batch_every / ORDERS_PER_BATCH),
-            sync_pace: Pace::new(config.batch_every),
+            order_pace: ActionPace::new(config.batch_every / ORDERS_PER_BATCH),
+            sync_pace: ActionPace::new(config.batch_every),
             last_deadline: 0,
             release_at: None,
         }

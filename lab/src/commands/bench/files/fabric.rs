@@ -17,7 +17,7 @@ use evenfall_core::statistics::mean;
 use evenfall_files_flow::{PART_BYTES, ThreeTier};
 use evenfall_host::procstat;
 use evenfall_runtime::program::Outcome;
-use evenfall_studies::files::{BLOCK_BYTES, FilesSummary, Params, RACK_RATIO, Steering};
+use evenfall_studies::files::{BLOCK_BYTES, FilesSummary, RACK_RATIO, ReadParams, Steering};
 use serde_json::{Value, json};
 
 use crate::commands::sim::seeds;
@@ -92,10 +92,10 @@ fn spec(slower: u64) -> ThreeTier {
     ThreeTier { pods, racks, hosts, host_bytes_per_s, rack_bytes_per_s, core_bytes_per_s, ..thesis }
 }
 
-fn params(args: &Args, steering: Steering) -> Params {
+fn params(args: &Args, steering: Steering) -> ReadParams {
     let part_bytes = PART_BYTES / args.slower;
     let spec = spec(args.slower.get());
-    let mut params = Params { steering, spec, part_bytes, ..Params::default() };
+    let mut params = ReadParams { steering, spec, part_bytes, ..ReadParams::default() };
     (params.load.rate, params.load.reads) = (args.rate, args.reads);
     params.load.bytes = BLOCK_BYTES / args.slower;
     params
@@ -165,7 +165,7 @@ impl Wakes {
 
 /// The runs of one policy.
 struct Row {
-    params: Params,
+    params: ReadParams,
     real: FilesSummary,
     /// Shares of the machine that were used by all, and by this process and its switches.
     busy: Vec<f64>,

@@ -4,7 +4,7 @@
 //! are called "later". Curves marked as fitted are of rows that the fit of the model has seen
 //! ([`crate::published`]); all others judge the model.
 
-use evenfall_campaigns::multicast::Params;
+use evenfall_campaigns::multicast::OverlayParams;
 use evenfall_core::Hedging;
 use evenfall_multicast_machine::Mode;
 use evenfall_multicast_machine::config::{Rule, Scheme};
@@ -101,7 +101,7 @@ impl FigureScene {
     }
 
     /// Parameters of the run.
-    pub fn params(&self, effort: &Effort) -> Params {
+    pub fn params(&self, effort: &Effort) -> OverlayParams {
         // Half of the messages are enough to learn for Jasper's rule, which follows the last
         // reports.
         let messages = effort.messages.min(COPIES_MAX / self.receivers).max(100);

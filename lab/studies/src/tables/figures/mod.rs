@@ -10,7 +10,7 @@ mod measured;
 pub mod series;
 
 use evenfall_campaigns::model::Model;
-use evenfall_campaigns::multicast::Params;
+use evenfall_campaigns::multicast::OverlayParams;
 use evenfall_campaigns::multicast::run_heard;
 use evenfall_campaigns::seeds::in_parallel;
 use serde::Serialize;
@@ -93,7 +93,7 @@ fn measure(scene: FigureScene, effort: &Effort, progress: &mut dyn FnMut(&str)) 
         (0..CURVES.len()).filter(|at| CURVES[*at].scene == Some(scene)).collect();
     let one = |seed| {
         let mut messages = MeasuredMessages::to_receivers(params.receivers);
-        let params = Params { seed, ..params.clone() };
+        let params = OverlayParams { seed, ..params.clone() };
         run_heard(&params, &mut |_| {}, &mut |course| messages.hear(course));
         let of = |at: &usize| shown_values(&messages, CURVES[*at].of);
         let windows = messages.values(FigureQuantity::HeldWindow);
@@ -272,7 +272,7 @@ fn shares(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Vec<FigureRow> {
         let scene = trading::TradingScene::on(&effort.model, effort.stack, mode);
         let one = |seed| {
             let seeded = trading::TradingScene {
-                params: Params { seed, ..scene.params.clone() },
+                params: OverlayParams { seed, ..scene.params.clone() },
                 ..scene.clone()
             };
             trading::run(&seeded, &mut |_| {}).profit_share

@@ -78,7 +78,7 @@ fn large(receivers: u32, processes: u32) -> Report {
     for message in 0..20 {
         let sent_ns = START_NS + message * GAP_NS;
         let deadline_ns = sent_ns + 190_000;
-        ledger.sent(&Sent {
+        ledger.sent(&SentMessage {
             stream: 0,
             message,
             scheduled_ns: sent_ns,

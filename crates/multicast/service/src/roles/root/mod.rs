@@ -20,7 +20,7 @@ use evenfall_feed_formats::FeedMessage;
 use evenfall_feed_formats::sharding::trees_of;
 use evenfall_host::clock::MonotonicClock;
 use evenfall_host::{interrupt, procstat};
-use evenfall_multicast_machine::{Config, Mode, PublishError, Root, RootStatus, Run as RunId};
+use evenfall_multicast_machine::{Config, Mode, PublishError, Root, RootRun, RootStatus};
 use evenfall_multicast_sessions::ConsensusError;
 use serde::Serialize;
 
@@ -111,8 +111,8 @@ fn unix_s() -> u64 {
 
 /// A run of the root. The second of the start orders it after earlier runs. Its random number tells
 /// it from a run that began in the same second, or under a clock that was set back.
-fn new_run() -> Result<RunId, RoleError> {
-    Ok(RunId::new(unix_s() as u32, random()?))
+fn new_run() -> Result<RootRun, RoleError> {
+    Ok(RootRun::new(unix_s() as u32, random()?))
 }
 
 impl<'a> Run<'a> {

@@ -8,7 +8,7 @@ use evenfall_core::{Clock, NodeId, SyncTime, Timestamp};
 use evenfall_feed_formats::sharding::ContentHash;
 use evenfall_multicast_machine::replace::{Replacement, ReplacementStep};
 use evenfall_multicast_machine::{DepartureReason, Framed, Role, Root, RootEvent};
-use evenfall_multicast_report::Sent;
+use evenfall_multicast_report::SentMessage;
 
 use super::queue::{Queue, Queued};
 use crate::runinfo::{ReceiverMembership, RunEvent, RunInfo};
@@ -210,7 +210,7 @@ impl RunLedger {
                 }
                 None => 0,
             };
-            self.records.push(RunLogRecord::Sent(Sent {
+            self.records.push(RunLogRecord::Sent(SentMessage {
                 stream,
                 message,
                 scheduled_ns,

@@ -82,13 +82,13 @@ pub struct DeleteRangeRequest {
 #[derive(Clone, PartialEq, Message)]
 pub struct RequestOp {
     /// The kind of the step.
-    #[prost(oneof = "Step", tags = "1, 2, 3")]
-    pub step: Option<Step>,
+    #[prost(oneof = "RequestStep", tags = "1, 2, 3")]
+    pub step: Option<RequestStep>,
 }
 
 /// The kinds of steps.
 #[derive(Clone, PartialEq, Oneof)]
-pub enum Step {
+pub enum RequestStep {
     /// Read.
     #[prost(message, tag = "1")]
     Range(RangeRequest),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::layout::record_time;
-use crate::reader::{FileEndSnapshot, Reader, Segments, resume};
+use crate::reader::{FileEndSnapshot, Segments, SnapshotReader, resume};
 
 /// Commits of two files in turn.
 const COMMITS: i64 = 8;
@@ -168,7 +168,7 @@ fn go_on(volume: &Volume<Plain>, found: &Recovered, token: u32) -> Appender {
 fn readable(volume: &Volume<Plain>, appender: &Appender) -> Vec<u64> {
     let at = FileEndSnapshot::of(appender, 0);
     let mut segments = OnVolume(volume);
-    let mut reader = Reader::new(&at, &mut segments);
+    let mut reader = SnapshotReader::new(&at, &mut segments);
     let mut is_read = |number: &u64| match reader.record(*number) {
         Ok(record) => {
             assert_eq!(record_time(&record), *number as i64);
@@ -214,7 +214,7 @@ fn a_file_goes_on_behind_lost_records_through_segments_and_more_crashes() {
     }
     let at = FileEndSnapshot::of(&appender, 0);
     let mut segments = OnVolume(&volume);
-    let mut reader = Reader::new(&at, &mut segments);
+    let mut reader = SnapshotReader::new(&at, &mut segments);
     // By time: around the lost records, and over them.
     assert_eq!(reader.between(12, 2_500), Ok(12..2_501));
     assert_eq!(reader.latest_at(3), Ok(3));
