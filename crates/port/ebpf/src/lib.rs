@@ -61,8 +61,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aya::maps::{Array, HashMap, Map, MapData};
-use aya::programs::SchedClassifier;
 use aya::programs::tc::{SchedClassifierLinkId, TcAttachType};
+use aya::programs::{ProgramError, SchedClassifier};
 use aya::{Ebpf, EbpfLoader};
 use evenfall_core::{
     ClockError, ClockReading, Forward, ForwardCounters, ForwardId, GroupId, Installed, Timestamp,
@@ -84,6 +84,8 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/forward.bpf.o");
 const LOOK: Duration = Duration::from_millis(20);
 /// Time after which a way that was not found is looked for again.
 const RETRY: Duration = Duration::from_millis(200);
+/// Attempts to load a program while signals end them.
+const LOADS_MAX: usize = 10;
 /// Bytes of the longest packet of IP.
 const IP_BYTES_MAX: u32 = 65_535;
 /// Bytes of the headers of IP and UDP.
@@ -229,9 +231,31 @@ fn load_programs(ebpf: &mut Ebpf, setup: Setup) -> Result<(), Error> {
         .map_err(|error| refused("write to a map of the program", &error))?;
     for (name, _) in HOOKS {
         let no = |error| refused(&format!("load the program {name}"), &error);
-        program_of(ebpf, name)?.load().map_err(no)?;
+        let program = program_of(ebpf, name)?;
+        load_despite_signals(is_signal, || program.load()).map_err(no)?;
     }
     Ok(())
+}
+
+/// Whether a signal has ended the kernel's check of a program.
+fn is_signal(error: &ProgramError) -> bool {
+    let ProgramError::LoadError { io_error, .. } = error else { return false };
+    io_error.kind() == io::ErrorKind::WouldBlock
+}
+
+/// Calls `load` again, a few times, while a signal ends it: the kernel gives up its check of a
+/// program, which takes milliseconds, when a signal comes.
+fn load_despite_signals<E>(
+    is_signal: impl Fn(&E) -> bool,
+    mut load: impl FnMut() -> Result<(), E>,
+) -> Result<(), E> {
+    for _ in 1..LOADS_MAX {
+        match load() {
+            Err(error) if is_signal(&error) => {}
+            done => return done,
+        }
+    }
+    load()
 }
 
 /// Attaches the loaded programs to an interface.
@@ -652,8 +676,8 @@ mod tests {
         ours.map(aya::programs::ProgramInfo::id).collect()
     }
 
-    /// Waits until these are the programs of `lo` again. A child of another test has the links of
-    /// its parent from its fork until its exec, so they may outlive the forwarder for a moment.
+    /// Waits until these are the programs of `lo` again. While another test starts `ip`, the child
+    /// has the links of this process too, from its fork until its exec.
     fn await_programs(before: &BTreeSet<u32>) {
         let until = Instant::now() + Duration::from_secs(60);
         while programs() != *before {
@@ -687,6 +711,22 @@ mod tests {
         assert_eq!(programs(), attached);
         drop(forwarder);
         await_programs(&before);
+    }
+
+    #[test]
+    fn a_program_is_loaded_again_after_a_signal_and_not_after_a_refusal() {
+        let loads = |all: &[Result<(), u8>]| {
+            let mut calls = 0;
+            let load = || {
+                calls += 1;
+                all[(calls - 1).min(all.len() - 1)]
+            };
+            (load_despite_signals(|error| *error == 11, load), calls)
+        };
+        assert_eq!(loads(&[Ok(())]), (Ok(()), 1));
+        assert_eq!(loads(&[Err(11), Err(11), Ok(())]), (Ok(()), 3));
+        assert_eq!(loads(&[Err(11), Err(1)]), (Err(1), 2));
+        assert_eq!(loads(&[Err(11)]), (Err(11), LOADS_MAX));
     }
 
     #[test]
