@@ -13,7 +13,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 [[ ${NO_INSTALL:-} == 1 ]] && set -- --check
 
-# command, Debian package, what it is for
+# command or file, Debian package, what it is for
 wanted=(
   "cc        build-essential  linking Rust programs"
   "ip        iproute2         the lab of network namespaces (--lab)"
@@ -27,13 +27,16 @@ wanted=(
   "mpirun    openmpi-bin      the same"
   "psql      postgresql-client SQL by the client of PostgreSQL"
   "ovsdb-tool openvswitch-switch the test of flows of files through switches"
+  "clang-19  clang-19         whether the program in the kernel is what its source compiles to"
+  "llvm-strip-19 llvm-19      the same"
+  "/usr/include/bpf/bpf_helpers.h libbpf-dev the same"
   "promtool  prometheus       the rules of alerts that evenfall generate makes"
 )
 
 missing=()
 for entry in "${wanted[@]}"; do
   read -r command package purpose <<<"$entry"
-  if ! command -v "$command" >/dev/null 2>&1; then
+  if [[ ! -e $command ]] && ! command -v "$command" >/dev/null 2>&1; then
     missing+=("$package")
     echo "missing: $command (package $package), for $purpose"
   fi
